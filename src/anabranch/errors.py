@@ -1,0 +1,84 @@
+"""Every error Anabranch raises on purpose.
+
+    AnabranchError
+    ├── DefinitionError      a definition with problems, all of them, each with its position
+    ├── ExpressionError      a guard or template that could not be evaluated
+    ├── InputError           a value from outside that cannot be taken
+    ├── Refused              the kernel's answer to a stimulus that does not fit the state
+    ├── LawBroken            a kernel law does not hold: a defect of ours, never the user's
+    ├── NotFound             no such run, definition or payload
+    └── StoreError
+        ├── Conflict         another writer was first; nothing was written
+        ├── StoreInUse       another engine owns this store
+        └── UnusableStore    foreign, newer or corrupt file; it was left untouched
+
+A `code` is for machines and stays stable; the message is for people and says what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch.net.problems import Problem
+
+
+class AnabranchError(Exception):
+    """Something Anabranch refuses to do, with the reason."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+
+
+class DefinitionError(AnabranchError):
+    """The definition cannot be run; `problems` lists everything that is wrong with it."""
+
+    code = "definition"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class ExpressionError(AnabranchError):
+    code = "expression"
+
+
+class InputError(AnabranchError):
+    code = "input"
+
+
+class Refused(AnabranchError):
+    """The stimulus does not fit the state of the run; nothing changed."""
+
+    code = "refused"
+
+
+class LawBroken(AnabranchError):
+    code = "law"
+
+
+class NotFound(AnabranchError):
+    code = "not_found"
+
+
+class StoreError(AnabranchError):
+    code = "store"
+
+
+class Conflict(StoreError):
+    code = "conflict"
+
+
+class StoreInUse(StoreError):
+    code = "store_in_use"
+
+
+class UnusableStore(StoreError):
+    code = "unusable_store"

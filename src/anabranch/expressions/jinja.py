@@ -1,0 +1,295 @@
+"""Jinja2 as an expression language: native values, a strict sandbox, fast evaluation.
+
+A text that is exactly one `{{ expression }}` (blanks around it do not count) gives the value of
+the expression itself: a list stays a list. Other text with templates in it renders to text. When
+such a rendered text as a whole spells a literal, it becomes that literal, because authors write
+`{% if x %}true{% else %}false{% endif %}` and `[{{ a }}, {{ b }}]` and mean the values:
+
+    true / false / null / none (also capitalised), whole numbers in plain spelling, JSON lists and
+    objects. Not decimals ("1.10" may be a version), not numbers with a leading zero or plus sign.
+
+An author who uses `tojson` or `string` anywhere in the text has decided for text: nothing is read
+back then. Undefined names are empty and false, and whatever is looked up in them is undefined
+again; computing with one is an error. An undefined value by itself leaves as null.
+
+    language = Jinja(view)
+    language.value("{{ ctx.total * 2 }}").evaluate(names)      # 84
+    language.rendered("Hello {{ name }}").evaluate(names)      # always text
+    language.condition("ctx.total > 3").evaluate(names)        # True; braces may be left out
+    language.tree({"to": "{{ ctx.mail }}", "n": 1})            # a structure with templates inside
+
+`view` lays a dialect's own names over those the kernel gives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anabranch.errors import ExpressionError
+from anabranch.expressions.jinja_limits import Limits, TooMuch, finite, whole
+from anabranch.expressions.jinja_program import (
+    Mode,
+    Program,
+    TemplateError,
+    program,
+    quoted,
+    sentence,
+)
+from anabranch.expressions.port import Constant, Expression
+
+__all__ = ["Condition", "Jinja", "Limits", "TemplateError", "TemplateTree", "Text", "Value", "View"]
+
+View = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+FALSE_TEXTS = frozenset({"", "false", "0", "no", "none"})
+LITERALS = {"true": True, "false": False, "null": None, "none": None}
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+
+
+def has_template(text: str) -> bool:
+    return "{{" in text or "{%" in text or "{#" in text
+
+
+def truth(value: Any) -> bool:
+    """Whether a condition's value holds; text such as "false" or "0" does not."""
+    if isinstance(value, str):
+        return value.strip().lower() not in FALSE_TEXTS
+    return bool(value)
+
+
+def literal(text: str) -> Any:
+    """The value a rendered text spells as a whole, or the text itself."""
+    word = text.strip()
+    if word.lower() in LITERALS and (word.islower() or word.istitle()):
+        return LITERALS[word.lower()]
+    if _WHOLE.fullmatch(word):
+        return int(word)
+    if word[:1] in ("[", "{") and word[-1:] in ("]", "}"):
+        try:
+            return json.loads(word)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+# -- expressions -----------------------------------------------------------------------------
+
+
+class _Templated:
+    __slots__ = ("_program", "_view", "text")
+
+    def __init__(self, program: Program, view: View) -> None:
+        self.text = program.text
+        self._program = program
+        self._view = view
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The top-level names the expression looks up."""
+        return self._program.names
+
+    def _run(self, names: Mapping[str, Any]) -> Any:
+        try:
+            return self._program.run(self._view(names))
+        except ExpressionError:
+            raise
+        except Exception as error:
+            # Whatever a template does wrong is the template's fault, never the engine's.
+            raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "the value is nested too deeply"
+    if isinstance(error, ZeroDivisionError):
+        return "division by zero"
+    return sentence(str(error)) if str(error) else type(error).__name__
+
+
+class Value(_Templated):
+    """A template that gives a native value."""
+
+    __slots__ = ()
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        value = self._run(names)
+        kind = type(value)
+        if kind is bool or value is None:
+            return value
+        program = self._program
+        if kind is str:
+            return literal(value) if program.coerces and not program.native else value
+        return self._plain(value)
+
+    def _plain(self, value: Any) -> Any:
+        try:
+            if type(value) is int:
+                return whole(value)
+            if type(value) is float:
+                return finite(value)
+            meter = self._program.sandbox.meter
+            return meter.copied(value) if self._program.lookup else meter.plain(value)
+        except (TooMuch, ValueError, TypeError, RecursionError) as error:
+            raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
+
+
+class Text(_Templated):
+    """A template that always gives text."""
+
+    __slots__ = ()
+
+    def evaluate(self, names: Mapping[str, Any]) -> str:
+        text: str = self._run(names)
+        return text
+
+
+class Condition(_Templated):
+    """A template or bare expression that gives true or false."""
+
+    __slots__ = ()
+
+    def evaluate(self, names: Mapping[str, Any]) -> bool:
+        value = self._run(names)
+        return value if value is True or value is False else truth(value)
+
+    @property
+    def renders_text(self) -> bool:
+        """True for a condition with text around its templates, seldom what its author meant."""
+        return not self._program.native
+
+
+class TemplateTree:
+    """A structure with expressions inside. Parts without any are handed out as they are: they are
+    shared between evaluations and must not be changed."""
+
+    __slots__ = ("_build", "_view", "text")
+
+    def __init__(self, structure: Any, view: View) -> None:
+        self.text = describe(structure)
+        self._view = view
+        self._build = _builder(structure) or (lambda _: structure)
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        return self._build(self._view(names))
+
+
+Builder = Callable[[Mapping[str, Any]], Any]
+
+
+def is_expression(value: Any) -> bool:
+    return isinstance(value, (_Templated, TemplateTree, Constant))
+
+
+def _builder(structure: Any) -> Builder | None:
+    """How to build the structure, or None when nothing in it needs evaluation."""
+    if isinstance(structure, Constant):
+        value = structure.value
+        return lambda _: value
+    if is_expression(structure):
+        evaluate: Builder = structure.evaluate
+        return evaluate
+    if isinstance(structure, Mapping):
+        return _mapping_builder(structure)
+    if isinstance(structure, (list, tuple)):
+        return _list_builder(structure)
+    return None
+
+
+def _mapping_builder(structure: Mapping[str, Any]) -> Builder | None:
+    builders = {key: made for key, item in structure.items() if (made := _builder(item))}
+    if not builders:
+        return None
+    frame, parts = dict(structure), tuple(builders.items())
+
+    def build(names: Mapping[str, Any]) -> dict[str, Any]:
+        result = frame.copy()
+        for key, make in parts:
+            result[key] = make(names)
+        return result
+
+    return build
+
+
+def _list_builder(structure: list[Any] | tuple[Any, ...]) -> Builder | None:
+    builders = [(index, made) for index, item in enumerate(structure) if (made := _builder(item))]
+    if not builders:
+        return None
+    frame = list(structure)
+
+    def build(names: Mapping[str, Any]) -> list[Any]:
+        result = frame.copy()
+        for index, make in builders:
+            result[index] = make(names)
+        return result
+
+    return build
+
+
+def describe(structure: Any) -> str:
+    """The structure as its author wrote it, roughly: expressions appear as their text."""
+    if isinstance(structure, Constant):
+        return describe(structure.value)
+    if isinstance(structure, (_Templated, TemplateTree)):
+        return structure.text
+    if isinstance(structure, Mapping):
+        return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in structure.items()) + "}"
+    if isinstance(structure, (list, tuple)):
+        return "[" + ", ".join(describe(item) for item in structure) + "]"
+    return json.dumps(structure, ensure_ascii=False)
+
+
+# -- the language ----------------------------------------------------------------------------
+
+
+def _as_given(names: Mapping[str, Any]) -> Mapping[str, Any]:
+    return names
+
+
+class Jinja:
+    """The language with one view of the names. Compiling the same text again costs nothing."""
+
+    def __init__(self, view: View = _as_given, limits: Limits | None = None) -> None:
+        self._view = view
+        self._limits = limits or Limits()
+
+    def value(self, text: str) -> Expression:
+        if not has_template(text):
+            return Constant(text)
+        return Value(program(text, "value", self._limits), self._view)
+
+    def rendered(self, text: str) -> Expression:
+        if not has_template(text):
+            return Constant(text)
+        return Text(program(text, "text", self._limits), self._view)
+
+    def condition(self, source: bool | str) -> Expression:
+        if isinstance(source, bool):
+            return Constant(source)
+        mode: Mode = "value" if has_template(source) else "bare"
+        return Condition(program(source, mode, self._limits), self._view)
+
+    def tree(self, value: Any) -> Expression:
+        """Any JSON-like value; each text in it (not the keys) may be a template."""
+        structure = self._compiled(value)
+        return self.compose(structure)
+
+    def compose(self, structure: Any) -> Expression:
+        """A structure whose leaves may be expressions already."""
+        if is_expression(structure):
+            expression: Expression = structure
+            return expression
+        if _builder(structure) is None:
+            return Constant(structure)
+        return TemplateTree(structure, self._view)
+
+    def _compiled(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.value(value) if has_template(value) else value
+        if isinstance(value, Mapping):
+            return {key: self._compiled(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._compiled(item) for item in value]
+        return value

@@ -1,0 +1,215 @@
+"""What a template may make, counted before it is made.
+
+Templates are written by the author of a definition but fed with data from anywhere. So everything
+that could grow without measure (repetition, powers, joining, padding, ranges, loops, the text
+produced) is counted against `Limits` first. Running time is bounded only through these counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import msgspec
+from jinja2 import Undefined
+from jinja2.runtime import LoopContext
+
+DEPTH_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one evaluation. An error that reports one names its field."""
+
+    text_max: int = 4 * 1024 * 1024  # characters of any one text
+    items_max: int = 1_000_000  # values in a result or in one sequence
+    range_max: int = 100_000  # numbers in one range()
+    turns_max: int = 1_000_000  # turns of all loops together
+    bits_max: int = 8_192  # size of a whole number
+
+
+class TooMuch(Exception):  # noqa: N818 - it reads better where it is raised
+    """A limit was reached."""
+
+    def __init__(self, what: str, value: int, limit: str, allowed: int) -> None:
+        super().__init__(f"{what} {value:,} is too much; the limit {limit} is {allowed:,}")
+
+
+class Meter:
+    """The growing operations, each bounded by the limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+
+    # -- checks ------------------------------------------------------------------------------
+
+    def check_text(self, length: int) -> None:
+        if length > self.limits.text_max:
+            raise TooMuch("a text of length", length, "text_max", self.limits.text_max)
+
+    def check_length(self, sequence: Any, length: int) -> None:
+        if isinstance(sequence, str):
+            self.check_text(length)
+        elif length > self.limits.items_max:
+            raise TooMuch("a sequence of length", length, "items_max", self.limits.items_max)
+
+    def check_bits(self, bits: int) -> None:
+        if bits > self.limits.bits_max:
+            raise TooMuch("a whole number of bits", bits, "bits_max", self.limits.bits_max)
+
+    # -- operators ---------------------------------------------------------------------------
+
+    def add(self, left: Any, right: Any) -> Any:
+        if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
+            self.check_length(left, len(left) + len(right))
+        return left + right
+
+    def multiply(self, left: Any, right: Any) -> Any:
+        for sequence, count in ((left, right), (right, left)):
+            if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
+                self.check_length(sequence, len(sequence) * max(count, 0))
+                return sequence * count
+        if isinstance(left, int) and isinstance(right, int):
+            self.check_bits(left.bit_length() + right.bit_length())
+        return left * right
+
+    def power(self, left: Any, right: Any) -> Any:
+        if isinstance(left, int) and isinstance(right, int):
+            self.check_bits(left.bit_length() * abs(right))
+        return left**right
+
+    def remainder(self, left: Any, right: Any) -> Any:
+        if isinstance(left, str):
+            return self.format(left, right)
+        return left % right
+
+    def numbers(self, *args: Any) -> range:
+        numbers = range(*args)
+        if len(numbers) > self.limits.range_max:
+            raise TooMuch("a range of length", len(numbers), "range_max", self.limits.range_max)
+        return numbers
+
+    # -- text --------------------------------------------------------------------------------
+
+    def text(self, value: Any) -> str:
+        """The text of a value inside other text."""
+        if isinstance(value, str):
+            return str(value)
+        if isinstance(value, Undefined):
+            return ""
+        if value is None or isinstance(value, (bool, int, float)):
+            return str(value)
+        text = str(self.plain(value))
+        self.check_text(len(text))
+        return text
+
+    def format(self, template: str, values: Any) -> str:
+        """`%` formatting. Every width is bounded, because each pads on its own."""
+        if "*" in template:
+            raise ValueError("a width taken from the arguments (`*`) is not available here")
+        width = max((int(digits) for digits in re.findall(r"\d{1,20}", template)), default=0)
+        given = values if isinstance(values, (tuple, Mapping)) else (values,)
+        parts = given.values() if isinstance(given, Mapping) else given
+        longest = max((len(self.text(part)) for part in parts), default=0)
+        self.check_text(len(template) + template.count("%") * (longest + width))
+        return template % given
+
+    def join(self, separator: str, parts: Iterable[Any]) -> str:
+        texts = [self.text(part) for part in parts]
+        self.check_text(sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0))
+        return separator.join(texts)
+
+    def replace(self, text: str, old: str, new: str, count: int = -1) -> str:
+        hits = text.count(old) if count < 0 else min(text.count(old), count)
+        self.check_text(len(text) + hits * max(len(new) - len(old), 0))
+        return text.replace(old, new, count)
+
+    def ljust(self, text: str, width: int, fill: str = " ") -> str:
+        self.check_text(width)
+        return text.ljust(width, fill)
+
+    def rjust(self, text: str, width: int, fill: str = " ") -> str:
+        self.check_text(width)
+        return text.rjust(width, fill)
+
+    def center(self, text: str, width: int, fill: str = " ") -> str:
+        self.check_text(width)
+        return text.center(width, fill)
+
+    def zfill(self, text: str, width: int) -> str:
+        self.check_text(width)
+        return text.zfill(width)
+
+    # -- values leaving the template ---------------------------------------------------------
+
+    def plain(self, value: Any) -> Any:
+        """The value as JSON-like data: no views, tuples, iterators or undefined inside."""
+        return _Copy(self.limits).of(value, 0)
+
+    def copied(self, value: Any) -> Any:
+        """The same for a value that was only looked up: it exists, so its size is no danger."""
+        return msgspec.to_builtins(value, enc_hook=self.plain)
+
+
+class _Copy:
+    """Copies a value into plain data, counting as it goes so that shared parts cannot explode."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._items = 0
+        self._characters = 0
+
+    def of(self, value: Any, depth: int) -> Any:
+        self._count(value, depth)
+        match value:
+            case None | bool():
+                return value
+            case str():
+                return str(value)
+            case int():
+                return whole(value)
+            case float():
+                return finite(value)
+            case Mapping():
+                return {_key(key): self.of(item, depth + 1) for key, item in value.items()}
+            case Undefined():
+                return None
+        no_list = isinstance(value, (bytes, bytearray, LoopContext))
+        if no_list or not hasattr(value, "__iter__"):
+            raise TypeError(f"a {type(value).__name__} is not JSON")
+        return [self.of(item, depth + 1) for item in value]
+
+    def _count(self, value: Any, depth: int) -> None:
+        limits = self._limits
+        self._items += 1
+        if self._items > limits.items_max:
+            raise TooMuch("a value of size", self._items, "items_max", limits.items_max)
+        if depth > DEPTH_MAX:
+            raise ValueError(f"the value is nested more than {DEPTH_MAX} deep")
+        if depth and isinstance(value, str):
+            # A text on its own was bounded when it was made; here the sum of many counts.
+            self._characters += len(value)
+            if self._characters > 4 * limits.text_max:
+                allowed = 4 * limits.text_max
+                raise TooMuch("text in a value of", self._characters, "4 x text_max", allowed)
+
+
+def whole(value: int) -> int:
+    if not -(2**63) <= value < 2**64:
+        raise ValueError("the whole number is beyond 64 bits")
+    return int(value)
+
+
+def finite(value: float) -> float:
+    if not isfinite(value):
+        raise ValueError(f"{value} is not a JSON number")
+    return value
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return str(key)
+    raise TypeError(f"the key {key!r} is not text")

@@ -1,0 +1,183 @@
+"""From the text of a template to the code that runs it.
+
+Parsing happens at once, so that every mistake is found when a definition is checked. Code is made
+at the first evaluation: most templates of a large definition never run in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Literal
+
+from jinja2 import Template as JinjaTemplate
+from jinja2 import TemplateSyntaxError, nodes
+from jinja2.parser import Parser
+
+from anabranch.errors import ExpressionError
+from anabranch.expressions.jinja_limits import Limits
+from anabranch.expressions.jinja_sandbox import Counting, Sandbox, Scope, check_tree
+
+#: `value`: text whose one expression gives its own value. `text`: always rendered. `bare`: an
+#: expression without braces.
+Mode = Literal["value", "text", "bare"]
+
+
+class TemplateError(ExpressionError):
+    """A template that cannot be compiled. `line` counts from 1 within the template's text."""
+
+    code = "template"
+
+    def __init__(self, text: str, reason: str, line: int = 1) -> None:
+        super().__init__(f"{quoted(text)}: {reason}")
+        self.reason = reason
+        self.line = line
+
+
+def quoted(text: str) -> str:
+    """The expression as messages quote it: on one line and not too long."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 120 else line[:117] + "…")
+
+
+class Program:
+    """A template found to be good; its code is made when it first runs."""
+
+    __slots__ = ("_mode", "_root", "coerces", "lookup", "names", "native", "sandbox", "text")
+
+    def __init__(self, text: str, mode: Mode, sandbox: Sandbox) -> None:
+        self.text = text
+        self.sandbox = sandbox
+        self._mode: Mode = mode
+        self._root: Callable[[Scope], Iterator[str]] | None = None
+        tree, expression = _parsed(text, mode, sandbox)
+        check_tree(tree)
+        _check_words(tree, sandbox)
+        self.native = expression is not None
+        self.lookup = expression is not None and _is_lookup(expression)
+        self.names = _free_names(tree)
+        filters_used = {node.name for node in tree.find_all(nodes.Filter)}
+        self.coerces = not filters_used & {"tojson", "string"}
+
+    def run(self, names: Mapping[str, Any]) -> Any:
+        """The native value, or the rendered text."""
+        root = self._root or self._generated()
+        scope = Scope(self.sandbox, names)
+        if self.native:
+            for _ in root(scope):
+                pass
+            return scope.vars["result"]
+        return self._joined(root(scope))
+
+    def _joined(self, pieces: Iterator[str]) -> str:
+        parts, length = [], 0
+        for piece in pieces:
+            length += len(piece)
+            self.sandbox.meter.check_text(length)
+            parts.append(piece)
+        return "".join(parts)
+
+    def _generated(self) -> Callable[[Scope], Iterator[str]]:
+        # Parsed anew, so that two threads meeting here never share a tree they change.
+        tree = Counting().visit(_parsed(self.text, self._mode, self.sandbox)[0])
+        tree.set_environment(self.sandbox)
+        code = self.sandbox.compile(tree)
+        root = JinjaTemplate.from_code(self.sandbox, code, {}).root_render_func
+        self._root = root
+        return root
+
+
+def _is_lookup(node: nodes.Node) -> bool:
+    """Whether the expression only picks something out of a name, as in `ctx.orders[0].id`."""
+    while isinstance(node, (nodes.Getattr, nodes.Getitem)):
+        if isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
+            return False
+        node = node.node
+    return isinstance(node, nodes.Name)
+
+
+def _free_names(tree: nodes.Template) -> frozenset[str]:
+    found = list(tree.find_all(nodes.Name))
+    stored = {node.name for node in found if node.ctx != "load"}
+    return frozenset(node.name for node in found if node.ctx == "load") - stored - {"loop"}
+
+
+@lru_cache(maxsize=16)
+def _sandbox(limits: Limits) -> Sandbox:
+    return Sandbox(limits)
+
+
+@lru_cache(maxsize=8192)
+def program(text: str, mode: Mode, limits: Limits) -> Program:
+    try:
+        return Program(text, mode, _sandbox(limits))
+    except TemplateSyntaxError as error:
+        raise TemplateError(text, sentence(error.message), error.lineno) from None
+    except RecursionError:
+        raise TemplateError(text, "the expression is nested too deeply") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise TemplateError(text, sentence(str(error))) from None
+
+
+def _parsed(text: str, mode: Mode, sandbox: Sandbox) -> tuple[nodes.Template, nodes.Expr | None]:
+    """The template as Jinja sees it; with it the expression, when it is nothing else."""
+    if mode == "bare":
+        expression: nodes.Expr | None = _bare(text.strip(), sandbox)
+    else:
+        tree = sandbox.parse(text)
+        expression = _single_expression(tree) if mode == "value" else None
+    return (_assignment(expression), expression) if expression is not None else (tree, None)
+
+
+def _bare(text: str, sandbox: Sandbox) -> nodes.Expr:
+    if not text:
+        raise TemplateSyntaxError("the expression is empty", 1)
+    parser = Parser(sandbox, text, state="variable")
+    expression = parser.parse_expression()
+    if not parser.stream.eos:
+        token = parser.stream.current
+        raise TemplateSyntaxError(f"unexpected {token.value!r} after the expression", token.lineno)
+    return expression
+
+
+def _single_expression(tree: nodes.Template) -> nodes.Expr | None:
+    """The one `{{ expression }}` a template consists of, if it does."""
+    if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
+        return None
+    parts = [part for part in tree.body[0].nodes if not _blank(part)]
+    if len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
+        return None
+    return parts[0]
+
+
+def _blank(part: nodes.Node) -> bool:
+    return isinstance(part, nodes.TemplateData) and not part.data.strip()
+
+
+def _assignment(expression: nodes.Expr) -> nodes.Template:
+    line = expression.lineno
+    target = nodes.Name("result", "store", lineno=line)
+    body: list[nodes.Node] = [nodes.Assign(target, expression, lineno=line)]
+    return nodes.Template(body, lineno=line)
+
+
+def _check_words(tree: nodes.Template, sandbox: Sandbox) -> None:
+    """Unknown filters and tests are found now, although Jinja would find them later."""
+    for node in tree.find_all((nodes.Filter, nodes.Test)):
+        known = sandbox.filters if isinstance(node, nodes.Filter) else sandbox.tests
+        if node.name not in known:
+            kind = "filter" if isinstance(node, nodes.Filter) else "test"
+            words = ", ".join(sorted(word for word in known if word[0].isalpha()))
+            near = _nearest(node.name, known)
+            hint = f"did you mean {near!r}?" if near else f"there are: {words}"
+            raise TemplateSyntaxError(f"there is no {kind} {node.name!r}; {hint}", node.lineno)
+
+
+def _nearest(word: str, known: Mapping[str, Any]) -> str:
+    return next(iter(get_close_matches(word, list(known), n=1)), "")
+
+
+def sentence(message: str | None) -> str:
+    text = (message or "not a template").strip().rstrip(".")
+    return text[:1].lower() + text[1:]

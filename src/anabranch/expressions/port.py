@@ -1,0 +1,36 @@
+"""What an expression language offers to a net.
+
+A net holds compiled expressions; the kernel evaluates them against the names it lays out (see
+`kernel.routing`) and records the result in an event, so that replay evaluates nothing. An
+implementation is pure: same names, same value. Whatever goes wrong inside becomes an
+`ExpressionError` whose message quotes the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Expression(Protocol):
+    @property
+    def text(self) -> str:
+        """The source as the author wrote it, for messages and drawings."""
+        ...
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that needs no evaluation."""
+
+    value: Any
+
+    @property
+    def text(self) -> str:
+        return repr(self.value)
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the port's signature
+        return self.value

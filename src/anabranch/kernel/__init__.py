@@ -1,0 +1,1 @@
+"""PURE. Decides what happens in a run; never acts, waits, reads a clock or draws a number."""

@@ -1,0 +1,70 @@
+"""Ending tokens that do not get to finish: kill, cancel, discard.
+
+A token nobody works for ends at once. One whose job runs is *doomed*: its job is told to stop, the
+token stays until that job is discharged or reports, and whatever comes then has no effect.
+"""
+
+from __future__ import annotations
+
+from anabranch.kernel import events as e
+from anabranch.kernel.jobs import cancel, jobs_of
+from anabranch.kernel.state import Token
+from anabranch.kernel.turn import Turn
+from anabranch.kernel.values import Ending, Fault
+
+
+def abort(turn: Turn, token: Token, reason: str) -> None:
+    """End the token now, or doom it while its work runs. Its own scope goes down with it."""
+    if token.doomed:
+        return
+    jobs = jobs_of(turn, token)
+    if any(job.phase in ("running", "cancelling") for job in jobs):
+        _give_up_gather(turn, token, reason)
+        turn.emit(e.TokenDoomed(token.id, reason))
+        for job in jobs:
+            cancel(turn, job, reason)
+        return
+    for job in jobs:
+        cancel(turn, job, reason)
+    end_now(turn, token, "aborted", Fault("aborted", reason, retryable=False), end="killed")
+
+
+def end_now(
+    turn: Turn, token: Token, ending: Ending, fault: Fault | None, *, end: str = "stopped"
+) -> None:
+    """Finish a token without routing: no branch, no delivery."""
+    why = fault.message if fault is not None else ending
+    close_gate(turn, token, why)
+    _give_up_gather(turn, token, why)
+    turn.emit(e.TokenFinished(token.id, ending, "", end, fault))
+    turn.dirty[token.scope] = True
+
+
+def close_gate(turn: Turn, token: Token, why: str) -> None:
+    """A gate nobody needs to answer any more."""
+    gate = gate_id(token)
+    if gate in turn.state.gates:
+        turn.emit(e.GateDecided(gate, "reject", "engine", why))
+
+
+def gate_id(token: Token) -> str:
+    return f"gate-{token.id}"
+
+
+def _give_up_gather(turn: Turn, token: Token, why: str) -> None:
+    """The token ends while its gather is open: nothing below it is needed any more."""
+    gather = turn.state.gathers.get(token.gather)
+    if gather is None or gather.verdict != "open":
+        return
+    turn.emit(e.GatherSettled(gather.id, "impossible", (), why))
+    if gather.kind == "join":
+        kill_scope(turn, token.id, why)
+
+
+def kill_scope(turn: Turn, scope_id: int, reason: str) -> None:
+    """Stop every member of the scope, and of the scopes below its waiting joins."""
+    scope = turn.state.scopes.get(scope_id)
+    for member in list(scope.members if scope is not None else ()):
+        token = turn.state.tokens.get(member)
+        if token is not None:
+            abort(turn, token, reason)

@@ -1,0 +1,333 @@
+"""What the kernel recorded. The set is closed; `evolve` handles each kind and nothing else.
+
+Events are small arrays on disk, `["job.started", "7.0", 1, "engine"]`, several to a row; the
+instant belongs to the row. Fields are only ever appended, with a default, so that old logs keep
+their meaning. What can be worked out from the state is not repeated in an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.kernel.values import Answer, ContextPatch, Ending, Fault
+from anabranch.net.net import GatherRule
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True):
+    pass
+
+
+# -- the run ---------------------------------------------------------------------------------
+
+
+class RunStarted(_Event, tag="run.started"):
+    run: str
+    definition: str
+    name: str
+    workload: Mapping[str, Any]
+    deadline: int = 0
+    parent: str | None = None
+    origin: str | None = None
+    labels: Mapping[str, str] = {}
+    reuse: Mapping[str, list[Answer]] = {}
+
+
+class RunPaused(_Event, tag="run.paused"):
+    actor: str
+    reason: str
+
+
+class RunResumed(_Event, tag="run.resumed"):
+    actor: str
+
+
+class RunEnding(_Event, tag="run.ending"):
+    """From here on the run only winds down; it will finish with this status."""
+
+    status: str
+    reason: str
+    actor: str = ""
+
+
+class RunFinished(_Event, tag="run.finished"):
+    status: str
+    problem: Fault | None = None
+
+
+class ContextPatched(_Event, tag="context.patched"):
+    patches: Sequence[ContextPatch]
+    by: str  # an actor, or "token N"
+
+
+# -- tokens ----------------------------------------------------------------------------------
+
+
+class TokenCreated(_Event, tag="token.created"):
+    token: int
+    step: str
+    parent: int
+    scope: int
+    via: Literal["entry", "arc", "join", "barrier", "final"]
+    args: Mapping[str, Any] = {}
+    payload: Mapping[str, Any] = {}
+    wake: int = 0
+
+
+class TokenHeld(_Event, tag="token.held"):
+    """Admission said no, for now."""
+
+    token: int
+    reason: str
+
+
+class TokenAdmitted(_Event, tag="token.admitted"):
+    token: int
+    by: str
+
+
+class TokenSlept(_Event, tag="token.slept"):
+    """The token goes on when its wake time comes."""
+
+    token: int
+
+
+class TokenWoken(_Event, tag="token.woken"):
+    token: int
+    by: str
+    payload: Mapping[str, Any] = {}
+
+
+class TokenTimed(_Event, tag="token.timed"):
+    """The step timeout runs from here; with 0 it no longer runs."""
+
+    token: int
+    until: int
+
+
+class TokenReleased(_Event, tag="token.released"):
+    """A join or barrier let its token go on, with what it gathered."""
+
+    token: int
+
+
+class TokenDoomed(_Event, tag="token.doomed"):
+    """Killed while its work runs: whatever it still does stays without effect."""
+
+    token: int
+    reason: str
+
+
+class TokenFinished(_Event, tag="token.finished"):
+    token: int
+    ending: Ending
+    outcome: str = ""
+    #: How the branch went on: "" (it did), "leaf", "no_match", "killed", "stopped".
+    end: str = ""
+    fault: Fault | None = None
+
+
+# -- jobs ------------------------------------------------------------------------------------
+
+
+class JobScheduled(_Event, tag="job.scheduled"):
+    job: str
+    token: int
+    slot: int
+    attempt: int
+
+
+class JobStarted(_Event, tag="job.started"):
+    job: str
+    attempt: int
+    worker: str
+    lease: int = 0
+    until: int = 0
+
+
+class JobExtended(_Event, tag="job.extended"):
+    job: str
+    lease: int
+
+
+class JobParked(_Event, tag="job.parked"):
+    job: str
+    attempt: int
+    ticket: str
+    until: int = 0
+
+
+class JobReported(_Event, tag="job.reported"):
+    job: str
+    attempt: int
+    answer: Answer
+
+
+class JobReused(_Event, tag="job.reused"):
+    """The origin of a redriven run had this answer already."""
+
+    job: str
+    token: int
+    slot: int
+    answer: Answer
+    key: str
+
+
+class JobRetrying(_Event, tag="job.retrying"):
+    job: str
+    attempt: int  # the one to come
+    due: int
+
+
+class JobTimedOut(_Event, tag="job.timed_out"):
+    job: str
+    attempt: int
+
+
+class JobLost(_Event, tag="job.lost"):
+    job: str
+    attempt: int
+    reason: str
+
+
+class JobCancelling(_Event, tag="job.cancelling"):
+    """The intent: whoever works on it is told to stop."""
+
+    job: str
+    reason: str
+
+
+class JobDischarged(_Event, tag="job.discharged"):
+    """The end of a cancelled job: nobody works on it any more."""
+
+    job: str
+    how: Literal["stopped", "unstarted", "reported", "lost"]
+
+
+# -- gathers ---------------------------------------------------------------------------------
+
+
+class GatherOpened(_Event, tag="gather.opened"):
+    gather: str
+    kind: Literal["join", "fan", "barrier"]
+    token: int  # who waits for it
+    rule: GatherRule
+    labels: Sequence[str]
+    whens: Sequence[str] = ()  # joins: the outcome each slot takes
+    values: Sequence[Any] = ()  # fans: what each slot's job gets, where that is not its label
+
+
+class Delivered(_Event, tag="gather.delivered"):
+    gather: str
+    slot: int
+    producer: str
+    outcome: str
+    score: float | None = None
+    value: Any = None  # joins and barriers; a fan's value is its job's result
+
+
+class SlotLost(_Event, tag="gather.slot_lost"):
+    """The slot can no longer be filled."""
+
+    gather: str
+    slot: int
+    producer: str
+    reason: str
+    excluded: bool = False
+
+
+class DeliveryLate(_Event, tag="gather.late"):
+    """Came after the verdict: recorded, and nothing else."""
+
+    gather: str
+    producer: str
+    outcome: str
+
+
+class GatherSettled(_Event, tag="gather.settled"):
+    gather: str
+    verdict: Literal["closed", "impossible", "expired"]
+    selected: Sequence[int]
+    reason: str = ""
+
+
+# -- gates -----------------------------------------------------------------------------------
+
+
+class GateOpened(_Event, tag="gate.opened"):
+    gate: str
+    token: int
+    ask: str
+    actors: Sequence[str] = ()
+
+
+class GateDecided(_Event, tag="gate.decided"):
+    gate: str
+    verdict: Literal["fulfil", "reject"]
+    actor: str
+    reason: str = ""
+    evidence: Any = None
+
+
+Event = (
+    RunStarted
+    | RunPaused
+    | RunResumed
+    | RunEnding
+    | RunFinished
+    | ContextPatched
+    | TokenCreated
+    | TokenHeld
+    | TokenAdmitted
+    | TokenSlept
+    | TokenWoken
+    | TokenTimed
+    | TokenReleased
+    | TokenDoomed
+    | TokenFinished
+    | JobScheduled
+    | JobStarted
+    | JobExtended
+    | JobParked
+    | JobReported
+    | JobReused
+    | JobRetrying
+    | JobTimedOut
+    | JobLost
+    | JobCancelling
+    | JobDischarged
+    | GatherOpened
+    | Delivered
+    | SlotLost
+    | DeliveryLate
+    | GatherSettled
+    | GateOpened
+    | GateDecided
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(list[Event])
+
+
+def encode_events(events: Sequence[Event]) -> bytes:
+    return _encoder.encode(events)
+
+
+def decode_events(row: bytes) -> list[Event]:
+    return _decoder.decode(row)
+
+
+def kind_of(event: Event) -> str:
+    """The event's name, such as `job.started`."""
+    return str(type(event).__struct_config__.tag)
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """The event as plain data, for people and for JSON output."""
+    return {
+        name: msgspec.to_builtins(value)
+        for name in event.__struct_fields__
+        if (value := getattr(event, name)) is not None
+    }

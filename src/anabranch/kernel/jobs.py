@@ -1,0 +1,231 @@
+"""Jobs: schedule, start, report, retry, lose, cancel.
+
+    scheduled ─▶ running ─▶ answered ─▶ (gone)
+        ▲          │ │ └──▶ parked ─▶ answered
+        │          │ └─ failed, lost or timed out, tries left ─▶ backoff ─┐
+        └──────────┼──────────────────────────────────────────────────────┘
+                   └─ cancelling (intent) ─▶ discharged
+
+A job keeps its id and its idempotency key over all attempts. A report counts only for the attempt
+that is out; any other is refused and changes nothing. A job leaves the state when its answer has
+been used or its cancelling discharged, so between two turns "no job is left" and "nobody works for
+this run, now or later" are the same thing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from anabranch.errors import Refused
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.reuse import reuse_key
+from anabranch.kernel.state import Job, Token
+from anabranch.kernel.turn import Conclude, SlotOver, Turn
+from anabranch.kernel.values import Answer, Fault
+from anabranch.net.net import Work
+
+PLAIN_SLOT = -1
+DEFAULT_WORK = Work(kind="noop")
+
+
+def job_id(token: int, slot: int) -> str:
+    return f"{token}.{max(slot, 0)}"
+
+
+def fan_id(token: int) -> str:
+    return f"f{token}"
+
+
+def idempotency_key(run: str, job: str) -> str:
+    """The same for every attempt of a job, and for nothing else."""
+    return f"{run}/{job}"
+
+
+def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
+    """A new job for the token, or its answer at once where the origin of a redrive had it."""
+    job = job_id(token.id, slot)
+    if turn.state.reuse and _reuse(turn, token, slot, job):
+        return
+    attempt = token.attempt + 1 if slot < 0 else 1
+    turn.emit(e.JobScheduled(job, token.id, slot, attempt))
+
+
+def _reuse(turn: Turn, token: Token, slot: int, job: str) -> bool:
+    label = turn.state.gathers[token.gather].labels[slot] if slot >= 0 else ""
+    key = reuse_key(token.step, label, token.args)
+    answers = turn.state.reuse.get(key)
+    if not answers:
+        return False
+    turn.emit(e.JobReused(job, token.id, slot, answers[0], key))
+    settle(turn, turn.state.jobs[job])
+    return True
+
+
+# -- what workers say ------------------------------------------------------------------------
+
+
+def _expect(turn: Turn, job_name: str, attempt: int) -> Job:
+    job = turn.state.jobs.get(job_name)
+    if job is None:
+        raise Refused(
+            f"job {job_name} is not open: it is unknown or already over", code="unknown_job"
+        )
+    if attempt != job.attempt:
+        raise Refused(
+            f"job {job_name} is at attempt {job.attempt}, not {attempt}: the report is stale",
+            code="stale_attempt",
+        )
+    return job
+
+
+def start(turn: Turn, stimulus: s.JobStart) -> None:
+    job = _expect(turn, stimulus.job, stimulus.attempt)
+    if job.phase != "scheduled":
+        raise Refused(f"job {job.id} is {job.phase}, not scheduled", code="job_not_scheduled")
+    if turn.state.paused:
+        raise Refused("the run is paused; resume it first", code="paused")
+    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    until = turn.at + work.timeout_ms if work.timeout_ms is not None else 0
+    turn.emit(e.JobStarted(job.id, job.attempt, stimulus.worker, stimulus.lease_until, until))
+
+
+def extend(turn: Turn, stimulus: s.JobExtend) -> None:
+    job = _expect(turn, stimulus.job, stimulus.attempt)
+    if job.phase != "running" or not job.lease:
+        raise Refused(f"job {job.id} is {job.phase}: there is no lease to extend", code="no_lease")
+    if stimulus.lease_until > job.lease:
+        turn.emit(e.JobExtended(job.id, stimulus.lease_until))
+
+
+def park(turn: Turn, stimulus: s.JobPark) -> None:
+    job = _expect(turn, stimulus.job, stimulus.attempt)
+    if job.phase != "running":
+        raise Refused(f"job {job.id} is {job.phase}: only a running job parks", code="not_running")
+    turn.emit(e.JobParked(job.id, job.attempt, stimulus.ticket, stimulus.until))
+
+
+def report(turn: Turn, stimulus: s.JobReport) -> None:
+    job = _expect(turn, stimulus.job, stimulus.attempt)
+    if job.phase == "cancelling":
+        _report_too_late(turn, job, stimulus.answer)
+        return
+    if job.phase not in ("running", "parked"):
+        raise Refused(f"job {job.id} is {job.phase}: nobody works on it", code="job_not_running")
+    turn.emit(e.JobReported(job.id, job.attempt, stimulus.answer))
+    settle(turn, job)
+
+
+def lose(turn: Turn, stimulus: s.JobLose) -> None:
+    job = _expect(turn, stimulus.job, stimulus.attempt)
+    if job.phase == "cancelling":
+        discharge(turn, job, "lost")
+        return
+    if job.phase != "running":
+        raise Refused(f"job {job.id} is {job.phase}: nobody has it", code="job_not_running")
+    turn.emit(e.JobLost(job.id, job.attempt, stimulus.reason))
+    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    if job.losses > work.losses_max:
+        message = f"lost {job.losses} times, the last time by: {stimulus.reason}"
+        over(turn, job, Fault("lost", message, code="JOB_LOST"))
+    else:  # a loss is nobody's fault: it costs no attempt of the retry policy and no delay
+        turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
+
+
+def time_out(turn: Turn, job: Job) -> None:
+    """The attempt took longer than it may."""
+    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    turn.emit(e.JobTimedOut(job.id, job.attempt))
+    fault = Fault("timeout", f"no answer within {(work.timeout_ms or 0) / 1000:g} s", "TIMEOUT")
+    if not _retry(turn, job, work, fault):
+        over(turn, job, fault)
+
+
+# -- what follows an answer ------------------------------------------------------------------
+
+
+def settle(turn: Turn, job: Job) -> None:
+    """The attempt is over; the job is too, unless it may be tried again."""
+    answer = job.answer
+    assert answer is not None, "settle follows a report"
+    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    if answer.status == "error" and answer.fault is not None:
+        if _retry(turn, job, work, answer.fault):
+            return
+        over(turn, job, answer.fault)
+        return
+    over(turn, job, None)
+
+
+def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
+    token = turn.state.tokens.get(job.token)
+    if token is None or token.doomed or turn.state.ending:
+        return False
+    if job.failures >= work.retry.attempts or not fault.retryable:
+        return False
+    due = turn.at + work.retry.delay_before(job.failures)
+    turn.emit(e.JobRetrying(job.id, job.attempt + 1, due))
+    if due <= turn.at:
+        turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
+    return True
+
+
+def over(turn: Turn, job: Job, fault: Fault | None) -> None:
+    """No further attempt: the answer goes to the gather of a fan, or to the token itself."""
+    if job.slot >= 0:
+        turn.later(SlotOver(job.id, fault))
+    elif job.token in turn.state.tokens:
+        turn.later(Conclude(job.token, fault))
+
+
+def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
+    """The job was told to stop and answered all the same: recorded, without effect."""
+    if job.slot >= 0:
+        turn.emit(e.DeliveryLate(fan_id(job.token), job.id, answer.outcome))
+        discharge(turn, job, "reported")
+        return
+    turn.emit(e.JobReported(job.id, job.attempt, answer))
+    turn.later(Conclude(job.token, answer.fault))
+
+
+# -- cancelling ------------------------------------------------------------------------------
+
+
+def cancel(turn: Turn, job: Job, reason: str) -> None:
+    """Stop it: at once where nobody works on it, with an intent to discharge where somebody does."""
+    if job.phase == "cancelling":
+        return
+    if job.phase == "running":
+        turn.emit(e.JobCancelling(job.id, reason))
+        return
+    if job.phase == "parked":
+        turn.emit(e.JobCancelling(job.id, reason))
+        turn.emit(e.JobDischarged(job.id, "stopped"))
+        return
+    turn.emit(e.JobDischarged(job.id, "reported" if job.phase == "answered" else "unstarted"))
+
+
+def stopped(turn: Turn, stimulus: s.JobDischarge) -> None:
+    job = turn.state.jobs.get(stimulus.job)
+    if job is None or job.phase != "cancelling":
+        raise Refused(f"job {stimulus.job} was not told to stop", code="not_cancelling")
+    discharge(turn, job, "stopped")
+
+
+def discharge(turn: Turn, job: Job, how: Literal["stopped", "reported", "lost"]) -> None:
+    token = turn.state.tokens.get(job.token)
+    turn.emit(e.JobDischarged(job.id, how))
+    if token is not None and token.doomed and token.jobs == 0:
+        turn.later(Conclude(token.id, Fault("cancelled", token.reason, retryable=False)))
+
+
+def jobs_of(turn: Turn, token: Token) -> list[Job]:
+    """The token's jobs that are not over, in slot order."""
+    if token.jobs == 0:
+        return []
+    if not token.gather:
+        job = turn.state.jobs.get(job_id(token.id, PLAIN_SLOT))
+        return [job] if job is not None else []
+    gather = turn.state.gathers[token.gather]
+    names = (job_id(token.id, slot) for slot in range(gather.next_slot))
+    return [turn.state.jobs[name] for name in names if name in turn.state.jobs]

@@ -1,0 +1,60 @@
+"""Context patches: who writes last wins, or a reducer combines old and new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anabranch.errors import InputError
+from anabranch.kernel.values import ContextPatch
+
+
+def reduce_into(ctx: dict[str, Any], patch: ContextPatch) -> None:
+    """Apply a patch that `check_patch` let through."""
+    if patch.reducer == "set" or patch.key not in ctx:
+        ctx[patch.key] = [patch.value] if patch.reducer == "append" else patch.value
+    else:
+        ctx[patch.key] = _REDUCERS[patch.reducer](ctx[patch.key], patch.value)
+
+
+def check_patch(ctx: Mapping[str, Any], patch: ContextPatch) -> None:
+    """Refuse a patch that could not be applied, before anything is recorded."""
+    if not patch.key:
+        raise InputError("a context patch needs a key", code="patch")
+    old = ctx.get(patch.key)
+    fits = {
+        "set": lambda: True,
+        "sum": lambda: _number(patch.value) and (old is None or _number(old)),
+        "min": lambda: _number(patch.value) and (old is None or _number(old)),
+        "max": lambda: _number(patch.value) and (old is None or _number(old)),
+        "append": lambda: patch.key not in ctx or isinstance(old, list),
+        "merge": lambda: isinstance(patch.value, Mapping)
+        and (patch.key not in ctx or isinstance(old, Mapping)),
+    }[patch.reducer]
+    if not fits():
+        raise InputError(
+            f"context key {patch.key!r}: {patch.reducer} cannot combine "
+            f"{type(old).__name__} with {type(patch.value).__name__}",
+            code="patch",
+        )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _append(old: Any, new: Any) -> Any:
+    return [*old, new]
+
+
+def _merge(old: Any, new: Any) -> Any:
+    return {**old, **new}
+
+
+_REDUCERS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda old, new: old + new,
+    "min": lambda old, new: min(old, new),
+    "max": lambda old, new: max(old, new),
+    "append": _append,
+    "merge": _merge,
+}

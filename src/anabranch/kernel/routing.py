@@ -1,0 +1,93 @@
+"""Routing: what follows a step's outcome.
+
+Lays out the names that guards and templates see, picks the branch for the outcome, matches its arcs
+(exclusive: the first in document order; inclusive: all) and evaluates their arguments. It only
+decides; `kernel.tokens` creates what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import ExpressionError
+from anabranch.kernel.state import State, Token
+from anabranch.kernel.values import Fault
+from anabranch.net.net import Arc, Branch, Step
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+def names_for(state: State, token: Token) -> dict[str, Any]:
+    """What a guard, a template or a job of this token can see. Values are not copied."""
+    return {
+        "run": state.run,
+        "workload": state.workload,
+        "ctx": state.ctx,
+        "args": token.args,
+        "payload": token.payload,
+        "results": state.results,
+    }
+
+
+def boundary_event(token: Token, ending: str, fault: Fault | None, at: int) -> dict[str, Any]:
+    """The event that routing is about: this step run has just ended."""
+    answer = token.answer
+    return {
+        "ending": ending,
+        "outcome": outcome_of(token, ending),
+        "step": token.step,
+        "result": answer.result if answer is not None else None,
+        "error": msgspec.to_builtins(fault) if fault is not None else None,
+        "at": at,
+    }
+
+
+def outcome_of(token: Token, ending: str) -> str:
+    """The label that selects branches and slots: the work's own, or one from the ending."""
+    if ending == "done":
+        return token.answer.outcome if token.answer is not None and token.answer.outcome else "ok"
+    return {"failed": "error"}.get(ending, ending)
+
+
+def branch_for(step: Step, outcome: str) -> Branch | None:
+    for branch in step.branches:
+        if branch.outcome is None or branch.outcome == outcome:
+            return branch
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An arc that fires, with the arguments it hands on."""
+
+    arc: Arc
+    args: Mapping[str, Any]
+
+
+def taken_arcs(branch: Branch, names: Mapping[str, Any]) -> list[Taken]:
+    """The arcs that fire; raises `ExpressionError` where a guard or an argument cannot be had."""
+    taken: list[Taken] = []
+    for arc in branch.arcs:
+        if arc.guard is not None and not arc.guard.evaluate(names):
+            continue
+        taken.append(Taken(arc, _arguments(arc, names)))
+        if branch.mode == "exclusive":
+            break
+    return taken
+
+
+def _arguments(arc: Arc, names: Mapping[str, Any]) -> Mapping[str, Any]:
+    if arc.args is None:
+        return _EMPTY
+    args = arc.args.evaluate(names)
+    if args is None:
+        return _EMPTY
+    if not isinstance(args, Mapping):
+        raise ExpressionError(
+            f"the args of the arc to {arc.target!r} must be a mapping, not {type(args).__name__}"
+        )
+    return args

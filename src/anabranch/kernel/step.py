@@ -1,0 +1,124 @@
+"""`step`: the one door of the kernel.
+
+`step(net, state, stimulus, at)` takes a state by ownership, advances it and returns what was
+recorded. It refuses a stimulus that does not fit (`Refused`, `InputError`) before anything is
+emitted, so a refusal leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anabranch.errors import InputError, Refused
+from anabranch.kernel import events as e
+from anabranch.kernel import fans, gates, jobs, joins, quiescence, timing, tokens
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.state import ROOT_SCOPE, State
+from anabranch.kernel.turn import Activate, Conclude, FillWindow, SlotOver, Turn
+from anabranch.net.net import Net
+
+
+def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]:
+    """Decide what `stimulus`, arriving at instant `at`, means for this run."""
+    if state.finished:
+        raise Refused(f"the run has ended: {state.status}", code="run_finished")
+    if not state.run and not isinstance(stimulus, s.Start):
+        raise Refused("the run has not been started", code="not_started")
+    turn = Turn(net, state, at)
+    _STIMULI[type(stimulus)](turn, stimulus)
+    _work_off(turn)
+    return turn.events
+
+
+def _work_off(turn: Turn) -> None:
+    """Follow every consequence until nothing is left to decide."""
+    while True:
+        while turn.agenda:
+            item = turn.agenda.popleft()
+            _AGENDA[type(item)](turn, item)
+        if turn.dirty:
+            scope = next(iter(turn.dirty))
+            del turn.dirty[scope]
+            joins.recheck(turn, scope)
+        elif turn.readmit:
+            turn.readmit = False
+            gates.readmit(turn)
+        elif not turn.events or not quiescence.settle(turn):
+            if not turn.agenda and not turn.dirty:
+                return
+
+
+def _start(turn: Turn, stimulus: s.Start) -> None:
+    if turn.state.run:
+        raise Refused("the run has been started already", code="already_started")
+    net = turn.net
+    entry = stimulus.step or net.entry
+    if entry not in net.steps:
+        raise InputError(f"there is no step {entry!r} to start at", code="unknown_step")
+    deadline = turn.at + net.policy.deadline_ms if net.policy.deadline_ms is not None else 0
+    turn.emit(
+        e.RunStarted(
+            stimulus.run,
+            net.fingerprint,
+            net.name,
+            deep_merge(net.workload, stimulus.input),
+            deadline,
+            stimulus.parent,
+            stimulus.origin,
+            {**net.labels, **stimulus.labels},
+            stimulus.reuse,
+        )
+    )
+    payload = turn.state.workload if net.carries_payload else {}
+    tokens.create(turn, entry, scope=ROOT_SCOPE, via="entry", payload=payload)
+
+
+def deep_merge(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merge key by key; anything else is replaced by what was given."""
+    merged = dict(defaults)
+    for key, value in given.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = deep_merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _tick(turn: Turn, _stimulus: s.Tick) -> None:
+    timing.tick(turn)
+
+
+def _cancel(turn: Turn, stimulus: s.Cancel) -> None:
+    if turn.state.ending:
+        raise Refused(f"the run is ending already: {turn.state.ending}", code="ending")
+    tokens.wind_down(turn, "cancelled", stimulus.reason or "cancelled", stimulus.actor)
+
+
+def _resume(turn: Turn, stimulus: s.Resume) -> None:
+    gates.resume(turn, stimulus)
+    timing.tick(turn)
+
+
+_STIMULI: dict[type, Callable[[Turn, Any], None]] = {
+    s.Start: _start,
+    s.Tick: _tick,
+    s.JobStart: jobs.start,
+    s.JobExtend: jobs.extend,
+    s.JobPark: jobs.park,
+    s.JobReport: jobs.report,
+    s.JobLose: jobs.lose,
+    s.JobDischarge: jobs.stopped,
+    s.Decide: gates.decide,
+    s.PatchContext: gates.patch,
+    s.Pause: gates.pause,
+    s.Resume: _resume,
+    s.Cancel: _cancel,
+    s.Wake: timing.wake,
+}
+
+_AGENDA: dict[type, Callable[[Turn, Any], None]] = {
+    Activate: tokens.activate,
+    Conclude: tokens.conclude,
+    FillWindow: fans.fill_window,
+    SlotOver: fans.slot_over,
+}

@@ -1,0 +1,134 @@
+"""What the world tells the kernel. The instant comes with the call, not inside.
+
+A stimulus that does not fit the state is answered with `Refused` and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.kernel.values import Answer, ContextPatch
+
+
+class _Stimulus(msgspec.Struct, frozen=True, omit_defaults=True):
+    pass
+
+
+class Start(_Stimulus, tag="start", kw_only=True):
+    run: str
+    input: Mapping[str, Any] = {}
+    step: str | None = None  # instead of the net's entry
+    labels: Mapping[str, str] = {}
+    parent: str | None = None
+    origin: str | None = None  # the run this one redrives
+    #: What succeeded in the origin, by `kernel.reuse` key; taken instead of working again.
+    reuse: Mapping[str, list[Answer]] = {}
+
+
+class Tick(_Stimulus, tag="tick"):
+    """Time has passed: whatever is due happens."""
+
+
+class JobStart(_Stimulus, tag="job.start"):
+    """A worker takes the job. `lease_until` is 0 for work inside the engine's own process."""
+
+    job: str
+    attempt: int
+    worker: str = ""
+    lease_until: int = 0
+
+
+class JobExtend(_Stimulus, tag="job.extend"):
+    """The worker is alive: its lease moves."""
+
+    job: str
+    attempt: int
+    lease_until: int
+
+
+class JobPark(_Stimulus, tag="job.park"):
+    """The answer will come later from outside; the job holds no worker from here on."""
+
+    job: str
+    attempt: int
+    ticket: str = ""  # what it waits for: a child run, an order
+    until: int = 0
+
+
+class JobReport(_Stimulus, tag="job.report"):
+    job: str
+    attempt: int
+    answer: Answer
+
+
+class JobLose(_Stimulus, tag="job.lose"):
+    """Whoever had the job is gone (crash, lost lease)."""
+
+    job: str
+    attempt: int
+    reason: str = "lost"
+
+
+class JobDischarge(_Stimulus, tag="job.discharge"):
+    """A job that was told to stop has stopped."""
+
+    job: str
+
+
+class Decide(_Stimulus, tag="decide"):
+    """Somebody answers a gate. `gate` is its id or, where only one is open there, its step."""
+
+    gate: str
+    verdict: Literal["fulfil", "reject"]
+    actor: str = ""
+    reason: str = ""
+    evidence: Any = None
+
+
+class PatchContext(_Stimulus, tag="patch"):
+    patches: tuple[ContextPatch, ...]
+    actor: str = ""
+
+
+class Pause(_Stimulus, tag="pause"):
+    actor: str = ""
+    reason: str = ""
+
+
+class Resume(_Stimulus, tag="resume"):
+    actor: str = ""
+
+
+class Cancel(_Stimulus, tag="cancel"):
+    actor: str = ""
+    reason: str = ""
+
+
+class Wake(_Stimulus, tag="wake"):
+    """Sleeping tokens run now: one by id, or all that sleep at a step."""
+
+    token: int = 0
+    step: str = ""
+    payload: Mapping[str, Any] = {}
+    actor: str = ""
+
+
+Stimulus = (
+    Start
+    | Tick
+    | JobStart
+    | JobExtend
+    | JobPark
+    | JobReport
+    | JobLose
+    | JobDischarge
+    | Decide
+    | PatchContext
+    | Pause
+    | Resume
+    | Cancel
+    | Wake
+)

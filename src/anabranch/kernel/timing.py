@@ -1,0 +1,113 @@
+"""Timers: what happens when time has passed.
+
+Timers are derived from events (`evolve` sets and drops them), so nothing extra is recorded for them
+and a lost or doubled wake-up changes nothing: `Tick` does whatever is due, once.
+
+    deadline   the run has taken too long           job:J    an attempt has taken too long
+    step:T     a step has taken too long            lease:J  a worker has not been heard of
+    wake:T     a sleeping token goes on             retry:J  a failed job is tried again
+"""
+
+from __future__ import annotations
+
+from anabranch.errors import Refused
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.ending import close_gate, end_now
+from anabranch.kernel.fans import time_is_up
+from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out
+from anabranch.kernel.state import State
+from anabranch.kernel.tokens import finish, wind_down
+from anabranch.kernel.turn import Activate, Turn
+from anabranch.kernel.values import Fault
+
+#: These begin work, so a paused run leaves them until it is resumed.
+_BEGINS_WORK = ("wake", "retry")
+
+
+def next_wake(state: State) -> int | None:
+    """When the run wants its next tick; a paused one only for what can end something."""
+    if not state.paused:
+        return state.timers.earliest()
+    due = [at for key, at in state.timers.due.items() if not key.startswith(_BEGINS_WORK)]
+    return min(due, default=None)
+
+
+def tick(turn: Turn) -> None:
+    for key in turn.state.timers.due_by(turn.at):
+        if turn.state.finished or turn.state.timers.due.get(key, turn.at + 1) > turn.at:
+            continue  # handled meanwhile, by what an earlier timer did
+        if turn.state.paused and key.startswith(_BEGINS_WORK):
+            continue
+        kind, _, name = key.partition(":")
+        _DUE[kind](turn, name)
+
+
+def _deadline(turn: Turn, _name: str) -> None:
+    wind_down(turn, "deadline_exceeded", "the run passed its deadline")
+
+
+def _step_timeout(turn: Turn, name: str) -> None:
+    token = turn.state.tokens[int(name)]
+    turn.emit(e.TokenTimed(token.id, 0))
+    if time_is_up(turn, token):
+        return
+    step = turn.step_of(token)
+    seconds = (step.timeout_ms or 0) / 1000
+    fault = Fault("step_timeout", f"step {step.name} took longer than {seconds:g} s", "STEP_TIMEOUT")
+    for job in jobs_of(turn, token):
+        cancel(turn, job, fault.message)
+    close_gate(turn, token, fault.message)
+    match step.on_timeout:
+        case "fail":
+            finish(turn, token, "failed", fault)
+        case "skip":
+            finish(turn, token, "skipped", fault)
+        case "abort_run":
+            end_now(turn, token, "failed", fault)
+            wind_down(turn, "step_timeout", fault.message)
+
+
+def _wake(turn: Turn, name: str) -> None:
+    turn.emit(e.TokenWoken(int(name), "time"))
+    turn.later(Activate(int(name)))
+
+
+def _retry(turn: Turn, name: str) -> None:
+    job = turn.state.jobs[name]
+    turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
+
+
+def _job_timeout(turn: Turn, name: str) -> None:
+    time_out(turn, turn.state.jobs[name])
+
+
+def _lease(turn: Turn, name: str) -> None:
+    job = turn.state.jobs[name]
+    lose(turn, s.JobLose(job.id, job.attempt, "its lease ran out"))
+
+
+_DUE = {
+    "deadline": _deadline,
+    "step": _step_timeout,
+    "wake": _wake,
+    "retry": _retry,
+    "job": _job_timeout,
+    "lease": _lease,
+}
+
+
+def wake(turn: Turn, stimulus: s.Wake) -> None:
+    """Somebody wakes sleeping tokens before their time. An open join is never woken."""
+    asleep = [
+        token
+        for token in turn.state.tokens.values()
+        if token.phase == "sleeping"
+        and (token.id == stimulus.token if stimulus.token else token.step == stimulus.step)
+    ]
+    if not asleep:
+        raise Refused("nothing sleeps there", code="not_sleeping")
+    payload = {k: v for k, v in stimulus.payload.items() if not k.startswith("_")}
+    for token in asleep:
+        turn.emit(e.TokenWoken(token.id, stimulus.actor or "wake", payload))
+        turn.later(Activate(token.id))

@@ -1,0 +1,278 @@
+"""The life of a token, from created to finished.
+
+    created ─▶ admission ─▶ wake time ─▶ work or fan ─▶ decision ─▶ outcome ─▶ patches ─▶ routes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.errors import ExpressionError, InputError
+from anabranch.kernel import events as e
+from anabranch.kernel.ending import abort, close_gate, end_now
+from anabranch.kernel.fans import open_fan
+from anabranch.kernel.gates import admitted, open_decision
+from anabranch.kernel.jobs import cancel, schedule
+from anabranch.kernel.joins import arrive, offer, open_join
+from anabranch.kernel.reducers import check_patch, reduce_into
+from anabranch.kernel.routing import (
+    Taken,
+    boundary_event,
+    branch_for,
+    names_for,
+    outcome_of,
+    taken_arcs,
+)
+from anabranch.kernel.state import Token
+from anabranch.kernel.turn import Activate, Conclude, Turn
+from anabranch.kernel.values import ContextPatch, Ending, Fault
+from anabranch.net.net import Branch, Step
+
+# -- getting going ---------------------------------------------------------------------------
+
+
+def create(
+    turn: Turn,
+    step: str,
+    *,
+    parent: int = 0,
+    scope: int = 0,
+    via: Any = "arc",
+    args: Mapping[str, Any] | None = None,
+    payload: Mapping[str, Any] | None = None,
+    wake: int = 0,
+) -> None:
+    token = turn.state.next_token
+    turn.emit(e.TokenCreated(token, step, parent, scope, via, args or {}, payload or {}, wake))
+    turn.later(Activate(token))
+
+
+def activate(turn: Turn, item: Activate) -> None:
+    """Let the token go as far as it can."""
+    token = turn.state.tokens.get(item.token)
+    if token is None or token.phase != "new":
+        return
+    if turn.state.ending:
+        abort(turn, token, turn.state.ending_reason)
+        return
+    step = turn.step_of(token)
+    if step.admission is not None and not token.admitted and not _admit(turn, token, step):
+        return
+    if token.wake > turn.at:
+        turn.emit(e.TokenSlept(token.id))
+        return
+    _make_ready(turn, token, step)
+
+
+def _admit(turn: Turn, token: Token, step: Step) -> bool:
+    assert step.admission is not None, "only asked where there is a gate"
+    try:
+        allowed = admitted(step.admission, names_for(turn.state, token))
+    except ExpressionError as error:
+        finish(turn, token, "failed", Fault("expression", str(error), retryable=False))
+        return False
+    if allowed:
+        return True
+    match step.admission.on_deny:
+        case "pending":
+            turn.emit(e.TokenHeld(token.id, f"admission of {token.step} is denied"))
+        case "discard":
+            end_now(turn, token, "discarded", None)
+        case "skip":
+            finish(turn, token, "skipped", None)
+    return False
+
+
+def _make_ready(turn: Turn, token: Token, step: Step) -> None:
+    if step.timeout_ms is not None and not token.until:
+        turn.emit(e.TokenTimed(token.id, turn.at + step.timeout_ms))
+    if step.fan is not None:
+        open_fan(turn, token, step.fan)
+    elif step.work is not None or (step.decision is not None and turn.state.reuse):
+        schedule(turn, token)
+    else:
+        turn.later(Conclude(token.id))
+
+
+# -- the end of its work ---------------------------------------------------------------------
+
+
+def conclude(turn: Turn, item: Conclude) -> None:
+    """The work is over: decide how the step run ends, or ask whoever has to decide."""
+    token = turn.state.tokens.get(item.token)
+    if token is None:
+        return
+    if token.doomed:
+        _bury(turn, token)
+        return
+    answer = token.answer
+    if item.fault is not None or (answer is not None and answer.status == "error"):
+        fault = item.fault or (answer.fault if answer is not None else None)
+        _fail(turn, token, fault or Fault("unknown", "the work failed"))
+    elif answer is not None and answer.status in ("aborted", "cancel_run"):
+        _stop(turn, token, answer.status == "cancel_run", answer.fault)
+    elif not open_decision(turn, token):
+        finish(turn, token, "done", None)
+
+
+def _fail(turn: Turn, token: Token, fault: Fault) -> None:
+    work = turn.step_of(token).work
+    if work is not None and work.error_aborts:
+        end_now(turn, token, "aborted", fault)
+    else:
+        finish(turn, token, "failed", fault)
+
+
+def _bury(turn: Turn, token: Token) -> None:
+    """A doomed token's work has ended: it did what it did, and nothing follows."""
+    answer = token.answer
+    scope = turn.state.scopes[token.scope]
+    did_it = answer is not None and answer.status == "ok" and not turn.state.ending
+    ending: Ending = "done" if did_it else "aborted"
+    fault = None if did_it else Fault("aborted", token.reason, retryable=False)
+    outcome = outcome_of(token, ending)
+    turn.emit(e.TokenFinished(token.id, ending, outcome, "killed", fault))
+    turn.dirty[token.scope] = True
+    if ending == "done":
+        offer(turn, token, scope, outcome, token.payload)
+
+
+def _stop(turn: Turn, token: Token, whole_run: bool, fault: Fault | None) -> None:
+    """The work asked for the end of its step run, or of everything."""
+    end_now(turn, token, "aborted", fault)
+    if whole_run:
+        wind_down(turn, "cancelled", fault.message if fault is not None else "asked by its work")
+
+
+# -- finishing -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What the end of a step run will do, decided before anything is recorded."""
+
+    ending: Ending
+    fault: Fault | None
+    patches: tuple[ContextPatch, ...] = ()
+    branch: Branch | None = None
+    taken: tuple[Taken, ...] = ()
+    end: str = ""
+
+
+def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> None:
+    """End the step run: patches, branch actions, mark it, deliver it."""
+    plan = _plan(turn, token, ending, fault)
+    close_gate(turn, token, "the step ended")
+    if plan.patches:
+        turn.emit(e.ContextPatched(plan.patches, f"token {token.id}"))
+        turn.readmit = True
+    payload = _payload_after(token)
+    scope = turn.state.scopes[token.scope]
+    if plan.branch is not None and plan.end == "":
+        _spawn(turn, token, plan, payload)
+    outcome = outcome_of(token, plan.ending)
+    turn.emit(e.TokenFinished(token.id, plan.ending, outcome, plan.end, plan.fault))
+    turn.dirty[token.scope] = True
+    if plan.ending == "done":
+        offer(turn, token, scope, outcome, payload)
+    if plan.ending == "failed" and turn.net.policy.fail_fast and not turn.state.ending:
+        wind_down(turn, "failed", f"step {token.step} failed")
+
+
+def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Plan:
+    step = turn.step_of(token)
+    names = names_for(turn.state, token)
+    names["event"] = boundary_event(token, ending, fault, turn.at)
+    try:
+        patches = _patches(turn, token, step, names) if ending == "done" else ()
+        if patches:
+            names["ctx"] = _preview(turn, patches)
+        return _routes(turn, step, _Plan(ending, fault, patches), token, names)
+    except (ExpressionError, InputError) as error:
+        wrong = Fault(error.code, f"step {token.step}: {error}", retryable=False)
+        return _Plan("failed", wrong, end="no_match")
+
+
+def _routes(
+    turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[str, Any]
+) -> _Plan:
+    ending, fault, patches = plan.ending, plan.fault, plan.patches
+    branch = branch_for(step, outcome_of(token, ending))
+    if token.via == "final" or branch is None or not (branch.arcs or branch.join):
+        return _Plan(ending, fault, patches, end="leaf")
+    taken = tuple(taken_arcs(branch, names))
+    if taken or branch.join is not None:
+        return _Plan(ending, fault, patches, branch, taken)
+    if turn.net.policy.no_route_is_error:
+        wrong = Fault("no_route", f"no arc of step {token.step} matches", retryable=False)
+        return _Plan("failed", fault or wrong, patches, end="no_match")
+    return _Plan(ending, fault, patches, end="no_match")
+
+
+def _patches(
+    turn: Turn, token: Token, step: Step, names: Mapping[str, Any]
+) -> tuple[ContextPatch, ...]:
+    own = token.answer.patches if token.answer is not None else ()
+    declared = tuple(
+        ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
+        for patch in step.patches
+    )
+    _preview(turn, own + declared)
+    return own + declared
+
+
+def _preview(turn: Turn, patches: tuple[ContextPatch, ...]) -> dict[str, Any]:
+    """The context as it will be; refuses patches that do not fit."""
+    ctx = dict(turn.state.ctx)
+    for patch in patches:
+        check_patch(ctx, patch)
+        reduce_into(ctx, patch)
+    return ctx
+
+
+def _payload_after(token: Token) -> Mapping[str, Any]:
+    result = token.answer.result if token.answer is not None else None
+    if isinstance(result, Mapping):
+        return {**token.payload, **result}
+    return token.payload
+
+
+def _spawn(turn: Turn, token: Token, plan: _Plan, payload: Mapping[str, Any]) -> None:
+    """Create what follows: the join's target first, then the arcs' tokens in document order."""
+    branch = plan.branch
+    assert branch is not None, "nothing to spawn without a branch"
+    wait = token.answer.wait_ms if token.answer is not None else 0
+    wake = turn.at + wait if wait else 0
+    handed = payload if branch.carry_payload else {}
+    scope = token.scope
+    if branch.join is not None:
+        scope = open_join(turn, token, branch.join, payload, wake)
+    for taken in plan.taken:
+        target = taken.arc.target
+        if turn.net.steps[target].barrier is not None and branch.join is None:
+            arrive(turn, token, target, taken.args, wake)
+        else:
+            create(
+                turn,
+                target,
+                parent=token.id,
+                scope=scope,
+                args=taken.args,
+                payload=handed,
+                wake=wake,
+            )
+
+
+# -- winding down ----------------------------------------------------------------------------
+
+
+def wind_down(turn: Turn, status: str, reason: str, actor: str = "") -> None:
+    """From here on nothing new is begun; what waits ends now, what runs is told to stop."""
+    turn.emit(e.RunEnding(status, reason, actor))
+    for token in list(turn.state.tokens.values()):
+        if token.id in turn.state.tokens:
+            abort(turn, token, reason)
+    for job in list(turn.state.jobs.values()):
+        cancel(turn, job, reason)

@@ -1,0 +1,73 @@
+"""A turn: the working memory of one call of `step`.
+
+Deciding and recording alternate: every decision is emitted as an event, which evolves the state at
+once, and what follows from it is put on the agenda instead of being called, so that a chain of a
+thousand routers needs no deep stack and the modules of the kernel do not call in circles.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from anabranch.kernel.events import Event
+from anabranch.kernel.evolve import evolve
+from anabranch.kernel.state import State, Token
+from anabranch.kernel.values import Fault
+from anabranch.net.net import Net, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """The token may go on: admission, wake time, work."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """The work of the token is over; its answer (or `fault`) stands in the state."""
+
+    token: int
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FillWindow:
+    """A fan has room for more jobs."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOver:
+    """The job of a fan's slot is over, with an answer in the state or with a fault."""
+
+    job: str
+    fault: Fault | None = None
+
+
+Item = Activate | Conclude | FillWindow | SlotOver
+
+
+@dataclass(slots=True)
+class Turn:
+    net: Net
+    state: State
+    at: int
+    events: list[Event] = field(default_factory=list)
+    agenda: deque[Item] = field(default_factory=deque)
+    #: Scopes in which something ended: their joins and barriers are looked at again.
+    dirty: dict[int, bool] = field(default_factory=dict)
+    #: The context changed: held tokens are looked at again.
+    readmit: bool = False
+
+    def emit(self, event: Event) -> None:
+        evolve(self.state, event, self.at)
+        self.events.append(event)
+
+    def later(self, item: Item) -> None:
+        self.agenda.append(item)
+
+    def step_of(self, token: Token) -> Step:
+        return self.net.steps[token.step]

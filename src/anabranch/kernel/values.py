@@ -1,0 +1,84 @@
+"""The small values that stimuli, events and state share."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.net.net import Reducer
+
+#: How a step run ended. `done` and `failed` come from its work, the rest from what happened to it.
+Ending = Literal["done", "failed", "aborted", "skipped", "discarded"]
+
+RunStatus = Literal[
+    "running",
+    "waiting",
+    "paused",
+    "completed",
+    "failed",
+    "partial",
+    "cancelled",
+    "deadline_exceeded",
+    "step_timeout",
+]
+
+TERMINAL: frozenset[str] = frozenset(
+    {"completed", "failed", "partial", "cancelled", "deadline_exceeded", "step_timeout"}
+)
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why something failed, for machines (`kind`, `code`) and for people (`message`)."""
+
+    kind: str
+    message: str
+    code: str = ""
+    retryable: bool = True
+    details: Any = None
+
+
+class ContextPatch(msgspec.Struct, frozen=True, array_like=True):
+    """One write to the context of the run."""
+
+    key: str
+    value: Any
+    reducer: Reducer = "set"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job reports. Use the constructors below; each names one legal shape."""
+
+    status: Literal["ok", "error", "aborted", "cancel_run"]
+    result: Any = None
+    fault: Fault | None = None
+    outcome: str = ""  # label for branch selection and slots, such as "valid"; "" means ok / error
+    patches: tuple[ContextPatch, ...] = ()
+    wait_ms: int = 0  # how long the tokens that follow sleep before they run
+
+
+def succeeded(
+    result: Any = None,
+    *,
+    outcome: str = "ok",
+    patches: tuple[ContextPatch, ...] = (),
+    wait_ms: int = 0,
+) -> Answer:
+    return Answer(
+        status="ok", result=result, outcome=outcome, patches=patches, wait_ms=wait_ms
+    )
+
+
+def failed(kind: str, message: str, **more: Any) -> Answer:
+    """The work ran and did not succeed. `more`: `code`, `retryable`, `details`."""
+    return Answer(status="error", fault=Fault(kind=kind, message=message, **more), outcome="error")
+
+
+def aborted(kind: str, message: str) -> Answer:
+    """The step run ends here: no branch, no delivery."""
+    return Answer(status="aborted", fault=Fault(kind=kind, message=message, retryable=False))
+
+
+def cancels_run(kind: str, message: str) -> Answer:
+    """The work asks for the end of the whole run."""
+    return Answer(status="cancel_run", fault=Fault(kind=kind, message=message, retryable=False))

@@ -1,0 +1,223 @@
+"""The net: a compiled definition.
+
+Every dialect is lowered to these few values and nothing below `dialects/` knows which one a run
+came from. A net is immutable; it is never stored, only its source is, and the dialect compiles it
+again (same source, same net). All durations are whole milliseconds.
+
+A step is one path with most of its parts absent:
+
+    token → admission → barrier | join → wake → work (or one job per fan-out slot) → decision
+          → outcome → patches → the branch for that outcome → arcs and perhaps a join → tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.expressions.port import Expression
+from anabranch.net.problems import Position
+
+Reducer = Literal["set", "sum", "min", "max", "append", "merge"]
+
+
+class GatherRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a gather closes, what it selects, how it combines and what becomes of the losers.
+
+    Unlike the rest of a net it is recorded, once per gather, so that evolving needs no net.
+    """
+
+    mode: Literal["any", "quorum", "all", "best_of"] = "all"
+    k: int = 1  # for quorum: how many usable deliveries are needed
+    select: Literal["slot", "arrival", "score"] = "slot"
+    order: Literal["asc", "desc"] = "desc"  # for score
+    combine: Literal["one", "list", "merge", "counts"] = "list"
+    losers: Literal["kill", "drain"] = "drain"
+    #: Slots that may stay unfilled (a failed delivery, a lost slot) before the gather is impossible.
+    tolerate: int = 0
+    tolerate_percent: float = 0.0
+    #: Lost slots (unreachable parties) leave the denominator of `all` and lower a quorum.
+    exclude_lost: bool = False
+    #: What was delivered is enough when time is up, as long as there is something.
+    partial_on_expiry: bool = False
+    #: A gather over nothing is complete (an empty loop) rather than impossible (nobody to ask).
+    empty_closes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One expectation of a join: who may fill it, with which outcome ("any" takes all)."""
+
+    node: str
+    when: str = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Declared on a branch: a fresh scope whose members deliver to a fresh token at `target`."""
+
+    target: str
+    rule: GatherRule
+    slots: tuple[Slot, ...]
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    target: str
+    guard: Expression | None = None
+    args: Expression | None = None
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What follows a step's outcome: the first branch whose `outcome` matches is taken."""
+
+    outcome: str | None = None  # None matches every outcome
+    mode: Literal["exclusive", "inclusive"] = "exclusive"
+    arcs: tuple[Arc, ...] = ()
+    join: Join | None = None
+    #: Children inherit the payload of the finished token, overlaid with its result.
+    carry_payload: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitRule:
+    guard: Expression | None  # None is the `else` rule
+    allow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    rules: tuple[AdmitRule, ...]
+    on_deny: Literal["pending", "discard", "skip"] = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a job that failed is tried again, and when."""
+
+    attempts: int = 1  # executions in all, the first included
+    delay_ms: int = 0
+    backoff: Literal["constant", "linear", "exponential"] = "constant"
+    multiplier: float = 2.0
+    delay_ms_max: int | None = None
+
+    def delay_before(self, retry: int) -> int:
+        """Milliseconds to wait before the retry with that number (the first one is 1)."""
+        match self.backoff:
+            case "constant":
+                delay = float(self.delay_ms)
+            case "linear":
+                delay = float(self.delay_ms * retry)
+            case "exponential":
+                # The cap keeps the power finite; no wait is longer than about 30,000 years.
+                delay = self.delay_ms * self.multiplier ** min(retry - 1, 50)
+        return int(min(delay, self.delay_ms_max if self.delay_ms_max is not None else 1e15))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job of this step does. The kernel reads the timing, never the rest."""
+
+    kind: str
+    #: Evaluated when the job starts; gives the mapping the work kind receives.
+    inputs: Expression | None = None
+    #: For kinds that interpret more than inputs (a pipeline, a rule document): opaque here.
+    program: Any = None
+    timeout_ms: int | None = None  # per attempt
+    lease_ms: int = 60_000
+    retry: Retry = Retry()
+    #: An error ends the step run as aborted: no branch, no delivery, no failure of the run.
+    error_aborts: bool = False
+    losses_max: int = 20  # how often a job may be lost (crash, lease) before it fails
+    pool: str = ""  # "" is the engine's own process
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """One job per slot for a single token, gathered before the step has its outcome."""
+
+    #: Gives the list of slot labels or slot values when the token becomes ready.
+    over: Expression
+    rule: GatherRule
+    window: int | None = None  # jobs in flight at once
+    score: Expression | None = None  # over {"answer": …}; None when the answer has no score
+    usable: Expression | None = None  # over {"answer": …}; false is a negative answer
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A gate after the work (or instead of it): somebody named must say yes or no."""
+
+    ask: str = ""
+    actors: tuple[str, ...] = ()  # empty: anybody with access may decide
+    on_reject: Literal["fail", "retry", "pause"] = "fail"
+    when: Expression | None = None  # decides by itself when it gives true or false
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A context write made when the step ends well, before its arcs are looked at."""
+
+    key: str
+    value: Expression
+    reducer: Reducer = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The step runs once for all the tokens that can still reach it, not once per token."""
+
+    #: `reached`: whoever arrives counts. `all`: a predecessor that can no longer come skips the step.
+    need: Literal["reached", "all"] = "reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    work: Work | None = None
+    admission: Admission | None = None
+    barrier: Barrier | None = None
+    fan: Fan | None = None
+    decision: Decision | None = None
+    patches: tuple[Patch, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    timeout_ms: int | None = None  # from ready to outcome, retries included
+    on_timeout: Literal["fail", "skip", "abort_run"] = "fail"
+    description: str = ""
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    deadline_ms: int | None = None
+    no_route_is_error: bool = False
+    #: What a failed step run means for the run as a whole.
+    on_failure: Literal["fail", "handled", "partial"] = "fail"
+    fail_fast: bool = False
+    #: Tokens at a closed admission gate when nothing else moves.
+    held: Literal["wait", "discard"] = "wait"
+    on_final_failure: Literal["fail", "partial"] = "fail"
+    #: A step that timed out ends the run as `step_timeout` rather than `failed`.
+    timeouts_have_own_status: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    name: str
+    dialect: str
+    fingerprint: str  # hash of the source it was compiled from
+    steps: Mapping[str, Step]
+    entry: str
+    final: str | None = None
+    policy: RunPolicy = RunPolicy()
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    #: The first token's payload is the input of the run, and branches may hand it on.
+    carries_payload: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""

@@ -1,0 +1,106 @@
+"""Which steps can still be reached from where, computed once per net.
+
+Two relations matter. Along *all* edges: where can control go at all (unreachable steps, barriers).
+Along *scope-preserving* edges: where can control go without leaving its scope. A branch without a
+join hands its scope on to its spawns; a branch with a join keeps only its target in the scope, for
+the spawns belong to the fresh scope below it. Only this second relation can fill a join's slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+
+from anabranch.net.net import Branch, Net, Step
+
+Reach = Mapping[str, frozenset[str]]
+
+
+def all_edges(branch: Branch) -> Iterable[str]:
+    for arc in branch.arcs:
+        yield arc.target
+    if branch.join is not None:
+        yield branch.join.target
+
+
+def scope_edges(branch: Branch) -> Iterable[str]:
+    if branch.join is not None:
+        yield branch.join.target
+        return
+    for arc in branch.arcs:
+        yield arc.target
+
+
+def successors(step: Step, edges: Callable[[Branch], Iterable[str]] = all_edges) -> list[str]:
+    """Direct successors in document order, each once."""
+    return list(dict.fromkeys(target for branch in step.branches for target in edges(branch)))
+
+
+def predecessors(net: Net) -> dict[str, list[str]]:
+    """For every step the steps with an edge to it, in document order."""
+    found: dict[str, list[str]] = {name: [] for name in net.steps}
+    for step in net.steps.values():
+        for target in successors(step):
+            if target in found:
+                found[target].append(step.name)
+    return found
+
+
+def _closure(net: Net, edges: Callable[[Branch], Iterable[str]], avoid: str | None) -> Reach:
+    following = {
+        name: [t for t in successors(step, edges) if t in net.steps] if name != avoid else []
+        for name, step in net.steps.items()
+    }
+    return {name: _from(name, following) for name in net.steps}
+
+
+def _from(start: str, following: Mapping[str, list[str]]) -> frozenset[str]:
+    seen = {start}
+    frontier = [start]
+    while frontier:
+        for target in following[frontier.pop()]:
+            if target not in seen:
+                seen.add(target)
+                frontier.append(target)
+    return frozenset(seen)
+
+
+class Reachability:
+    """The relations of one net. A step always reaches itself."""
+
+    def __init__(self, net: Net) -> None:
+        self._net = net
+        self.anywhere: Reach = _closure(net, all_edges, None)
+        self.in_scope: Reach = _closure(net, scope_edges, None)
+        self._without: dict[str, Reach] = {}
+
+    def not_through(self, step: str) -> Reach:
+        """Reach in scope along paths that do not go on from `step`: back-edges do not count."""
+        if step not in self._without:
+            self._without[step] = _closure(self._net, scope_edges, step)
+        return self._without[step]
+
+
+class _Hold:
+    """Nets hold mappings and are not hashable; one object stands for one net here."""
+
+    __slots__ = ("net",)
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+
+    def __hash__(self) -> int:
+        return id(self.net)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hold) and other.net is self.net
+
+
+@lru_cache(maxsize=512)
+def _computed(held: _Hold) -> Reachability:
+    return Reachability(held.net)
+
+
+def reachability(net: Net) -> Reachability:
+    """The relations of this net, computed at the first call."""
+    return _computed(_Hold(net))

@@ -1,0 +1,222 @@
+"""The reference store: plain dictionaries, nothing clever, gone with the process.
+
+It is the oracle the other stores are compared with, so every method does the obvious thing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from threading import RLock
+from typing import Any
+
+from anabranch.errors import StoreError, StoreInUse
+from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
+from anabranch.store.ports import (
+    Batch,
+    Commit,
+    Definition,
+    Head,
+    HeadFilter,
+    Message,
+    Record,
+    Snapshot,
+)
+
+
+class MemoryStore:
+    """One store per instance; two threads may use it, two processes cannot."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._log: dict[str, list[Record]] = {}
+        self._heads: dict[str, Head] = {}
+        self._snapshots: dict[str, Snapshot] = {}
+        self._definitions: dict[str, Definition] = {}
+        self._payloads: dict[str, bytes] = {}
+        self._mailbox: dict[int, Message] = {}
+        self._posted = False
+        self._owner: str | None = None
+        self._closed = False
+
+    # Journal
+
+    def commit(self, batch: Batch) -> None:
+        with self._open():
+            self._check(batch)
+            for commit in batch.commits:
+                self._apply(commit)
+            for sha256, content in batch.payloads.items():
+                self._payloads.setdefault(sha256, content)
+            for message_id, answer in batch.answers.items():
+                self._answer(message_id, answer)
+
+    def read(self, run: str, after: int = 0) -> list[Record]:
+        with self._open():
+            rows = self._log.get(run, [])
+            return [row for row in rows if row.first_seq + row.count - 1 > after]
+
+    def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
+        with self._open():
+            return {run: self._tail(run) for run in runs}
+
+    def _check(self, batch: Batch) -> None:
+        """Everything that can be wrong is found before anything is written."""
+        check_payloads(batch.payloads)
+        heads: dict[str, Head] = {}
+        for commit in batch.commits:
+            run = commit.head.run
+            refused = refusal(heads.get(run) or self._heads.get(run), commit)
+            if refused is not None:
+                raise refused
+            heads[run] = commit.head
+        for message_id in batch.answers:
+            message = self._mailbox.get(message_id)
+            if message is None or message.answer is not None:
+                raise answer_refusal(message_id, known=message is not None)
+
+    def _apply(self, commit: Commit) -> None:
+        head = commit.head
+        self._heads[head.run] = head
+        if commit.count:
+            first_seq = head.seq - commit.count + 1
+            record = Record(first_seq, commit.count, commit.at, commit.events)
+            self._log.setdefault(head.run, []).append(record)
+        if commit.snapshot is not None:
+            self._snapshots[head.run] = Snapshot(head.seq, commit.snapshot)
+
+    def _answer(self, message_id: int, answer: bytes) -> None:
+        old = self._mailbox[message_id]
+        self._mailbox[message_id] = Message(
+            id=old.id, run=old.run, body=old.body, posted_at=old.posted_at, answer=answer
+        )
+
+    def _tail(self, run: str) -> tuple[Snapshot | None, list[Record]]:
+        snapshot = self._snapshots.get(run)
+        return snapshot, self.read(run, snapshot.seq if snapshot else 0)
+
+    # Heads
+
+    def head(self, run: str) -> Head | None:
+        with self._open():
+            return self._heads.get(run)
+
+    def heads(self, wanted: HeadFilter) -> list[Head]:
+        with self._open():
+            found = [head for head in self._heads.values() if _fits(head, wanted)]
+        found.sort(key=lambda head: (head.created_at, head.run), reverse=True)
+        return found[: max(wanted.limit, 0)]
+
+    def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
+        with self._open():
+            found = [h for h in self._heads.values() if not h.finished and h.run > after]
+        return sorted(found, key=lambda head: head.run)[: max(limit, 0)]
+
+    def due(self, now: int, limit: int = 1000) -> list[Head]:
+        with self._open():
+            alive = [head for head in self._heads.values() if not head.finished]
+        due = [head for head in alive if head.next_wake is not None and head.next_wake <= now]
+        due.sort(key=lambda head: (head.next_wake or 0, head.run))
+        return due[: max(limit, 0)]
+
+    # Definitions
+
+    def put_definition(self, definition: Definition) -> None:
+        with self._open():
+            self._definitions.setdefault(definition.fingerprint, definition)
+
+    def definition(self, fingerprint: str) -> Definition | None:
+        with self._open():
+            return self._definitions.get(fingerprint)
+
+    # Payloads
+
+    def put_payload(self, sha256: str, content: bytes) -> None:
+        check_payloads({sha256: content})
+        with self._open():
+            self._payloads.setdefault(sha256, content)
+
+    def payload(self, sha256: str) -> bytes | None:
+        with self._open():
+            content = self._payloads.get(sha256)
+        return None if content is None else checked_payload(sha256, content)
+
+    # Mailbox
+
+    def post(self, run: str, body: bytes, now: int) -> int:
+        with self._open():
+            message_id = len(self._mailbox) + 1
+            self._mailbox[message_id] = Message(id=message_id, run=run, body=body, posted_at=now)
+            self._posted = True
+            return message_id
+
+    def unanswered(self, limit: int = 100) -> list[Message]:
+        with self._open():
+            waiting = [m for m in self._mailbox.values() if m.answer is None]
+        return waiting[: max(limit, 0)]
+
+    def message(self, message_id: int) -> Message | None:
+        with self._open():
+            return self._mailbox.get(message_id)
+
+    def changed(self) -> bool:
+        with self._open():
+            posted, self._posted = self._posted, False
+            return posted
+
+    # Store
+
+    def acquire(self, owner: str) -> None:
+        with self._open():
+            if self._owner is not None:
+                raise StoreInUse(f"this store is in use by {self._owner}: stop that engine first")
+            self._owner = owner
+
+    def release(self) -> None:
+        with self._lock:
+            self._owner = None
+
+    def owner(self) -> str | None:
+        with self._open():
+            return self._owner
+
+    def statistics(self) -> Mapping[str, Any]:
+        with self._open():
+            heads = self._heads.values()
+            logs = self._log.values()
+            return {
+                "runs": dict(Counter(head.status for head in heads)),
+                "unfinished": sum(not head.finished for head in heads),
+                "events": sum(head.seq for head in heads),
+                "records": sum(len(rows) for rows in logs),
+                "snapshots": len(self._snapshots),
+                "definitions": len(self._definitions),
+                "payloads": len(self._payloads),
+                "messages": len(self._mailbox),
+                "unanswered": sum(m.answer is None for m in self._mailbox.values()),
+                "bytes": sum(len(row.events) for rows in logs for row in rows)
+                + sum(len(snapshot.state) for snapshot in self._snapshots.values())
+                + sum(len(content) for content in self._payloads.values()),
+            }
+
+    def close(self) -> None:
+        self.release()
+        self._closed = True
+
+    def _open(self) -> RLock:
+        """The lock, for a store that is still open."""
+        if self._closed:
+            raise StoreError("the store is closed", code="store_closed")
+        return self._lock
+
+
+def _fits(head: Head, wanted: HeadFilter) -> bool:
+    return (
+        (not wanted.statuses or head.status in wanted.statuses)
+        and (wanted.dialect is None or head.dialect == wanted.dialect)
+        and (wanted.name is None or head.name == wanted.name)
+        and all(head.labels.get(key) == value for key, value in wanted.labels.items())
+        and head.run.startswith(wanted.run_prefix)
+        and (wanted.parent is None or head.parent == wanted.parent)
+        and (wanted.before is None or (head.created_at, head.run) < tuple(wanted.before))
+    )

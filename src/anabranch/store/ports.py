@@ -1,0 +1,186 @@
+"""What the engine needs from a store, as narrow ports.
+
+The log is the truth: per run, rows of events with consecutive sequence numbers. A head is the
+index card of a run and is written in the same transaction as the events it summarises. Everything
+is synchronous: the engine decides whether to call in place or from its writer thread. Instants are
+whole milliseconds since the epoch and always come from the caller.
+
+A store is supported when `anabranch.testing.stores` passes on it, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The index card of a run."""
+
+    run: str
+    definition: str  # fingerprint of the definition it runs
+    name: str
+    dialect: str
+    status: str
+    seq: int  # sequence number of the last recorded event
+    created_at: int
+    updated_at: int
+    next_wake: int | None = None  # earliest timer; None when only the outside can move the run
+    labels: Mapping[str, str] = {}
+    parent: str | None = None  # the run whose parked job this one answers
+    origin: str | None = None  # the run this one redrives
+    finished: bool = False
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One run's part of a turn: the events `head.seq - count + 1 … head.seq`, made at `at`."""
+
+    head: Head
+    at: int
+    events: bytes  # a JSON array of `count` events
+    count: int
+    snapshot: bytes | None = None  # the state after these events; replaces an older one
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One row of the log: `count` events, the first of which has number `first_seq`."""
+
+    first_seq: int
+    count: int
+    at: int
+    events: bytes
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    fingerprint: str
+    dialect: str
+    name: str
+    source: str
+    origin: str = ""  # where the source came from, for messages (a path, an address)
+    created_at: int = 0
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    seq: int
+    state: bytes
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A stimulus posted by a process that does not own the engine, and later its answer."""
+
+    id: int
+    run: str
+    body: bytes  # JSON
+    posted_at: int
+    answer: bytes | None = None  # JSON; None while nobody has taken it
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """Everything one turn writes, in one transaction: all of it or nothing."""
+
+    commits: list[Commit] = msgspec.field(default_factory=list)
+    payloads: dict[str, bytes] = msgspec.field(default_factory=dict)  # sha256 hex → content
+    answers: dict[int, bytes] = msgspec.field(default_factory=dict)  # message id → answer
+
+
+class HeadFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list, newest first. `run_prefix` serves people who type the first letters."""
+
+    statuses: Sequence[str] = ()
+    dialect: str | None = None
+    name: str | None = None
+    labels: Mapping[str, str] = {}
+    run_prefix: str = ""
+    parent: str | None = None
+    before: tuple[int, str] | None = None  # (created_at, run) of the last one already seen
+    limit: int = 50
+
+
+class Journal(Protocol):
+    def commit(self, batch: Batch) -> None:
+        """Write the batch durably.
+
+        Raises `Conflict` and writes nothing when some run's log does not end just before the
+        commit's first event (a commit whose events start at 1 creates the run).
+        """
+        ...
+
+    def read(self, run: str, after: int = 0) -> list[Record]:
+        """The rows of a run with events numbered above `after`, in order; empty if none."""
+        ...
+
+    def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
+        """For each run its newest snapshot and the rows after it, in few statements."""
+        ...
+
+
+class Heads(Protocol):
+    def head(self, run: str) -> Head | None: ...
+
+    def heads(self, wanted: HeadFilter) -> list[Head]: ...
+
+    def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
+        """Heads of unfinished runs in order of run id, for recovery in pages."""
+        ...
+
+    def due(self, now: int, limit: int = 1000) -> list[Head]:
+        """Unfinished runs with `next_wake <= now`, earliest first (served by an index)."""
+        ...
+
+
+class Definitions(Protocol):
+    def put_definition(self, definition: Definition) -> None:
+        """Keep it by fingerprint; a second put of the same fingerprint changes nothing."""
+        ...
+
+    def definition(self, fingerprint: str) -> Definition | None: ...
+
+
+class Payloads(Protocol):
+    def put_payload(self, sha256: str, content: bytes) -> None:
+        """Refuses content that does not match its hash (`StoreError`)."""
+        ...
+
+    def payload(self, sha256: str) -> bytes | None:
+        """The content, checked against its hash on the way out (`UnusableStore` if it differs)."""
+        ...
+
+
+class Mailbox(Protocol):
+    """How a second process reaches the engine that owns the store."""
+
+    def post(self, run: str, body: bytes, now: int) -> int: ...
+
+    def unanswered(self, limit: int = 100) -> list[Message]:
+        """Oldest first."""
+        ...
+
+    def message(self, message_id: int) -> Message | None: ...
+
+    def changed(self) -> bool:
+        """Cheap: may somebody else have written since the last call? (True when unsure.)"""
+        ...
+
+
+class Store(Journal, Heads, Definitions, Payloads, Mailbox, Protocol):
+    def acquire(self, owner: str) -> None:
+        """Become the one engine on this store, or raise `StoreInUse` naming the owner."""
+        ...
+
+    def release(self) -> None: ...
+
+    def owner(self) -> str | None:
+        """Who holds the store now, if anybody does."""
+        ...
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Numbers for people: runs by status, rows, bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def total_events(records: Iterable[Record]) -> int:
+    return sum(record.count for record in records)

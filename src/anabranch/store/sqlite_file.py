@@ -1,0 +1,238 @@
+"""Opening a SQLite file: whose it is, whether it is sound, and bringing its schema up to date.
+
+Nothing is written before the file is known to be ours. The first look reads the header as bytes;
+the second asks SQLite, in a way that leaves the directory as it was found.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from anabranch.errors import NotFound, StoreError, UnusableStore
+from anabranch.store.file_lock import FileLock
+from anabranch.store.sqlite_errors import translate
+from anabranch.store.statements import load_migrations, load_statements
+
+APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours
+BUSY_SECONDS = 10.0
+MIGRATIONS = load_migrations("sqlite")
+STATEMENTS = load_statements("sqlite")
+TABLES = frozenset({"log", "heads", "snapshots", "definitions", "payloads", "mailbox"})
+
+# A checkpoint costs some milliseconds and falls on one commit. At 4,000 pages (16 MB) that is one
+# commit in many hundreds; a smaller limit stalls more often and copies hot pages again and again,
+# and checkpointing from a second thread measured no better.
+CHECKPOINT_PAGES = 4000
+WAL_BYTES_KEPT = 64 * 1024 * 1024
+
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_BYTES = 100
+_USER_VERSION_AT = 60
+_APPLICATION_ID_AT = 68
+
+
+def lock_of(path: Path) -> FileLock:
+    return FileLock(path.with_name(path.name + ".lock"))
+
+
+@contextmanager
+def reporting(path: Path) -> Iterator[None]:
+    """Errors of the driver leave as errors of the store."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def prepare(path: Path, *, create: bool) -> None:
+    """Make sure that there is a sound file with our schema, or say what is there instead."""
+    size = _size(path)
+    if not size and not create:
+        raise NotFound(f"there is no store at {path}: check the path")
+    with reporting(path):
+        version = _version(path) if size else 0
+        if version < len(MIGRATIONS) and not create:
+            raise UnusableStore(
+                f"{path} has schema {version}, this program needs {len(MIGRATIONS)}: "
+                "open it once for writing, which upgrades it"
+            )
+        if version < len(MIGRATIONS):
+            _bring_up_to_date(path, version)
+
+
+def open_writer(path: Path, synchronous: str) -> sqlite3.Connection:
+    """The connection for everything that writes; refuses what cannot be written durably."""
+    with reporting(path):
+        db = _connect(path, "rw")
+        try:
+            _set_up_writer(db, path, synchronous)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    with reporting(path):
+        # Not mode=ro: such a connection cannot tidy up, and would leave its side files behind.
+        db = _connect(path, "rw")
+        db.execute("PRAGMA query_only = ON")
+        return db
+
+
+def migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    """Apply what is missing, all of it or nothing; another process may have been faster."""
+    db.execute("BEGIN IMMEDIATE")
+    for migration in migrations[_pragma(db, "user_version") :]:
+        for statement in _statements(migration):
+            db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {len(migrations)}")
+    db.execute("COMMIT")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    db.execute("PRAGMA cache_size = -32768")
+    return db
+
+
+def _set_up_writer(db: sqlite3.Connection, path: Path, synchronous: str) -> None:
+    (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreError(
+            f"store {path}: this file system cannot hold a write-ahead log. Use a local disk.",
+            code="store_no_wal",
+        )
+    db.execute(f"PRAGMA synchronous = {synchronous}")
+    db.execute("PRAGMA fullfsync = ON")  # only macOS: there a plain sync stops at the disk's cache
+    db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+    db.execute("PRAGMA secure_delete = OFF")
+    db.execute("BEGIN IMMEDIATE")  # a file we may not write is found out here, not in the first turn
+    db.execute("ROLLBACK")
+
+
+def _size(path: Path) -> int:
+    """The size of the file, 0 when there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise StoreError(
+                f"cannot open {path}: there is no directory {path.parent}. Create it first.",
+                code="store_cannot_open",
+            ) from None
+        return 0
+    except OSError as error:
+        raise StoreError(
+            f"cannot open {path}: {error.strerror}", code="store_cannot_open"
+        ) from error
+    if not stat.S_ISREG(found.st_mode):
+        what = "a directory" if stat.S_ISDIR(found.st_mode) else "not an ordinary file"
+        raise StoreError(
+            f"cannot open {path}: it is {what}. Name a file.", code="store_cannot_open"
+        )
+    return found.st_size
+
+
+def _version(path: Path) -> int:
+    """The schema version of a file of ours; any other file is refused, untouched."""
+    _look_at_header(path)
+    unfinished = _size(path.with_name(path.name + "-wal")) > 0
+    # Closing the last writable connection would move the log into the file; a read-only one does
+    # not. Without a log it is the other way round: only a writable one removes its side files.
+    with closing(_connect(path, "ro" if unfinished else "rw")) as db:
+        return _look_inside(db, path)
+
+
+def _look_at_header(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except OSError as error:
+        raise StoreError(
+            f"cannot read {path}: {error.strerror}", code="store_cannot_open"
+        ) from error
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise UnusableStore(
+            f"{path} is not a SQLite database, or its header is damaged. It was left untouched: "
+            "name another file, or restore this one from a backup."
+        )
+    _check_identity(
+        path,
+        application=int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big"),
+        version=int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big"),
+    )
+
+
+def _look_inside(db: sqlite3.Connection, path: Path) -> int:
+    version = _pragma(db, "user_version")
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not version and not tables:
+        return 0  # its creation was interrupted and has been rolled back
+    _check_identity(path, application=_pragma(db, "application_id"), version=version)
+    if version == len(MIGRATIONS):
+        if not tables >= TABLES:
+            missing = ", ".join(sorted(TABLES - tables))
+            raise UnusableStore(
+                f"{path} claims to be an Anabranch store but lacks the tables {missing}. It was "
+                "left untouched: restore it from a backup, or name another file."
+            )
+        db.execute(STATEMENTS["glance"]).fetchone()
+    return version
+
+
+def _check_identity(path: Path, *, application: int, version: int) -> None:
+    if application != APPLICATION_ID:
+        raise UnusableStore(
+            f"{path} is a SQLite database of another program. It was left untouched: "
+            "name another file for the store."
+        )
+    if version > len(MIGRATIONS):
+        raise UnusableStore(
+            f"{path} was written by a newer Anabranch (schema {version}, this one knows "
+            f"{len(MIGRATIONS)}). It was left untouched: upgrade Anabranch, or name another file."
+        )
+
+
+def _bring_up_to_date(path: Path, version: int) -> None:
+    """Create the schema or upgrade it; nobody may be at work in a file that is upgraded."""
+    lock = lock_of(path)
+    if version:
+        lock.acquire("an upgrade of the schema")
+    try:
+        with closing(_connect(path, "rwc")) as db:
+            db.execute("PRAGMA page_size = 4096")
+            migrate(db, MIGRATIONS)
+    finally:
+        lock.release()
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    (value,) = db.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """`executescript` would commit at once, and each statement must join the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        raise ValueError(f"a migration ends inside a statement: {statement}")

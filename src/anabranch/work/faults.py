@@ -1,0 +1,65 @@
+"""How work says that it failed: the kinds of error and what a retry can do about each."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any
+
+from anabranch.errors import InputError
+from anabranch.kernel.values import Answer, failed
+
+#: Trying the same thing again gives the same answer. Every other kind may heal with time.
+FINAL_KINDS = frozenset({"config", "result", "auth", "not_found", "client_error", "parse"})
+
+_MESSAGE_LIMIT = 4_000
+_FRAMES = 8
+
+
+def fault(
+    kind: str, message: str, *, code: str = "", details: Any = None, retryable: bool | None = None
+) -> Answer:
+    """A failed answer whose `retryable` follows from the kind unless the caller knows better."""
+    may_heal = kind not in FINAL_KINDS if retryable is None else retryable
+    return failed(kind, clip(message), code=code, retryable=may_heal, details=details)
+
+
+def misconfigured(error: InputError) -> Answer:
+    """The task cannot run as it is written."""
+    return fault("config", error.message)
+
+
+def raised(error: BaseException, *, outside: str) -> Answer:
+    """What an exception of the user's code means. Frames of the file `outside` are not shown."""
+    name = type(error).__name__
+    text = str(error)
+    return fault(
+        _kind_of(error),
+        f"{name}: {text}" if text else name,
+        details={
+            "exception_type": name,
+            "message": clip(text),
+            "traceback": clip(_short_traceback(error.__traceback__, outside)),
+        },
+    )
+
+
+def clip(text: str, limit: int = _MESSAGE_LIMIT) -> str:
+    """Text that is safe to record: valid unicode, and of a length somebody may read."""
+    clean = text.encode("utf-8", "replace").decode()
+    if len(clean) <= limit:
+        return clean
+    return f"{clean[:limit]} … (cut: {len(clean):,} characters in all)"
+
+
+def _kind_of(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, ConnectionError):
+        return "connection"
+    return "python"
+
+
+def _short_traceback(trace: TracebackType | None, outside: str) -> str:
+    frames = [frame for frame in traceback.extract_tb(trace) if frame.filename != outside]
+    return "".join(traceback.format_list(frames[-_FRAMES:])).rstrip()

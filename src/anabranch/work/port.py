@@ -1,0 +1,50 @@
+"""What a kind of work is.
+
+The engine hands a `Task` to the performer registered for its kind and records the `Answer`. A
+performer is asynchronous; being cancelled means "stop now, the answer is no longer wanted", and it
+returns from that only when whatever it started (a process, a connection) is gone. It may run more
+than once for the same `key`; whatever must not happen twice outside is deduplicated by that key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from anabranch.kernel.values import Answer
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution of one job."""
+
+    run: str
+    step: str
+    job: str
+    attempt: int
+    key: str  # the same for every attempt of this job: the idempotency key
+    kind: str
+    inputs: Mapping[str, Any]  # rendered
+    names: Mapping[str, Any] = {}  # what templates could see; for kinds that render by themselves
+    program: Any = None
+    timeout_seconds: float | None = None  # the engine cancels at that time; for information
+
+
+class Performer(Protocol):
+    async def perform(self, task: Task) -> Answer: ...
+
+
+class Immediate(Protocol):
+    """A performer that never waits: the engine calls it in place and saves the trip.
+
+    Offered beside `perform`, which does the same for callers that know only that.
+    """
+
+    def perform_now(self, task: Task) -> Answer: ...
+
+
+class Closing(Protocol):
+    """A performer that keeps something open (processes, sessions) also closes it."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,170 @@
+"""The kind `python`: inline code, run in a process of its own so that it can be stopped.
+
+Inputs: `code`, or `code_b64`, or `script` (a file, or inline text); `args`; `libs`; `timeout`. How
+the code is run is said in `inline.py`. The result is what the code gives and nothing else; what it
+prints goes to the details of a failure, and to the log (level DEBUG) when it succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import io
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.kernel.values import Answer, succeeded
+from anabranch.work import inputs
+from anabranch.work.faults import fault, misconfigured
+from anabranch.work.inline import Job, execute
+from anabranch.work.port import Task
+from anabranch.work.processes import Failure, Outcome, ProcessOptions, Processes
+
+logger = logging.getLogger(__name__)
+
+_OUTPUT_BYTES = 64 * 1024
+
+
+class Python:
+    """Performs inline Python code in a pool of processes."""
+
+    def __init__(self, options: ProcessOptions | None = None) -> None:
+        self._options = options
+        self._processes: Processes | None = None
+
+    async def perform(self, task: Task) -> Answer:
+        try:
+            code = code_of(task.inputs)
+            limit = inputs.timeout(task.inputs)
+            request = _request(task, code)
+        except InputError as error:
+            return misconfigured(error)
+        if self._processes is None:
+            self._processes = Processes(self._options)
+        try:
+            async with asyncio.timeout(limit):
+                outcome = await self._processes.run(request)
+        except TimeoutError:
+            return fault("timeout", f"the code ran longer than {limit:g} s", code="TIMEOUT")
+        except OSError as error:
+            return fault("python", f"no Python process could be started: {error}")
+        return _answer(outcome, task.step)
+
+    async def close(self) -> None:
+        if self._processes is not None:
+            await self._processes.close()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes now running."""
+        return self._processes.pids if self._processes else ()
+
+
+def run_inline(
+    code: str,
+    args: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
+    *,
+    libs: Mapping[str, Any] | None = None,
+    name: str = "inline",
+) -> Answer:
+    """Runs code in this very process, with the same meaning. For tests in virtual time.
+
+    It cannot be stopped, and code that ends its process ends this one.
+    """
+    job = Job(code, name, dict(args or {}), dict(context or {}), dict(libs or {}))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        reply = execute(job)
+    text = printed.getvalue()
+    error = msgspec.convert(reply.error, Failure) if reply.error else None
+    outcome = Outcome(
+        result=msgspec.json.decode(reply.result),
+        error=error,
+        output=text[-_OUTPUT_BYTES:],
+        output_bytes=len(text.encode("utf-8", "replace")),
+    )
+    return _answer(outcome, name)
+
+
+def code_of(given: Mapping[str, Any]) -> str:
+    """The code of a task, wherever its author put it."""
+    written = [name for name in ("code", "code_b64", "script") if given.get(name) is not None]
+    if len(written) != 1:
+        found = f"it has {' and '.join(written)}" if written else "it has none of them"
+        raise InputError(f"a python task takes one of code, code_b64 and script; {found}")
+    value = given[written[0]]
+    if written[0] == "code":
+        return inputs.text(value, "code")
+    return _decoded(value) if written[0] == "code_b64" else _script(value)
+
+
+def _decoded(value: Any) -> str:
+    try:
+        return base64.b64decode(inputs.text(value, "code_b64"), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise InputError(f"code_b64 is not base64 of UTF-8 text: {error}") from None
+
+
+def _script(value: Any) -> str:
+    """`script: path`, `{uri, source: {type: file}}` or `{source: {type: inline, code}}`."""
+    script = {"uri": value} if isinstance(value, str) else inputs.mapping(value, "script")
+    source = inputs.mapping(script.get("source"), "script.source")
+    kind = source.get("type", "file")
+    if kind == "inline":
+        code = source.get("code", source.get("content", script.get("code")))
+        return inputs.text(code, "script.source.code")
+    if kind != "file":
+        raise InputError(f"script.source.type '{kind}' cannot be read here; use file or inline")
+    path = inputs.text(script.get("uri", source.get("path")), "script.uri").removeprefix("file://")
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"script.uri: {path} cannot be read: {error}") from None
+
+
+def _request(task: Task, code: str) -> bytes:
+    # The context can be large; code that does not name it and has no main cannot miss it.
+    wanted = "context" in code or "main" in code
+    job = {
+        "code": code,
+        "name": task.step,
+        "args": inputs.mapping(task.inputs.get("args"), "args"),
+        "context": task.names if wanted else {},
+        "libs": inputs.mapping(task.inputs.get("libs"), "libs"),
+    }
+    try:
+        return msgspec.json.encode(job, enc_hook=_as_builtin)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the arguments or the context are not JSON: {error}") from None
+
+
+def _as_builtin(value: Any) -> Any:
+    """Names come as the engine keeps them: views of mappings, text with manners."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"a {type(value).__name__} cannot be passed to a process")
+
+
+def _answer(outcome: Outcome, step: str) -> Answer:
+    error = outcome.error
+    if error is None:
+        if outcome.output:
+            logger.debug("step %s printed: %s", step, outcome.output)
+        return succeeded(outcome.result)
+    details = dict(error.details or {})
+    if outcome.output:
+        details["output"] = outcome.output
+        details["output_bytes"] = outcome.output_bytes  # more than is shown, when it was cut
+    return fault(
+        error.kind, error.message, retryable=error.retryable, details=details or None
+    )
