@@ -69,10 +69,14 @@ def literal(text: str) -> Any:
         return int(word)
     if word[:1] in ("[", "{") and word[-1:] in ("]", "}"):
         try:
-            return json.loads(word)
+            return json.loads(word, parse_constant=_no_constant)
         except (ValueError, RecursionError):
             return text
     return text
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
 
 
 # -- expressions -----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class _Event(msgspec.Struct, frozen=True, array_like=True):
 # -- the run ---------------------------------------------------------------------------------
 
 
-class RunStarted(_Event, tag="run.started"):
+class RunStarted(_Event, frozen=True, tag="run.started"):
     run: str
     definition: str
     name: str
@@ -35,16 +35,16 @@ class RunStarted(_Event, tag="run.started"):
     reuse: Mapping[str, list[Answer]] = {}
 
 
-class RunPaused(_Event, tag="run.paused"):
+class RunPaused(_Event, frozen=True, tag="run.paused"):
     actor: str
     reason: str
 
 
-class RunResumed(_Event, tag="run.resumed"):
+class RunResumed(_Event, frozen=True, tag="run.resumed"):
     actor: str
 
 
-class RunEnding(_Event, tag="run.ending"):
+class RunEnding(_Event, frozen=True, tag="run.ending"):
     """From here on the run only winds down; it will finish with this status."""
 
     status: str
@@ -52,12 +52,12 @@ class RunEnding(_Event, tag="run.ending"):
     actor: str = ""
 
 
-class RunFinished(_Event, tag="run.finished"):
+class RunFinished(_Event, frozen=True, tag="run.finished"):
     status: str
     problem: Fault | None = None
 
 
-class ContextPatched(_Event, tag="context.patched"):
+class ContextPatched(_Event, frozen=True, tag="context.patched"):
     patches: Sequence[ContextPatch]
     by: str  # an actor, or "token N"
 
@@ -65,7 +65,7 @@ class ContextPatched(_Event, tag="context.patched"):
 # -- tokens ----------------------------------------------------------------------------------
 
 
-class TokenCreated(_Event, tag="token.created"):
+class TokenCreated(_Event, frozen=True, tag="token.created"):
     token: int
     step: str
     parent: int
@@ -76,51 +76,51 @@ class TokenCreated(_Event, tag="token.created"):
     wake: int = 0
 
 
-class TokenHeld(_Event, tag="token.held"):
+class TokenHeld(_Event, frozen=True, tag="token.held"):
     """Admission said no, for now."""
 
     token: int
     reason: str
 
 
-class TokenAdmitted(_Event, tag="token.admitted"):
+class TokenAdmitted(_Event, frozen=True, tag="token.admitted"):
     token: int
     by: str
 
 
-class TokenSlept(_Event, tag="token.slept"):
+class TokenSlept(_Event, frozen=True, tag="token.slept"):
     """The token goes on when its wake time comes."""
 
     token: int
 
 
-class TokenWoken(_Event, tag="token.woken"):
+class TokenWoken(_Event, frozen=True, tag="token.woken"):
     token: int
     by: str
     payload: Mapping[str, Any] = {}
 
 
-class TokenTimed(_Event, tag="token.timed"):
+class TokenTimed(_Event, frozen=True, tag="token.timed"):
     """The step timeout runs from here; with 0 it no longer runs."""
 
     token: int
     until: int
 
 
-class TokenReleased(_Event, tag="token.released"):
+class TokenReleased(_Event, frozen=True, tag="token.released"):
     """A join or barrier let its token go on, with what it gathered."""
 
     token: int
 
 
-class TokenDoomed(_Event, tag="token.doomed"):
+class TokenDoomed(_Event, frozen=True, tag="token.doomed"):
     """Killed while its work runs: whatever it still does stays without effect."""
 
     token: int
     reason: str
 
 
-class TokenFinished(_Event, tag="token.finished"):
+class TokenFinished(_Event, frozen=True, tag="token.finished"):
     token: int
     ending: Ending
     outcome: str = ""
@@ -132,14 +132,14 @@ class TokenFinished(_Event, tag="token.finished"):
 # -- jobs ------------------------------------------------------------------------------------
 
 
-class JobScheduled(_Event, tag="job.scheduled"):
+class JobScheduled(_Event, frozen=True, tag="job.scheduled"):
     job: str
     token: int
     slot: int
     attempt: int
 
 
-class JobStarted(_Event, tag="job.started"):
+class JobStarted(_Event, frozen=True, tag="job.started"):
     job: str
     attempt: int
     worker: str
@@ -147,25 +147,25 @@ class JobStarted(_Event, tag="job.started"):
     until: int = 0
 
 
-class JobExtended(_Event, tag="job.extended"):
+class JobExtended(_Event, frozen=True, tag="job.extended"):
     job: str
     lease: int
 
 
-class JobParked(_Event, tag="job.parked"):
+class JobParked(_Event, frozen=True, tag="job.parked"):
     job: str
     attempt: int
     ticket: str
     until: int = 0
 
 
-class JobReported(_Event, tag="job.reported"):
+class JobReported(_Event, frozen=True, tag="job.reported"):
     job: str
     attempt: int
     answer: Answer
 
 
-class JobReused(_Event, tag="job.reused"):
+class JobReused(_Event, frozen=True, tag="job.reused"):
     """The origin of a redriven run had this answer already."""
 
     job: str
@@ -175,31 +175,31 @@ class JobReused(_Event, tag="job.reused"):
     key: str
 
 
-class JobRetrying(_Event, tag="job.retrying"):
+class JobRetrying(_Event, frozen=True, tag="job.retrying"):
     job: str
     attempt: int  # the one to come
     due: int
 
 
-class JobTimedOut(_Event, tag="job.timed_out"):
+class JobTimedOut(_Event, frozen=True, tag="job.timed_out"):
     job: str
     attempt: int
 
 
-class JobLost(_Event, tag="job.lost"):
+class JobLost(_Event, frozen=True, tag="job.lost"):
     job: str
     attempt: int
     reason: str
 
 
-class JobCancelling(_Event, tag="job.cancelling"):
+class JobCancelling(_Event, frozen=True, tag="job.cancelling"):
     """The intent: whoever works on it is told to stop."""
 
     job: str
     reason: str
 
 
-class JobDischarged(_Event, tag="job.discharged"):
+class JobDischarged(_Event, frozen=True, tag="job.discharged"):
     """The end of a cancelled job: nobody works on it any more."""
 
     job: str
@@ -209,7 +209,7 @@ class JobDischarged(_Event, tag="job.discharged"):
 # -- gathers ---------------------------------------------------------------------------------
 
 
-class GatherOpened(_Event, tag="gather.opened"):
+class GatherOpened(_Event, frozen=True, tag="gather.opened"):
     gather: str
     kind: Literal["join", "fan", "barrier"]
     token: int  # who waits for it
@@ -219,7 +219,7 @@ class GatherOpened(_Event, tag="gather.opened"):
     values: Sequence[Any] = ()  # fans: what each slot's job gets, where that is not its label
 
 
-class Delivered(_Event, tag="gather.delivered"):
+class Delivered(_Event, frozen=True, tag="gather.delivered"):
     gather: str
     slot: int
     producer: str
@@ -228,7 +228,7 @@ class Delivered(_Event, tag="gather.delivered"):
     value: Any = None  # joins and barriers; a fan's value is its job's result
 
 
-class SlotLost(_Event, tag="gather.slot_lost"):
+class SlotLost(_Event, frozen=True, tag="gather.slot_lost"):
     """The slot can no longer be filled."""
 
     gather: str
@@ -238,7 +238,7 @@ class SlotLost(_Event, tag="gather.slot_lost"):
     excluded: bool = False
 
 
-class DeliveryLate(_Event, tag="gather.late"):
+class DeliveryLate(_Event, frozen=True, tag="gather.late"):
     """Came after the verdict: recorded, and nothing else."""
 
     gather: str
@@ -246,7 +246,7 @@ class DeliveryLate(_Event, tag="gather.late"):
     outcome: str
 
 
-class GatherSettled(_Event, tag="gather.settled"):
+class GatherSettled(_Event, frozen=True, tag="gather.settled"):
     gather: str
     verdict: Literal["closed", "impossible", "expired"]
     selected: Sequence[int]
@@ -256,14 +256,14 @@ class GatherSettled(_Event, tag="gather.settled"):
 # -- gates -----------------------------------------------------------------------------------
 
 
-class GateOpened(_Event, tag="gate.opened"):
+class GateOpened(_Event, frozen=True, tag="gate.opened"):
     gate: str
     token: int
     ask: str
     actors: Sequence[str] = ()
 
 
-class GateDecided(_Event, tag="gate.decided"):
+class GateDecided(_Event, frozen=True, tag="gate.decided"):
     gate: str
     verdict: Literal["fulfil", "reject"]
     actor: str

@@ -136,5 +136,3 @@ def time_is_up(turn: Turn, token: Token) -> bool:
         return True
     turn.emit(e.GatherSettled(gather.id, "expired", (), verdict.reason))
     return False
-
-

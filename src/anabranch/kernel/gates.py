@@ -74,9 +74,7 @@ def decide(turn: Turn, stimulus: s.Decide) -> None:
             code="not_allowed",
         )
     turn.emit(
-        e.GateDecided(
-            gate.id, stimulus.verdict, stimulus.actor, stimulus.reason, stimulus.evidence
-        )
+        e.GateDecided(gate.id, stimulus.verdict, stimulus.actor, stimulus.reason, stimulus.evidence)
     )
     _after_decision(turn, turn.state.tokens[gate.token], stimulus)
 

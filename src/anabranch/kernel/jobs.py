@@ -192,7 +192,7 @@ def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
 
 
 def cancel(turn: Turn, job: Job, reason: str) -> None:
-    """Stop it: at once where nobody works on it, with an intent to discharge where somebody does."""
+    """Stop it: at once where nobody works on it, by an intent where somebody does."""
     if job.phase == "cancelling":
         return
     if job.phase == "running":

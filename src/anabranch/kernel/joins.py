@@ -1,6 +1,6 @@
 """Joins and barriers: tokens that wait for other tokens.
 
-A join is declared on a branch: it opens a fresh scope, a token at the target waits in the *parent's*
+A join is declared on a branch: it opens a fresh scope, a token at the target waits in the parent's
 scope for deliveries from the fresh one, and the spawns of that branch are the first members of it.
 Members hand their scope on to their children, so a producer may lie several steps deep; a nested
 join takes its own spawns out of the scope and leaves its target in it.
@@ -34,9 +34,7 @@ def open_join(turn: Turn, parent: Token, join: Join, payload: Mapping[str, Any],
     """Create the target of a join; returns the fresh scope, which is the target's id."""
     target = turn.state.next_token
     kept = {key: value for key, value in payload.items() if key.startswith("__")}
-    turn.emit(
-        e.TokenCreated(target, join.target, parent.id, parent.scope, "join", {}, kept, wake)
-    )
+    turn.emit(e.TokenCreated(target, join.target, parent.id, parent.scope, "join", {}, kept, wake))
     turn.emit(
         e.GatherOpened(
             f"j{target}",
@@ -123,15 +121,11 @@ def arrive(turn: Turn, parent: Token, step: str, args: Mapping[str, Any], wake: 
         waiting = turn.state.next_token
         turn.emit(e.TokenCreated(waiting, step, parent.id, parent.scope, "barrier", {}, {}, wake))
         labels = predecessors(turn.net)[step]
-        turn.emit(
-            e.GatherOpened(f"b{waiting}", "barrier", waiting, BARRIER_RULE, labels)
-        )
+        turn.emit(e.GatherOpened(f"b{waiting}", "barrier", waiting, BARRIER_RULE, labels))
     gather = turn.state.gathers[f"b{waiting}"]
     free = [s for s, label in enumerate(gather.labels) if label == parent.step]
     slot = next((s for s in free if s not in gather.filled), len(gather.labels))
-    turn.emit(
-        e.Delivered(gather.id, slot, _name(parent, slot, gather), "ok", None, dict(args))
-    )
+    turn.emit(e.Delivered(gather.id, slot, _name(parent, slot, gather), "ok", None, dict(args)))
     turn.dirty[parent.scope] = True
 
 

@@ -35,9 +35,7 @@ def stands_still(state: State) -> bool:
     if not state.tokens or any(job.phase != "parked" for job in state.jobs.values()):
         return False
     parked = {job.token for job in state.jobs.values()}
-    return all(
-        token.phase in _AT_A_GATE or token.id in parked for token in state.tokens.values()
-    )
+    return all(token.phase in _AT_A_GATE or token.id in parked for token in state.tokens.values())
 
 
 def settle(turn: Turn) -> bool:

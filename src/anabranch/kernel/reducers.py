@@ -28,8 +28,9 @@ def check_patch(ctx: Mapping[str, Any], patch: ContextPatch) -> None:
         "min": lambda: _number(patch.value) and (old is None or _number(old)),
         "max": lambda: _number(patch.value) and (old is None or _number(old)),
         "append": lambda: patch.key not in ctx or isinstance(old, list),
-        "merge": lambda: isinstance(patch.value, Mapping)
-        and (patch.key not in ctx or isinstance(old, Mapping)),
+        "merge": lambda: (
+            isinstance(patch.value, Mapping) and (patch.key not in ctx or isinstance(old, Mapping))
+        ),
     }[patch.reducer]
     if not fits():
         raise InputError(

@@ -45,8 +45,7 @@ def _work_off(turn: Turn) -> None:
             turn.readmit = False
             gates.readmit(turn)
         elif not turn.events or not quiescence.settle(turn):
-            if not turn.agenda and not turn.dirty:
-                return
+            return
 
 
 def _start(turn: Turn, stimulus: s.Start) -> None:

@@ -17,7 +17,7 @@ class _Stimulus(msgspec.Struct, frozen=True, omit_defaults=True):
     pass
 
 
-class Start(_Stimulus, tag="start", kw_only=True):
+class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     run: str
     input: Mapping[str, Any] = {}
     step: str | None = None  # instead of the net's entry
@@ -28,11 +28,11 @@ class Start(_Stimulus, tag="start", kw_only=True):
     reuse: Mapping[str, list[Answer]] = {}
 
 
-class Tick(_Stimulus, tag="tick"):
+class Tick(_Stimulus, frozen=True, tag="tick"):
     """Time has passed: whatever is due happens."""
 
 
-class JobStart(_Stimulus, tag="job.start"):
+class JobStart(_Stimulus, frozen=True, tag="job.start"):
     """A worker takes the job. `lease_until` is 0 for work inside the engine's own process."""
 
     job: str
@@ -41,7 +41,7 @@ class JobStart(_Stimulus, tag="job.start"):
     lease_until: int = 0
 
 
-class JobExtend(_Stimulus, tag="job.extend"):
+class JobExtend(_Stimulus, frozen=True, tag="job.extend"):
     """The worker is alive: its lease moves."""
 
     job: str
@@ -49,7 +49,7 @@ class JobExtend(_Stimulus, tag="job.extend"):
     lease_until: int
 
 
-class JobPark(_Stimulus, tag="job.park"):
+class JobPark(_Stimulus, frozen=True, tag="job.park"):
     """The answer will come later from outside; the job holds no worker from here on."""
 
     job: str
@@ -58,13 +58,13 @@ class JobPark(_Stimulus, tag="job.park"):
     until: int = 0
 
 
-class JobReport(_Stimulus, tag="job.report"):
+class JobReport(_Stimulus, frozen=True, tag="job.report"):
     job: str
     attempt: int
     answer: Answer
 
 
-class JobLose(_Stimulus, tag="job.lose"):
+class JobLose(_Stimulus, frozen=True, tag="job.lose"):
     """Whoever had the job is gone (crash, lost lease)."""
 
     job: str
@@ -72,13 +72,13 @@ class JobLose(_Stimulus, tag="job.lose"):
     reason: str = "lost"
 
 
-class JobDischarge(_Stimulus, tag="job.discharge"):
+class JobDischarge(_Stimulus, frozen=True, tag="job.discharge"):
     """A job that was told to stop has stopped."""
 
     job: str
 
 
-class Decide(_Stimulus, tag="decide"):
+class Decide(_Stimulus, frozen=True, tag="decide"):
     """Somebody answers a gate. `gate` is its id or, where only one is open there, its step."""
 
     gate: str
@@ -88,26 +88,26 @@ class Decide(_Stimulus, tag="decide"):
     evidence: Any = None
 
 
-class PatchContext(_Stimulus, tag="patch"):
+class PatchContext(_Stimulus, frozen=True, tag="patch"):
     patches: tuple[ContextPatch, ...]
     actor: str = ""
 
 
-class Pause(_Stimulus, tag="pause"):
+class Pause(_Stimulus, frozen=True, tag="pause"):
     actor: str = ""
     reason: str = ""
 
 
-class Resume(_Stimulus, tag="resume"):
+class Resume(_Stimulus, frozen=True, tag="resume"):
     actor: str = ""
 
 
-class Cancel(_Stimulus, tag="cancel"):
+class Cancel(_Stimulus, frozen=True, tag="cancel"):
     actor: str = ""
     reason: str = ""
 
 
-class Wake(_Stimulus, tag="wake"):
+class Wake(_Stimulus, frozen=True, tag="wake"):
     """Sleeping tokens run now: one by id, or all that sleep at a step."""
 
     token: int = 0

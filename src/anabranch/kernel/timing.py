@@ -54,7 +54,9 @@ def _step_timeout(turn: Turn, name: str) -> None:
         return
     step = turn.step_of(token)
     seconds = (step.timeout_ms or 0) / 1000
-    fault = Fault("step_timeout", f"step {step.name} took longer than {seconds:g} s", "STEP_TIMEOUT")
+    fault = Fault(
+        "step_timeout", f"step {step.name} took longer than {seconds:g} s", "STEP_TIMEOUT"
+    )
     for job in jobs_of(turn, token):
         cancel(turn, job, fault.message)
     close_gate(turn, token, fault.message)

@@ -1,6 +1,6 @@
 """The life of a token, from created to finished.
 
-    created ─▶ admission ─▶ wake time ─▶ work or fan ─▶ decision ─▶ outcome ─▶ patches ─▶ routes
+created ─▶ admission ─▶ wake time ─▶ work or fan ─▶ decision ─▶ outcome ─▶ patches ─▶ routes
 """
 
 from __future__ import annotations
@@ -195,9 +195,7 @@ def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Pla
         return _Plan("failed", wrong, end="no_match")
 
 
-def _routes(
-    turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[str, Any]
-) -> _Plan:
+def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[str, Any]) -> _Plan:
     ending, fault, patches = plan.ending, plan.fault, plan.patches
     branch = branch_for(step, outcome_of(token, ending))
     if token.via == "final" or branch is None or not (branch.arcs or branch.join):

@@ -64,9 +64,7 @@ def succeeded(
     patches: tuple[ContextPatch, ...] = (),
     wait_ms: int = 0,
 ) -> Answer:
-    return Answer(
-        status="ok", result=result, outcome=outcome, patches=patches, wait_ms=wait_ms
-    )
+    return Answer(status="ok", result=result, outcome=outcome, patches=patches, wait_ms=wait_ms)
 
 
 def failed(kind: str, message: str, **more: Any) -> Answer:

@@ -36,7 +36,7 @@ class GatherRule(msgspec.Struct, frozen=True, omit_defaults=True):
     order: Literal["asc", "desc"] = "desc"  # for score
     combine: Literal["one", "list", "merge", "counts"] = "list"
     losers: Literal["kill", "drain"] = "drain"
-    #: Slots that may stay unfilled (a failed delivery, a lost slot) before the gather is impossible.
+    #: How many slots may stay unfilled (failed, lost) before the gather is impossible.
     tolerate: int = 0
     tolerate_percent: float = 0.0
     #: Lost slots (unreachable parties) leave the denominator of `all` and lower a quorum.
@@ -173,7 +173,7 @@ class Patch:
 class Barrier:
     """The step runs once for all the tokens that can still reach it, not once per token."""
 
-    #: `reached`: whoever arrives counts. `all`: a predecessor that can no longer come skips the step.
+    #: `reached`: whoever arrives counts. `all`: a predecessor that cannot come skips the step.
     need: Literal["reached", "all"] = "reached"
 
 

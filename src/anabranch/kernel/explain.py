@@ -1,0 +1,176 @@
+"""`explain(net, state)`: why is it not finished?
+
+For everything unfinished: what it waits for, since when, until when, and who or what can move it.
+A pure function of net and state; every surface shows the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from anabranch.kernel.ending import gate_id
+from anabranch.kernel.gather import needed
+from anabranch.kernel.state import Gather, Job, State, Token
+from anabranch.net.net import Net
+from anabranch.net.reach import reachability
+
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One unfinished thing and what it takes to move it."""
+
+    what: str  # "run", "token", "job", "gather"
+    id: str
+    step: str
+    waits_for: str
+    since: int
+    until: int | None = None
+    movers: tuple[str, ...] = ()
+
+
+def explain(net: Net, state: State) -> list[Waiting]:
+    if state.finished or not state.run:
+        return []
+    return [*_run(state), *_tokens(net, state), *_orphans(state)]
+
+
+def _run(state: State) -> Iterator[Waiting]:
+    if state.paused:
+        why = f"the run is paused ({state.pause_reason})" if state.pause_reason else "paused"
+        yield Waiting(
+            "run", state.run, "", why, state.updated_at, None, (f"anabranch resume {state.run}",)
+        )
+    if state.ending:
+        yield Waiting(
+            "run", state.run, "", f"winding down: {state.ending_reason}", state.updated_at
+        )
+    elif state.deadline:
+        yield Waiting(
+            "run", state.run, "", "the run has a deadline", state.started_at, state.deadline,
+            ("time",),
+        )  # fmt: skip
+
+
+def _tokens(net: Net, state: State) -> Iterator[Waiting]:
+    jobs: dict[int, list[Job]] = {}
+    for job in state.jobs.values():
+        jobs.setdefault(job.token, []).append(job)
+    for token in state.tokens.values():
+        match token.phase:
+            case "held":
+                yield _held(net, state, token)
+            case "joining":
+                yield _gathering(net, state, token)
+            case "sleeping":
+                yield _waiting(token, "its wake time", token.wake, ("time", "a wake-up"))
+            case "deciding":
+                yield _deciding(state, token)
+            case _:
+                if token.gather:
+                    yield _fanning(state, token)
+                for job in jobs.get(token.id, ()):
+                    yield _job(state, job)
+
+
+def _waiting(token: Token, what: str, until: int | None, movers: tuple[str, ...]) -> Waiting:
+    return Waiting("token", str(token.id), token.step, what, token.since, until or None, movers)
+
+
+def _held(net: Net, state: State, token: Token) -> Waiting:
+    admission = net.steps[token.step].admission
+    rules = [r.guard.text for r in admission.rules if r.guard] if admission is not None else []
+    wants = f" (rules: {'; '.join(rules)})" if rules else ""
+    return _waiting(
+        token,
+        f"admission{wants}",
+        token.until,
+        (
+            f"anabranch patch {state.run} KEY=VALUE",
+            f"anabranch decide {state.run} {gate_id(token)} --fulfil",
+        ),
+    )
+
+
+def _deciding(state: State, token: Token) -> Waiting:
+    gate = state.gates[gate_id(token)]
+    who = f" by {', '.join(gate.actors)}" if gate.actors else ""
+    ask = f": {gate.ask}" if gate.ask else ""
+    return _waiting(
+        token,
+        f"a decision{who}{ask}",
+        token.until,
+        (f"anabranch decide {state.run} {gate.id} --fulfil|--reject",),
+    )
+
+
+def _gathering(net: Net, state: State, token: Token) -> Waiting:
+    gather = state.gathers[token.gather]
+    if gather.kind == "barrier":
+        return _barrier(net, state, token, gather)
+    have = [label for slot, label in enumerate(gather.labels) if slot in gather.filled]
+    reach = reachability(net).in_scope
+    live = state.scopes[token.id].live
+    open_slots = []
+    movers: dict[str, bool] = {}
+    for slot, label in enumerate(gather.labels):
+        if slot in gather.filled:
+            continue
+        able = [step for step in live if label in reach[step]]
+        when = gather.whens[slot]
+        open_slots.append(f"{label} ({when})" if able else f"{label} (can no longer come)")
+        movers.update(dict.fromkeys((f"step {step}" for step in able), True))
+    what = (
+        f"a join: {len(have)} of {needed(gather)} delivered"
+        + (f" ({', '.join(have)})" if have else "")
+        + (f"; open: {', '.join(open_slots)}" if open_slots else "")
+    )
+    return _waiting(token, what, None, tuple(movers))
+
+
+def _barrier(net: Net, state: State, token: Token, gather: Gather) -> Waiting:
+    reach = reachability(net).not_through(token.step)
+    live = state.scopes[token.scope].live
+    coming = [step for step in live if step != token.step and token.step in reach[step]]
+    what = f"the branches that can still reach it: {len(gather.filled)} arrived"
+    return _waiting(token, what, None, tuple(f"step {step}" for step in coming))
+
+
+def _fanning(state: State, token: Token) -> Waiting:
+    gather = state.gathers[token.gather]
+    busy = len(gather.labels) - len(gather.filled) - len(gather.lost)
+    what = (
+        f"answers: {len(gather.filled)} of {len(gather.labels)} in, {needed(gather)} needed, "
+        f"{len(gather.lost)} lost, {busy} open"
+    )
+    return Waiting("gather", gather.id, token.step, what, gather.opened_at, token.until or None)
+
+
+def _job(state: State, job: Job) -> Waiting:
+    what, until, movers = _job_words(state, job)
+    return Waiting("job", job.id, job.step, what, job.since, until or None, movers)
+
+
+def _job_words(state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:
+    match job.phase:
+        case "scheduled":
+            held = "the run is paused" if state.paused else "a free worker"
+            return f"{held} (attempt {job.attempt})", 0, ("the engine",)
+        case "running":
+            until = job.until or job.lease
+            return f"its work (attempt {job.attempt})", until, (job.worker or "the engine",)
+        case "parked":
+            return f"an answer from outside ({job.ticket or 'parked'})", job.until, (job.ticket,)
+        case "backoff":
+            return f"its next try (attempt {job.attempt + 1})", job.due, ("time",)
+        case "cancelling":
+            return f"its worker to stop: {job.reason}", job.lease, (job.worker or "the engine",)
+        case "answered":
+            return "its answer to be used", 0, ()
+
+
+def _orphans(state: State) -> Iterator[Waiting]:
+    """Jobs whose token has gone on without them: they are being stopped."""
+    for job in state.jobs.values():
+        if job.token not in state.tokens:
+            yield _job(state, job)

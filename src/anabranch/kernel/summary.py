@@ -1,0 +1,61 @@
+"""A run as people and programs see it: the object that `run --json` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from anabranch.kernel.quiescence import result_of, status_of
+from anabranch.kernel.state import State
+from anabranch.net.net import Net
+
+
+def summarise(net: Net, state: State) -> dict[str, Any]:
+    return {
+        "run": state.run,
+        "name": net.name,
+        "dialect": net.dialect,
+        "status": status_of(state),
+        "result": result_of(state),
+        "steps": steps_of(net, state),
+        "joins": joins_of(state),
+        "problem": problem_of(state),
+    }
+
+
+def steps_of(net: Net, state: State) -> dict[str, Any]:
+    """Steps that have run, in document order."""
+    return {
+        name: {
+            "runs": tally.runs,
+            "status": tally.statuses[-1],
+            "statuses": list(tally.statuses),
+            "result": state.results.get(name),
+        }
+        for name in net.steps
+        if (tally := state.steps.get(name)) is not None
+    }
+
+
+def joins_of(state: State) -> list[dict[str, Any]]:
+    return [
+        {
+            "target": record.target,
+            "verdict": record.verdict,
+            "selected": list(record.selected),
+            "late": record.late,
+        }
+        for record in state.joins.values()
+    ]
+
+
+def problem_of(state: State) -> dict[str, Any] | None:
+    if state.problem is None:
+        return None
+    fault = state.problem
+    return {"code": fault.code or fault.kind, "message": fault.message}
+
+
+def faults_of(state: State) -> list[dict[str, Any]]:
+    return [{"step": step, **msgspec.to_builtins(fault)} for step, fault in state.faults]
