@@ -1,14 +1,15 @@
 """Durations as people write them, as whole milliseconds.
 
-    30            seconds            "250ms"       with a unit: ms, s, m, h, d
-    1.5           seconds            "1h30m"       units from large to small
-    "90"          seconds            "PT1H30M"     ISO 8601, weeks to seconds
+30            seconds            "250ms"       with a unit: ms, s, m, h, d
+1.5           seconds            "1h30m"       units from large to small
+"90"          seconds            "PT1H30M"     ISO 8601, weeks to seconds
 """
 
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal
+from math import isfinite
 from typing import Any
 
 #: A hundred years: anything longer is a slip of the pen.
@@ -36,7 +37,7 @@ def parse_duration(value: Any) -> int:
     milliseconds = _milliseconds(text, value)
     if milliseconds > DURATION_MS_MAX:
         raise ValueError(f"{value!r} is longer than a hundred years")
-    return int(milliseconds)
+    return int(milliseconds.to_integral_value(ROUND_HALF_UP))
 
 
 def _milliseconds(text: str, value: Any) -> Decimal:
@@ -50,11 +51,10 @@ def _milliseconds(text: str, value: Any) -> Decimal:
 
 
 def _seconds(value: float) -> Decimal:
-    try:
-        # Through the shortest spelling, so that 0.1 is a tenth and not a little more.
-        return (Decimal(repr(value)) * 1000).quantize(Decimal(1))
-    except InvalidOperation:
-        raise ValueError(f"{value!r} is not a duration; {EXAMPLES}") from None
+    if not isfinite(value):
+        raise ValueError(f"{value!r} is not a duration; {EXAMPLES}")
+    # Through the shortest spelling, so that 0.1 is a tenth and not a little more.
+    return Decimal(repr(value)) * 1000
 
 
 def _units(text: str, value: Any) -> Decimal:

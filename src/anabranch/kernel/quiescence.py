@@ -32,7 +32,10 @@ def status_of(state: State) -> RunStatus:
 
 def stands_still(state: State) -> bool:
     """Only somebody outside can move this run: every token is at a gate and nobody works."""
-    if not state.tokens or any(job.phase != "parked" for job in state.jobs.values()):
+    for job in state.jobs.values():
+        if job.phase != "parked":
+            return False
+    if not state.tokens:
         return False
     parked = {job.token for job in state.jobs.values()}
     return all(token.phase in _AT_A_GATE or token.id in parked for token in state.tokens.values())

@@ -21,23 +21,26 @@ def check_patch(ctx: Mapping[str, Any], patch: ContextPatch) -> None:
     """Refuse a patch that could not be applied, before anything is recorded."""
     if not patch.key:
         raise InputError("a context patch needs a key", code="patch")
-    old = ctx.get(patch.key)
-    fits = {
-        "set": lambda: True,
-        "sum": lambda: _number(patch.value) and (old is None or _number(old)),
-        "min": lambda: _number(patch.value) and (old is None or _number(old)),
-        "max": lambda: _number(patch.value) and (old is None or _number(old)),
-        "append": lambda: patch.key not in ctx or isinstance(old, list),
-        "merge": lambda: (
-            isinstance(patch.value, Mapping) and (patch.key not in ctx or isinstance(old, Mapping))
-        ),
-    }[patch.reducer]
-    if not fits():
+    if not _fits(ctx, patch):
+        old = ctx.get(patch.key)
         raise InputError(
             f"context key {patch.key!r}: {patch.reducer} cannot combine "
             f"{type(old).__name__} with {type(patch.value).__name__}",
             code="patch",
         )
+
+
+def _fits(ctx: Mapping[str, Any], patch: ContextPatch) -> bool:
+    fresh, old = patch.key not in ctx, ctx.get(patch.key)
+    match patch.reducer:
+        case "set":
+            return True
+        case "sum" | "min" | "max":
+            return _number(patch.value) and (fresh or _number(old))
+        case "append":
+            return fresh or isinstance(old, list)
+        case "merge":
+            return isinstance(patch.value, Mapping) and (fresh or isinstance(old, Mapping))
 
 
 def _number(value: Any) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.kernel.quiescence import result_of, status_of
 from anabranch.kernel.state import State
+from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Net
 
 
@@ -59,3 +60,12 @@ def problem_of(state: State) -> dict[str, Any] | None:
 
 def faults_of(state: State) -> list[dict[str, Any]]:
     return [{"step": step, **msgspec.to_builtins(fault)} for step, fault in state.faults]
+
+
+def child_answer(state: State) -> Answer:
+    """What a finished child run answers to the parked job that waits for it."""
+    result = {"run": state.run, "status": state.status, "result": result_of(state)}
+    if state.status in ("completed", "partial"):
+        return succeeded(result)
+    why = state.problem.message if state.problem is not None else state.status
+    return failed("child", f"child run {state.run} ended {state.status}: {why}", retryable=False)

@@ -12,6 +12,8 @@ from anabranch.errors import StoreError, UnusableStore
 
 _PRIMARY = 0xFF  # the low byte of an extended code is the kind of error
 
+CONSTRAINT = "store_constraint"
+
 # kind → (code for machines, what to do)
 _ADVICE = {
     sqlite3.SQLITE_BUSY: (
@@ -39,6 +41,10 @@ _ADVICE = {
         "store_too_big",
         "a value is larger than SQLite can hold (1 GB). Keep such content outside the store.",
     ),
+    sqlite3.SQLITE_CONSTRAINT: (
+        CONSTRAINT,
+        "a value breaks a rule of the schema. Nothing was written; this is a defect, report it.",
+    ),
 }
 _ADVICE[sqlite3.SQLITE_LOCKED] = _ADVICE[sqlite3.SQLITE_BUSY]
 _ADVICE[sqlite3.SQLITE_PERM] = _ADVICE[sqlite3.SQLITE_READONLY]
@@ -61,7 +67,7 @@ def translate(error: Exception, path: Path) -> StoreError:
         )
     if kind in _ADVICE:
         machine_code, advice = _ADVICE[kind]
-        return StoreError(f"store {path}: {advice} ({name})", code=machine_code)
+        return StoreError(f"store {path}: {advice} ({name}: {error})", code=machine_code)
     return StoreError(f"store {path}: unexpected error {name}: {error}")
 
 

@@ -29,6 +29,7 @@ TABLES = frozenset({"log", "heads", "snapshots", "definitions", "payloads", "mai
 CHECKPOINT_PAGES = 4000
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 
+_ALONE = "ro&immutable=1"  # nobody else has the file open: no locks and no side files
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _USER_VERSION_AT = 60
@@ -87,11 +88,13 @@ def open_reader(path: Path) -> sqlite3.Connection:
 def migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:
     """Apply what is missing, all of it or nothing; another process may have been faster."""
     db.execute("BEGIN IMMEDIATE")
-    for migration in migrations[_pragma(db, "user_version") :]:
+    version = _pragma(db, "user_version")
+    for migration in migrations[version:]:
         for statement in _statements(migration):
             db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {len(migrations)}")
+    if version < len(migrations):
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(migrations)}")
     db.execute("COMMIT")
 
 
@@ -121,7 +124,9 @@ def _set_up_writer(db: sqlite3.Connection, path: Path, synchronous: str) -> None
     db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
     db.execute("PRAGMA secure_delete = OFF")
-    db.execute("BEGIN IMMEDIATE")  # a file we may not write is found out here, not in the first turn
+    db.execute(
+        "BEGIN IMMEDIATE"
+    )  # a file we may not write is found out here, not in the first turn
     db.execute("ROLLBACK")
 
 
@@ -151,10 +156,30 @@ def _size(path: Path) -> int:
 def _version(path: Path) -> int:
     """The schema version of a file of ours; any other file is refused, untouched."""
     _look_at_header(path)
-    unfinished = _size(path.with_name(path.name + "-wal")) > 0
-    # Closing the last writable connection would move the log into the file; a read-only one does
-    # not. Without a log it is the other way round: only a writable one removes its side files.
-    with closing(_connect(path, "ro" if unfinished else "rw")) as db:
+    how, before = _how_to_look(path), path.stat()
+    try:
+        return _look(path, how)
+    except (sqlite3.Error, UnusableStore):
+        after = path.stat()
+        unchanged = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+        if how != _ALONE or (unchanged and _how_to_look(path) == _ALONE):
+            raise
+    return _look(path, "rw")  # somebody was writing it just then: look again, and wait for them
+
+
+def _how_to_look(path: Path) -> str:
+    """The way of opening that changes nothing, neither the file nor what stands beside it."""
+    if path.with_name(path.name + "-wal").exists():
+        return "ro"  # the last writable connection would move this log into the file
+    if path.with_name(path.name + "-journal").exists():
+        return (
+            "rw"  # our creation of the file was interrupted: nothing is known before it is undone
+        )
+    return _ALONE
+
+
+def _look(path: Path, how: str) -> int:
+    with closing(_connect(path, how)) as db:
         return _look_inside(db, path)
 
 

@@ -49,7 +49,7 @@ class Child:
         cwd: str | None = None,
         keep: Sequence[int] = (),
     ) -> Child:
-        """Starts `argv`; `output` and `errors` are descriptors, `keep` those it inherits as well."""
+        """Starts `argv` writing to the descriptors `output` and `errors`; it also gets `keep`."""
         reading, writing = _lifeline()
         try:
             process = subprocess.Popen(

@@ -8,11 +8,11 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, failed
+from anabranch.work.texts import clip
 
 #: Trying the same thing again gives the same answer. Every other kind may heal with time.
 FINAL_KINDS = frozenset({"config", "result", "auth", "not_found", "client_error", "parse"})
 
-_MESSAGE_LIMIT = 4_000
 _FRAMES = 8
 
 
@@ -42,14 +42,6 @@ def raised(error: BaseException, *, outside: str) -> Answer:
             "traceback": clip(_short_traceback(error.__traceback__, outside)),
         },
     )
-
-
-def clip(text: str, limit: int = _MESSAGE_LIMIT) -> str:
-    """Text that is safe to record: valid unicode, and of a length somebody may read."""
-    clean = text.encode("utf-8", "replace").decode()
-    if len(clean) <= limit:
-        return clean
-    return f"{clean[:limit]} … (cut: {len(clean):,} characters in all)"
 
 
 def _kind_of(error: BaseException) -> str:

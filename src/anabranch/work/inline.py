@@ -23,10 +23,10 @@ import types
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from anabranch.work.json_check import NotJson, to_json
+from anabranch.work.json_check import NotJsonError, to_json
+from anabranch.work.texts import clip
 
 _FRAMES_FIRST, _FRAMES_LAST = 3, 20
-_TEXT_LIMIT = 4_000
 _BODY = "<module>"  # the name Python itself gives to code at the top level
 _NOTHING = object()
 
@@ -46,7 +46,7 @@ class Reply(NamedTuple):
     error: dict[str, Any] | None = None
 
 
-class _Misuse(Exception):
+class _MisuseError(Exception):
     """The task, not the code, is wrong; the message says how."""
 
 
@@ -57,9 +57,9 @@ def execute(job: Job) -> Reply:
         if isinstance(value, dict) and value.get("status") == "error":
             return _reported(value)
         return Reply(to_json(value))
-    except _Misuse as error:
+    except _MisuseError as error:
         return _error("config", str(error), retryable=False)
-    except NotJson as error:
+    except NotJsonError as error:
         return _error("result", f"the result is not JSON: {error}", retryable=False)
     except SystemExit as error:
         return _raised(error, job, f"the code called sys.exit({error.code!r}); use return instead")
@@ -142,7 +142,7 @@ def _without_annotation(node: Any) -> Any:
     import ast
 
     class Plain(ast.NodeTransformer):
-        def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802 - ast's own name
+        def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
             if node.value is None:
                 return ast.copy_location(ast.Pass(), node)
             return ast.copy_location(ast.Assign([node.target], node.value), node)
@@ -170,8 +170,10 @@ def _library(alias: str, what: Any) -> Any:
             module = importlib.import_module(what["from"])
             return getattr(module, what["import"]) if "import" in what else module
     except (ImportError, AttributeError) as error:
-        raise _Misuse(f"libs.{alias}: {error}") from None
-    raise _Misuse(f"libs.{alias} must be a module name or {{from: …, import: …}}, not {what!r:.60}")
+        raise _MisuseError(f"libs.{alias}: {error}") from None
+    raise _MisuseError(
+        f"libs.{alias} must be a module name or {{from: …, import: …}}, not {what!r:.60}"
+    )
 
 
 def _call_main(main: Any, job: Job) -> Any:
@@ -186,7 +188,7 @@ def _call_main(main: Any, job: Job) -> Any:
             continue
         value = _first(parameter.name, job.args, job.context, extras)
         if value is _NOTHING and parameter.default is parameter.empty:
-            raise _Misuse(f"main() needs '{parameter.name}', which args and context do not have")
+            raise _MisuseError(f"main() needs '{parameter.name}'; args and context lack it")
         if value is not _NOTHING and parameter.kind is parameter.POSITIONAL_ONLY:
             in_order.append(value)
         elif value is not _NOTHING:
@@ -221,7 +223,7 @@ def _reported(value: dict[str, Any]) -> Reply:
     message = value.get("message") or nested.get("message") or "the code returned status: error"
     retryable = value.get("retryable", nested.get("retryable"))
     details = {"result": value}
-    to_json(details)  # or NotJson
+    to_json(details)  # or NotJsonError
     return _error("tool_error", str(message), retryable=retryable is not False, details=details)
 
 
@@ -229,8 +231,8 @@ def _raised(error: BaseException, job: Job, message: str, *, retryable: bool = T
     frames = _frames(error, job)
     details = {
         "exception_type": type(error).__name__,
-        "message": _clip(str(error)),
-        "traceback": _clip("\n".join(frames)),
+        "message": clip(str(error)),
+        "traceback": clip("\n".join(frames)),
         "line": _line(error, job.name),
     }
     return _error("python", message, retryable=retryable, details=details)
@@ -268,12 +270,5 @@ def _line(error: BaseException, name: str) -> int | None:
 
 
 def _error(kind: str, message: str, *, retryable: bool, details: Any = None) -> Reply:
-    known = {"kind": kind, "message": _clip(message), "retryable": retryable, "details": details}
+    known = {"kind": kind, "message": clip(message), "retryable": retryable, "details": details}
     return Reply(error=known)
-
-
-def _clip(text: str) -> str:
-    clean = text[: _TEXT_LIMIT + 1].encode("utf-8", "replace").decode()
-    if len(clean) <= _TEXT_LIMIT:
-        return clean
-    return f"{clean[:_TEXT_LIMIT]} … (cut: {len(text):,} characters in all)"

@@ -50,9 +50,7 @@ def seconds(value: Any, what: str) -> float:
     """A duration: a number of seconds, or text such as `30s`, `500ms`, `2m`, `1h`."""
     amount = _amount(value)
     if amount is None or not math.isfinite(amount) or amount <= 0:
-        raise InputError(
-            f"{what} must be a time above zero such as 30 or '30s', not {value!r:.40}"
-        )
+        raise InputError(f"{what} must be a time above zero such as 30 or '30s', not {value!r:.40}")
     return amount
 
 

@@ -40,7 +40,7 @@ _HINTS = {
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
-class NotJson(ValueError):
+class NotJsonError(ValueError):
     """A value that JSON cannot hold; `path` leads to the part that is to blame."""
 
     def __init__(self, path: str, reason: str) -> None:
@@ -55,7 +55,7 @@ def plain(value: Any, root: str = "result") -> Any:
 
 
 def to_json(value: Any, root: str = "result") -> str:
-    """The value as JSON text, or `NotJson`."""
+    """The value as JSON text, or `NotJsonError`."""
     try:
         text = _ENCODER.encode(value)
         text.encode()
@@ -146,7 +146,7 @@ class _Walk:
         return copy
 
     def _refuse(self, reason: str) -> NoReturn:
-        raise NotJson("".join(self._trail), reason)
+        raise NotJsonError("".join(self._trail), reason)
 
 
 def _describe(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.json_check import MAX_DEPTH, NotJson, deeper_than, plain
+from anabranch.work.json_check import MAX_DEPTH, NotJsonError, deeper_than, plain
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -29,7 +29,7 @@ def require_json(value: Any, what: str, *, root: str = "result") -> Any:
         pass  # the slow walk says what is wrong, or that only a tuple was
     try:
         return plain(value, root)
-    except NotJson as error:
+    except NotJsonError as error:
         raise InputError(f"{what} is not JSON: {error}", code="not_json") from None
 
 

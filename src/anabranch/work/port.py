@@ -31,8 +31,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None  # the engine cancels at that time; for information
 
 
+class Parked(msgspec.Struct, frozen=True):
+    """Instead of an answer: it will come later from outside, and no worker waits for it."""
+
+    ticket: str  # what it waits for, such as the id of a child run
+    until: int = 0  # an instant; 0 is no limit
+
+
 class Performer(Protocol):
-    async def perform(self, task: Task) -> Answer: ...
+    async def perform(self, task: Task) -> Answer | Parked: ...
 
 
 class Immediate(Protocol):

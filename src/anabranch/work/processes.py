@@ -18,11 +18,12 @@ import msgspec
 
 from anabranch.work.capture import Capture
 from anabranch.work.children import Child, ending, undisturbed
-from anabranch.work.python_worker import RETIRE
+from anabranch.work.python_worker import CHANNEL_LOST, RETIRE
 
 _PROGRAM = str(Path(__file__).with_name("python_worker.py"))
 _BUFFER = 1 << 20
 _FAREWELL_SECONDS = 0.5
+_SMALLEST_LIMIT = 64 * 1024  # the worker's own failures are below that
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -122,6 +123,9 @@ class _Worker:
         self._options = options
         self._jobs = 0
         self._fit = True
+        self._closed = False
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
         self._output = Capture(options.output_bytes, roomy=True)
         self._socket, theirs = socket.socketpair()
         try:
@@ -135,9 +139,7 @@ class _Worker:
         self.pid = self._child.pid
 
     async def connect(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection(
-            sock=self._socket, limit=_BUFFER
-        )
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=_BUFFER)
 
     @property
     def alive(self) -> bool:
@@ -150,13 +152,13 @@ class _Worker:
     async def ask(self, request: bytes) -> Outcome:
         self._jobs += 1
         self._output.restart()
+        assert self._writer is not None
         try:
             self._writer.write(len(request).to_bytes(4, "big") + request)
             await self._writer.drain()
-            size = int.from_bytes(await self._reader.readexactly(4), "big")
-            reply = await self._reader.readexactly(size)
-            outcome = msgspec.json.decode(memoryview(reply)[1:], type=Outcome)
-        except (asyncio.IncompleteReadError, OSError, msgspec.MsgspecError):
+            reply = await self._reply()
+            outcome = msgspec.json.decode(reply[1:], type=Outcome)
+        except (asyncio.IncompleteReadError, OSError, ValueError):
             outcome = Outcome(error=await self._lost())
         else:
             self._fit = reply[:1] != RETIRE
@@ -166,12 +168,22 @@ class _Worker:
         )
 
     async def stop(self) -> None:
+        """May be called by several at once; each returns when the process is gone."""
         self._fit = False
         await self._child.stop(self._options.grace_seconds)
-        self._output.close()
-        if hasattr(self, "_writer"):
-            self._writer.close()
-        self._socket.close()
+        if not self._closed:
+            self._closed = True
+            self._output.close()
+            if self._writer is not None:
+                self._writer.close()
+            self._socket.close()
+
+    async def _reply(self) -> memoryview:
+        assert self._reader is not None
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        if size > max(self._options.result_bytes, _SMALLEST_LIMIT) + 1:
+            raise ValueError("not written by the worker")  # the code found the channel
+        return memoryview(await self._reader.readexactly(size))
 
     async def _lost(self) -> Failure:
         """Why there is no proper reply; afterwards the process is gone."""
@@ -179,9 +191,11 @@ class _Worker:
         try:
             code = await asyncio.wait_for(self._child.exited(), _FAREWELL_SECONDS)
         except TimeoutError:
+            code = CHANNEL_LOST
             await self._child.stop(self._options.grace_seconds)
-            return Failure("python", "the code broke the channel between its process and the engine")
-        if code < 0:
+        if code == CHANNEL_LOST:
+            message = "the code closed the channel between its process and the engine"
+        elif code < 0:
             message = f"the process that ran the code was ended by {ending(code)}"
         else:
             message = f"the code ended its process with {ending(code)}; return or raise instead"

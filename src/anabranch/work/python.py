@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.kernel.values import Answer, succeeded
+from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.inline import Job, execute
 from anabranch.work.port import Task
-from anabranch.work.processes import Failure, Outcome, ProcessOptions, Processes
+from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +165,4 @@ def _answer(outcome: Outcome, step: str) -> Answer:
     if outcome.output:
         details["output"] = outcome.output
         details["output_bytes"] = outcome.output_bytes  # more than is shown, when it was cut
-    return fault(
-        error.kind, error.message, retryable=error.retryable, details=details or None
-    )
+    return failed(error.kind, error.message, retryable=error.retryable, details=details or None)

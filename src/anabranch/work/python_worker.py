@@ -6,7 +6,7 @@ other, each with fresh globals. It ends when the engine closes the channel, and 
 when a job left threads or processes behind.
 
 The file is started by its path and imports only the standard library, so that it is ready within
-tens of milliseconds. Nothing of `anabranch` but two small modules is loaded.
+tens of milliseconds. Nothing of `anabranch` but three small modules is loaded.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from typing import Any
 
 #: The first byte of a reply: whether this process is fit for another job.
 KEEP, RETIRE = b"K", b"R"
+
+#: The exit status when there is no way left to reply.
+CHANNEL_LOST = 113
 
 
 class Server:
@@ -43,7 +46,10 @@ class Server:
             surroundings.restore()
             if os.getpid() != self._pid:
                 os._exit(0)  # the code forked, and this is the other half, done with its part
-            self._send((RETIRE if self._left_something() else KEEP) + reply)
+            try:
+                self._send((RETIRE if self._left_something() else KEEP) + reply)
+            except OSError:
+                os._exit(CHANNEL_LOST)
 
     def _perform(self, request: bytes) -> bytes:
         try:

@@ -1,0 +1,198 @@
+"""How a dialect takes a document apart: typed access to keys, and every problem collected.
+
+A `Section` is one mapping of the document. Asking it for a key checks the value and makes the key
+known; what nobody asked for is reported by `finish`, with the known keys to choose from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from anabranch.dialects.durations import parse_duration
+from anabranch.dialects.nodes import Fields, Items, Node, Scalar, kind_of
+from anabranch.net.problems import Position, Problem, Severity, did_you_mean
+
+Word = TypeVar("Word", bound=str)
+
+
+class Findings:
+    """The problems found so far."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def add(
+        self, at: Position, code: str, message: str, hint: str = "", severity: Severity = "error"
+    ) -> None:
+        problem = Problem(at, code, message, hint, severity)
+        if problem not in self.problems[-20:]:  # aliases bring the same mistake more than once
+            self.problems.append(problem)
+
+    def warn(self, at: Position, code: str, message: str, hint: str = "") -> None:
+        self.add(at, code, message, hint, "warning")
+
+    def not_yet(self, at: Position, what: str, hint: str = "") -> None:
+        self.add(at, "not-yet", f"{what} cannot be run yet", hint or "leave it out for now")
+
+    def section(self, node: Node, what: str) -> Section | None:
+        """The node as a section, or a problem when it is no mapping."""
+        if isinstance(node, Fields):
+            return Section(node, what, self)
+        self.wrong_type(node, what, "a mapping")
+        return None
+
+    def wrong_type(self, node: Node, what: str, expected: str) -> None:
+        message = f"{what} must be {expected}, but it is {kind_of(node)}"
+        self.add(node.position, "wrong-type", message, f"write {expected}")
+
+
+class Section:
+    def __init__(self, node: Fields, what: str, findings: Findings) -> None:
+        self.node = node
+        self.what = what
+        self.findings = findings
+        self._asked: list[str] = []
+
+    @property
+    def position(self) -> Position:
+        return self.node.position
+
+    def key_position(self, key: str) -> Position:
+        return self.node.keys[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.node
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def ask(self, key: str) -> Node | None:
+        """The value of a key; an empty one (`key:`) counts as absent."""
+        self._asked.append(key)
+        node = self.node.get(key)
+        if isinstance(node, Scalar) and node.value is None:
+            return None
+        return node
+
+    def section(self, key: str) -> Section | None:
+        node = self.ask(key)
+        return None if node is None else self.findings.section(node, f"`{key}` of {self.what}")
+
+    def items(self, key: str) -> Items | None:
+        node = self.ask(key)
+        if node is None or isinstance(node, Items):
+            return node
+        self._wrong(key, node, "a list")
+        return None
+
+    def text(self, key: str) -> Scalar | None:
+        """A text value. Numbers are taken as text: `version: 1` is seldom worth a complaint."""
+        node = self.ask(key)
+        if node is None:
+            return None
+        if isinstance(node, Scalar) and not isinstance(node.value, bool):
+            return Scalar(str(node.value), node.position, node.style)
+        self._wrong(key, node, "text")
+        return None
+
+    def string(self, key: str, default: str = "") -> str:
+        node = self.text(key)
+        return default if node is None else str(node.value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        node = self.ask(key)
+        if node is None:
+            return default
+        if isinstance(node, Scalar) and isinstance(node.value, bool):
+            return node.value
+        self._wrong(key, node, "true or false")
+        return default
+
+    def whole(self, key: str, default: int, *, least: int, most: int) -> int:
+        node = self.ask(key)
+        if node is None:
+            return default
+        if not isinstance(node, Scalar) or type(node.value) is not int:
+            self._wrong(key, node, "a whole number")
+            return default
+        if not least <= node.value <= most:
+            message = f"`{key}` of {self.what} is {node.value}"
+            hint = f"write a number from {least} to {most}"
+            self.findings.add(node.position, "bad-number", message, hint)
+            return default
+        return node.value
+
+    def number(self, key: str, default: float, *, least: float, most: float) -> float:
+        node = self.ask(key)
+        if node is None:
+            return default
+        if not isinstance(node, Scalar) or type(node.value) not in (int, float):
+            self._wrong(key, node, "a number")
+            return default
+        value = float(node.value)  # type: ignore[arg-type]
+        if not least <= value <= most:
+            message = f"`{key}` of {self.what} is {node.value}"
+            hint = f"write a number from {least:g} to {most:g}"
+            self.findings.add(node.position, "bad-number", message, hint)
+            return default
+        return value
+
+    def choice(self, key: str, words: Sequence[Word], default: Word) -> Word:
+        node = self.ask(key)
+        if node is None:
+            return default
+        for word in words:
+            if isinstance(node, Scalar) and node.value == word:
+                return word
+        message = f"`{key}` of {self.what} is {kind_of(node)}"
+        close = did_you_mean(str(node.value), words) if isinstance(node, Scalar) else ""
+        hint = close if close.startswith("did") else "choose one of " + ", ".join(words)
+        self.findings.add(node.position, "bad-choice", message, hint)
+        return default
+
+    def duration_ms(self, key: str, *, zero: bool = False) -> int | None:
+        node = self.ask(key)
+        return None if node is None else self.duration_of(key, node, zero=zero)
+
+    def duration_of(self, key: str, node: Node, *, zero: bool = False) -> int | None:
+        if not isinstance(node, Scalar):
+            self._wrong(key, node, "a duration")
+            return None
+        try:
+            milliseconds = parse_duration(node.value)
+        except ValueError as error:
+            message, _, hint = str(error).partition("; ")
+            self._bad_duration(key, node, message, hint)
+            return None
+        if milliseconds == 0 and not zero:
+            self._bad_duration(key, node, "it is zero", "write a duration of at least 1ms")
+            return None
+        return milliseconds
+
+    def _bad_duration(self, key: str, node: Node, message: str, hint: str) -> None:
+        text = f"`{key}` of {self.what}: {message}"
+        self.findings.add(node.position, "bad-duration", text, hint)
+
+    # -- reporting ---------------------------------------------------------------------------
+
+    def require(self, key: str, hint: str) -> None:
+        message = f"{self.what} has no `{key}`"
+        self.findings.add(self.position, "missing-key", message, hint)
+
+    def not_yet(self, *keys: str, hint: str = "") -> None:
+        """Keys whose meaning is known but which cannot be run so far."""
+        for key in keys:
+            if self.ask(key) is not None:
+                self.findings.not_yet(self.key_position(key), f"`{key}` of {self.what}", hint)
+
+    def finish(self, also: Iterable[str] = ()) -> None:
+        """Report every key nobody asked for."""
+        known = list(dict.fromkeys([*self._asked, *also]))
+        for key in self.node.fields:
+            if key not in known:
+                message = f"{self.what} has no key {key!r}"
+                hint = did_you_mean(key, known) or "remove it"
+                self.findings.add(self.key_position(key), "unknown-key", message, hint)
+
+    def _wrong(self, key: str, node: Node, expected: str) -> None:
+        self.findings.wrong_type(node, f"`{key}` of {self.what}", expected)

@@ -1,0 +1,83 @@
+"""Compiles the templates of a playbook, each mistake with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anabranch.dialects.findings import Findings
+from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.names import view
+from anabranch.dialects.source import Document
+from anabranch.expressions.jinja import Condition, Jinja, TemplateError, has_template
+from anabranch.expressions.port import Constant, Expression
+from anabranch.net.problems import Position
+
+
+class Templates:
+    def __init__(self, document: Document, findings: Findings) -> None:
+        self._document = document
+        self._findings = findings
+        self._language = Jinja(view)
+        #: Every top-level name a template looks up, with the place of the template.
+        self.names: list[tuple[str, Position]] = []
+
+    def tree(self, node: Node) -> Expression:
+        """A value of any shape with templates inside."""
+        return self._language.compose(self.structure(node))
+
+    def structure(self, node: Node) -> Any:
+        """The same, still open for more: plain data with expressions as leaves."""
+        match node:
+            case Items():
+                return [self.structure(item) for item in node.items]
+            case Fields():
+                return {key: self.structure(value) for key, value in node.fields.items()}
+            case Scalar(value=str(text)) if has_template(text):
+                return self._compiled(node, lambda: self._language.value(text))
+            case Scalar():
+                return node.value
+
+    def compose(self, structure: Any) -> Expression:
+        return self._language.compose(structure)
+
+    def text(self, node: Scalar) -> Expression:
+        """A template that gives text, whatever it looks like: a command, a URL."""
+        return self._compiled(node, lambda: self._language.rendered(str(node.value)))
+
+    def code(self, node: Scalar) -> Expression:
+        """Source code is templated only where it is a template; braces have their own uses there."""
+        text = str(node.value)
+        if "{{" not in text and "{%" not in text:
+            return Constant(text)
+        try:
+            return self._language.rendered(text)
+        except TemplateError:
+            return Constant(text)
+
+    def condition(self, node: Node, what: str) -> Expression:
+        """True or false. A mistake is reported and gives a guard that never holds."""
+        if isinstance(node, Scalar) and isinstance(node.value, bool):
+            return Constant(node.value)
+        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+            self._findings.wrong_type(node, what, "a condition such as \"{{ ctx.ready }}\"")
+            return Constant(False)
+        text = node.value
+        guard = self._compiled(node, lambda: self._language.condition(text))
+        if isinstance(guard, Condition) and guard.renders_text:
+            message = f"{what} is text with templates in it, and text is nearly always true"
+            hint = "put the whole condition between one pair of braces"
+            self._findings.warn(node.position, "text-condition", message, hint)
+        return guard
+
+    def _compiled(self, node: Scalar, make: Callable[[], Expression]) -> Expression:
+        try:
+            expression = make()
+        except TemplateError as error:
+            at = self._document.inside(node, error.line)
+            message, _, hint = error.reason.partition("; ")
+            self._findings.add(at, "bad-template", f"the template is wrong: {message}", hint)
+            return Constant(False)
+        for name in sorted(getattr(expression, "names", ())):
+            self.names.append((name, node.position))
+        return expression

@@ -1,0 +1,45 @@
+"""What a dialect is, and what compiling gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from anabranch.dialects.nodes import Fields
+from anabranch.dialects.source import Document
+from anabranch.net.net import Net
+from anabranch.net.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a dialect may need to know about the place a definition will run in."""
+
+    tools: frozenset[str] = frozenset()  # names of callables registered as task kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A definition read as far as it could be. `net` is None when there is an error."""
+
+    net: Net | None
+    problems: tuple[Problem, ...]  # sorted by position
+    dialect: str  # "" when no dialect recognised the document
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+
+class Dialect(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def recognises(self, root: Fields) -> bool: ...
+
+    def compile(
+        self, document: Document, root: Fields, options: Options
+    ) -> tuple[Net | None, Sequence[Problem]]:
+        """The net, as far as it can be built, and everything wrong with the document."""
+        ...

@@ -1,0 +1,133 @@
+"""The dialects, and the way from a text or a file to a net."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch.dialects.nodes import Fields, kind_of
+from anabranch.dialects.noetl import Noetl
+from anabranch.dialects.port import Compiled, Dialect, Options
+from anabranch.dialects.source import Document, SourceLimits, read_source, too_large
+from anabranch.errors import DefinitionError, InputError
+from anabranch.net.analyse import analyse
+from anabranch.net.net import Net
+from anabranch.net.problems import Position, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ComingDialect:
+    """A dialect that is recognised so that the refusal can say what the document is."""
+
+    name: str
+    title: str
+    path: tuple[str, ...]  # the keys whose presence gives the document away
+
+    def recognises(self, root: Fields) -> bool:
+        node: object = root
+        for key in self.path:
+            node = node.get(key) if isinstance(node, Fields) else None
+        return node is not None
+
+    def compile(
+        self,
+        document: Document,  # noqa: ARG002 - the port's signature
+        root: Fields,
+        options: Options,  # noqa: ARG002
+    ) -> tuple[Net | None, Sequence[Problem]]:
+        at = root.keys[self.path[0]]
+        message = f"this is {self.title}; that dialect cannot be run yet"
+        return None, [Problem(at, "not-yet", message, "write it as a playbook for now")]
+
+
+#: Asked in this order; the first that recognises a document compiles it.
+DIALECTS: tuple[Dialect, ...] = (
+    Noetl(),
+    ComingDialect("xrc729", "an XRC-729 orchestration", ("structure",)),
+    ComingDialect("arca", "an Arca workflow definition", ("plan", "steps")),
+)
+
+
+def compile_source(
+    text: str | bytes,
+    *,
+    file: str = "<text>",
+    tools: Iterable[str] = (),
+    limits: SourceLimits | None = None,
+) -> Compiled:
+    """Read, recognise and compile a definition; everything wrong with it is in `problems`."""
+    document = read_source(text, file=file, limits=limits)
+    if document.root is None:
+        return Compiled(None, _sorted(document.problems), "")
+    dialect = _recognised(document)
+    if dialect is None or not isinstance(document.root, Fields):
+        return Compiled(None, _sorted([*document.problems, _unknown(document)]), "")
+    net, found = dialect.compile(document, document.root, Options(frozenset(tools)))
+    problems = [*document.problems, *found]
+    if net is not None:
+        problems.extend(analyse(net))
+    if any(problem.severity == "error" for problem in problems):
+        net = None
+    return Compiled(net, _sorted(problems), dialect.name)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    tools: Iterable[str] = (),
+    limits: SourceLimits | None = None,
+) -> Compiled:
+    """Compile a file. InputError when there is no such file or it cannot be read."""
+    limits = limits or SourceLimits()
+    data, size = _contents(path, limits.bytes_max + 1)
+    if size > limits.bytes_max:
+        return Compiled(None, (too_large(str(path), size, limits),), "")
+    return compile_source(data, file=str(path), tools=tools, limits=limits)
+
+
+def compile_or_raise(
+    text: str | bytes, *, file: str = "<text>", tools: Iterable[str] = ()
+) -> Net:
+    """The net; DefinitionError with all errors when there are any."""
+    compiled = compile_source(text, file=file, tools=tools)
+    if compiled.net is None:
+        raise DefinitionError(compiled.errors)
+    return compiled.net
+
+
+def _contents(path: str | os.PathLike[str], most: int) -> tuple[bytes, int]:
+    """The start of a file, and its size. A pipe has no size until it is read."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(most)
+            return data, max(len(data), os.fstat(file.fileno()).st_size)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file", code="no_file") from None
+    except IsADirectoryError:
+        message = f"{path} is a directory; name the definition file in it"
+        raise InputError(message, code="no_file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path} cannot be read: {reason}", code="no_file") from None
+
+
+def _recognised(document: Document) -> Dialect | None:
+    root = document.root
+    if not isinstance(root, Fields):
+        return None
+    return next((dialect for dialect in DIALECTS if dialect.recognises(root)), None)
+
+
+def _unknown(document: Document) -> Problem:
+    root = document.root
+    at = root.position if root is not None else Position(1, 1, document.file)
+    is_what = f": it is {kind_of(root)}" if root and not isinstance(root, Fields) else ""
+    message = f"this is not a definition Anabranch knows{is_what}"
+    hint = "a playbook has `apiVersion: noetl.io/v2`, `kind: Playbook` and a `workflow` list"
+    return Problem(at, "unknown-dialect", message, hint)
+
+
+def _sorted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position))

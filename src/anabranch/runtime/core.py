@@ -1,0 +1,367 @@
+"""The core of the engine: stimuli in, one batch and its effects out. It does no I/O but reading.
+
+A turn takes what has arrived, steps each run, starts jobs where there is room, and seals everything
+into one batch: one row per run. The caller makes the batch durable and only then lets the effects
+out. Both the live engine and the simulator drive this class, so what is simulated is what runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+from anabranch.errors import AnabranchError, NotFound
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.quiescence import status_of
+from anabranch.kernel.replay import replay
+from anabranch.kernel.state import Job, State, decode_state, encode_state
+from anabranch.kernel.step import step
+from anabranch.kernel.summary import child_answer
+from anabranch.kernel.timing import next_wake
+from anabranch.net.net import Net
+from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
+from anabranch.runtime.lanes import Lanes
+from anabranch.runtime.nets import Nets
+from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
+
+TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
+ENGINE = "engine"
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """A run in memory."""
+
+    net: Net
+    state: State
+    snapshot_seq: int = 0
+    idle_since: int = 0
+    fresh: list[e.Event] = field(default_factory=list)  # recorded in this turn, not yet sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    run: str
+    stimulus: s.Stimulus
+    ticket: int = 0  # who wants a reply; 0 is nobody
+
+
+@dataclass(slots=True)
+class Turned:
+    batch: Batch
+    effects: list[Effect]
+
+
+class Core:
+    def __init__(self, store: Store, nets: Nets, lanes: Lanes, snapshot_every: int = 200) -> None:
+        self.store = store
+        self.nets = nets
+        self.lanes = lanes
+        self.live: dict[str, LiveRun] = {}
+        self.broken: dict[str, BaseException] = {}
+        self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
+        self.taking_work = True
+        self._snapshot_every = snapshot_every
+        self._inbox: deque[Arrival] = deque()
+        self._alarms: list[tuple[int, str]] = []
+        self._wakes: dict[str, int] = {}
+        self._touched: dict[str, LiveRun] = {}
+        self._effects: list[Effect] = []
+        self._payloads: dict[str, bytes] = {}
+        self._answers: dict[int, bytes] = {}
+
+    # -- in ----------------------------------------------------------------------------------
+
+    def offer(self, run: str, stimulus: s.Stimulus, ticket: int = 0) -> None:
+        self._inbox.append(Arrival(run, stimulus, ticket))
+
+    def open_run(self, run: str, net: Net) -> None:
+        """A run that does not exist yet; its `Start` follows."""
+        self.live[run] = LiveRun(net, State())
+
+    def keep_payload(self, sha256: str, content: bytes) -> None:
+        """Write this payload with the next batch."""
+        self._payloads[sha256] = content
+
+    def answer_message(self, message_id: int, answer: bytes) -> None:
+        """Answer this message with the next batch."""
+        self._answers[message_id] = answer
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._inbox or self._answers or (self.taking_work and self.lanes.can_start()))
+
+    def next_alarm(self) -> int | None:
+        """When the next timer of any run is due."""
+        while self._alarms:
+            at, run = self._alarms[0]
+            if self._wakes.get(run) == at:
+                return at
+            heappop(self._alarms)
+        return None
+
+    # -- a turn ------------------------------------------------------------------------------
+
+    def turn(self, now: int) -> Turned:
+        self._ring(now)
+        for _ in range(min(len(self._inbox), TURN_MAX)):
+            self._take(self._inbox.popleft(), now)
+        if self.taking_work:
+            self._start_jobs(now)
+        return self._seal(now)
+
+    def _ring(self, now: int) -> None:
+        while (at := self.next_alarm()) is not None and at <= now:
+            _, run = heappop(self._alarms)
+            del self._wakes[run]
+            self.offer(run, s.Tick())
+
+    def _take(self, arrival: Arrival, now: int) -> None:
+        try:
+            live = self.run(arrival.run)
+            self._step(live, arrival.stimulus, now)
+        except AnabranchError as refusal:
+            if not arrival.ticket and isinstance(arrival.stimulus, s.Tick | s.JobReport):
+                return  # late news of a run or job that has moved on: recorded nowhere, harmless
+            self._effects.append(Replied(arrival.ticket, refusal))
+        except Exception as defect:  # a defect of ours: this run stops here, the others go on
+            self._set_aside(arrival, defect)
+        else:
+            if arrival.ticket:
+                self._effects.append(Replied(arrival.ticket))
+
+    def _set_aside(self, arrival: Arrival, defect: Exception) -> None:
+        """What is in memory of this run cannot be trusted; what is in the store can."""
+        self.live.pop(arrival.run, None)
+        self._touched.pop(arrival.run, None)
+        self.lanes.forget(arrival.run)
+        self.broken[arrival.run] = defect
+        self.on_defect(arrival.run, defect)
+        error = AnabranchError(f"run {arrival.run}: internal error: {defect!r}", code="defect")
+        self._effects.append(Replied(arrival.ticket, error))
+
+    def _step(self, live: LiveRun, stimulus: s.Stimulus, now: int) -> None:
+        events = step(live.net, live.state, stimulus, now)
+        if not events:
+            return
+        run = live.state.run
+        live.fresh.extend(events)
+        self._touched[run] = live
+        for event in events:
+            follow_up = _FOLLOW_UPS.get(type(event))
+            if follow_up is not None:
+                follow_up(self, live, event)
+
+    def _start_jobs(self, now: int) -> None:
+        for ready in self.lanes.take():
+            live = self.live.get(ready.run)
+            job = live.state.jobs.get(ready.job) if live is not None else None
+            stale = job is None or job.attempt != ready.attempt or job.phase != "scheduled"
+            if live is None or stale or live.state.paused:
+                self.lanes.free(ready.run, ready.job)
+                continue
+            self._step(live, s.JobStart(ready.job, ready.attempt, ENGINE), now)
+
+    # -- what events call for ----------------------------------------------------------------
+
+    def _scheduled(self, live: LiveRun, event: e.JobScheduled) -> None:
+        job = live.state.jobs.get(event.job)
+        if job is not None and job.phase == "scheduled":
+            work = live.net.steps[job.step].work
+            self.lanes.add(live.state.run, job.id, job.attempt, work.kind if work else "noop")
+
+    def _started(self, live: LiveRun, event: e.JobStarted) -> None:
+        if event.worker == ENGINE:
+            self._effects.append(Execute(live.state.run, event.job, event.attempt))
+
+    def _cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:
+        job = live.state.jobs.get(event.job)
+        attempt, ticket = (job.attempt, job.ticket) if job is not None else (0, "")
+        self._effects.append(Stop(live.state.run, event.job, attempt, ticket))
+
+    def _timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
+        self.lanes.free(live.state.run, event.job)
+        self._effects.append(Stop(live.state.run, event.job, event.attempt, discharge=False))
+
+    def _over(self, live: LiveRun, event: Any) -> None:
+        self.lanes.free(live.state.run, event.job)
+
+    def _resumed(self, live: LiveRun, _event: e.RunResumed) -> None:
+        self._queue_scheduled(live)
+
+    def _queue_scheduled(self, live: LiveRun) -> None:
+        for job in live.state.jobs.values():
+            if job.phase == "scheduled":
+                work = live.net.steps[job.step].work
+                self.lanes.add(live.state.run, job.id, job.attempt, work.kind if work else "noop")
+
+    def _finished(self, live: LiveRun, _event: e.RunFinished) -> None:
+        state = live.state
+        if state.parent is not None:
+            run, _, job = state.parent.partition("/")
+            self.offer_child_result(run, job, state)
+
+    def offer_child_result(self, run: str, job: str, child: State) -> None:
+        """A child run ended: its parent's parked job has its answer."""
+        job_id, _, attempt = job.partition("#")
+        self.offer(run, s.JobReport(job_id, int(attempt or 1), child_answer(child)))
+
+    # -- out ---------------------------------------------------------------------------------
+
+    def _seal(self, now: int) -> Turned:
+        batch = Batch(payloads=self._payloads, answers=self._answers)
+        effects = self._effects
+        for run, live in self._touched.items():
+            commit, published = self._seal_run(live, now)
+            batch.commits.append(commit)
+            effects.append(published)
+            self._set_alarm(run, live)
+            if published.final is not None:
+                self.live.pop(run, None)
+        self._touched, self._effects = {}, []
+        self._payloads, self._answers = {}, {}
+        return Turned(batch, effects)
+
+    def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, Published]:
+        state, events = live.state, live.fresh
+        live.fresh = []
+        status = status_of(state)
+        head = Head(
+            run=state.run,
+            definition=state.definition,
+            name=state.name,
+            dialect=live.net.dialect,
+            status=status,
+            seq=state.seq,
+            created_at=state.started_at,
+            updated_at=now,
+            next_wake=next_wake(state),
+            labels=state.labels,
+            parent=state.parent,
+            origin=state.origin,
+            finished=state.finished,
+        )
+        commit = Commit(
+            head=head,
+            at=now,
+            events=e.encode_events(events),
+            count=len(events),
+            snapshot=self._snapshot(live),
+        )
+        first = state.seq - len(events) + 1
+        final = state if state.finished else None
+        return commit, Published(state.run, first, now, events, status, final)
+
+    def _snapshot(self, live: LiveRun) -> bytes | None:
+        """Worth taking when replaying the tail would cost more than decoding the state."""
+        if live.state.seq - live.snapshot_seq < self._snapshot_every:
+            return None
+        live.snapshot_seq = live.state.seq
+        return encode_state(live.state)
+
+    def _set_alarm(self, run: str, live: LiveRun) -> None:
+        at = None if live.state.finished else next_wake(live.state)
+        if at is None:
+            self._wakes.pop(run, None)
+        elif self._wakes.get(run) != at:
+            self._wakes[run] = at
+            heappush(self._alarms, (at, run))
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def run(self, run: str) -> LiveRun:
+        """The run, from memory or from the store."""
+        live = self.live.get(run)
+        if live is not None:
+            return live
+        if run in self.broken:
+            raise AnabranchError(
+                f"run {run} is set aside after an internal error: {self.broken[run]!r}",
+                code="defect",
+            )
+        head = self.store.head(run)
+        if head is None:
+            raise NotFound(f"there is no run {run}")
+        return self.adopt(head, *self.store.read_many([run])[run])
+
+    def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
+        """Bring a stored run into memory."""
+        state = load_state(snapshot, tail)
+        live = LiveRun(self.nets.get(head.definition), state)
+        live.snapshot_seq = snapshot.seq if snapshot is not None else 0
+        self.live[head.run] = live
+        return live
+
+    def recover(self, live: LiveRun) -> None:
+        """Whatever was out when the last engine ended is lost, and goes out again."""
+        state = live.state
+        for job in list(state.jobs.values()):
+            if job.phase == "running" and not job.lease:
+                self.offer(state.run, s.JobLose(job.id, job.attempt, "the engine restarted"))
+            elif job.phase == "cancelling" and not job.lease:
+                self.offer(state.run, s.JobDischarge(job.id))
+            elif job.phase == "parked":
+                self._recover_child(state.run, job)
+        self._queue_scheduled(live)
+        self._set_alarm(state.run, live)
+
+    def _recover_child(self, run: str, job: Job) -> None:
+        """The child may have ended without its parent having heard of it."""
+        head = self.store.head(job.ticket)
+        if head is not None and head.finished:
+            child = load_state(*self.store.read_many([head.run])[head.run])
+            self.offer_child_result(run, f"{job.id}#{job.attempt}", child)
+
+    def set_wake(self, run: str, at: int) -> None:
+        """A run that stays in the store wants a tick then."""
+        self._wakes[run] = at
+        heappush(self._alarms, (at, run))
+
+    def evict(self, now: int, idle_ms: int) -> int:
+        """Forget runs that only wait; their next stimulus brings them back. Returns how many."""
+        gone = []
+        for run, live in self.live.items():
+            if not live.state.seq or any(
+                job.phase not in ("parked", "backoff") for job in live.state.jobs.values()
+            ):
+                live.idle_since = 0
+            elif not live.idle_since:
+                live.idle_since = now
+            if live.idle_since and now - live.idle_since >= idle_ms and not live.fresh:
+                gone.append(run)
+        for run in gone:
+            del self.live[run]
+        return len(gone)
+
+
+def load_state(snapshot: Snapshot | None, tail: Sequence[Record]) -> State:
+    """Snapshot plus tail."""
+    state = decode_state(snapshot.state) if snapshot is not None else State()
+    return replay(history(tail, after=state.seq), state)
+
+
+def history(records: Sequence[Record], after: int = 0) -> list[tuple[int, e.Event]]:
+    """The (instant, event) pairs of log rows, without those up to number `after`."""
+    pairs: list[tuple[int, e.Event]] = []
+    for record in records:
+        skip = max(0, after + 1 - record.first_seq)
+        pairs.extend((record.at, event) for event in e.decode_events(record.events)[skip:])
+    return pairs
+
+
+_FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
+    e.JobScheduled: Core._scheduled,
+    e.JobStarted: Core._started,
+    e.JobCancelling: Core._cancelling,
+    e.JobTimedOut: Core._timed_out,
+    e.JobReported: Core._over,
+    e.JobLost: Core._over,
+    e.JobParked: Core._over,
+    e.JobDischarged: Core._over,
+    e.RunResumed: Core._resumed,
+    e.RunFinished: Core._finished,
+}

@@ -1,0 +1,53 @@
+"""What must be done in the world once a turn is durable, and never before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anabranch.errors import AnabranchError
+from anabranch.kernel.events import Event
+from anabranch.kernel.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Carry out this attempt of this job."""
+
+    run: str
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Whoever carries it out stops; `discharge` says whether the kernel waits to hear of it."""
+
+    run: str
+    job: str
+    attempt: int
+    ticket: str = ""
+    discharge: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """These events of a run are durable now."""
+
+    run: str
+    first_seq: int
+    at: int
+    events: Sequence[Event]
+    status: str
+    final: State | None  # the state of a run that has just finished
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The answer to whoever sent a stimulus: nothing, or why it was refused."""
+
+    ticket: int
+    error: AnabranchError | None = None
+
+
+Effect = Execute | Stop | Published | Replied

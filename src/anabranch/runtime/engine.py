@@ -1,0 +1,360 @@
+"""The engine: turns, commits, effects, timers and messages, in one asyncio task.
+
+    arrive ─▶ turn (compute) ─▶ batch (durable) ─▶ effects (jobs start and stop, replies, news)
+
+A crash at any point is either "did not happen" or "will be sent again": nothing leaves before its
+batch is durable, and whatever was out when an engine died is lost, recorded as such and sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.clock import Clock
+from anabranch.errors import AnabranchError, InputError, NotFound
+from anabranch.ids import new_run_id
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.quiescence import status_of
+from anabranch.kernel.state import State
+from anabranch.kernel.values import failed
+from anabranch.net.net import Net
+from anabranch.runtime.core import Core, Turned, history, load_state
+from anabranch.runtime.crew import Crew
+from anabranch.runtime.effects import Execute, Published, Replied, Stop
+from anabranch.runtime.lanes import Lanes
+from anabranch.runtime.messages import answer_bytes, read_message
+from anabranch.runtime.nets import Nets
+from anabranch.runtime.payloads import as_ref
+from anabranch.runtime.recovery import recover
+from anabranch.runtime.writer import Writer
+from anabranch.settings import Settings
+from anabranch.store.ports import Definition, Store
+from anabranch.work.port import Performer
+
+log = logging.getLogger("anabranch.engine")
+
+Listener = Callable[[Published], None]
+EVICT_EVERY_SECONDS = 5.0
+FINISHED_KEPT = 256
+
+
+class Engine:
+    """Use it as an async context manager; it owns the store until it is closed."""
+
+    def __init__(
+        self,
+        store: Store,
+        nets: Nets,
+        performers: Mapping[str, Performer],
+        *,
+        clock: Clock,
+        settings: Settings,
+        owner: str = "anabranch",
+    ) -> None:
+        self.store = store
+        self.nets = nets
+        self.clock = clock
+        self._settings = settings
+        self._owner = owner
+        lanes = Lanes(settings.jobs_max, _limits(settings, performers))
+        self.core = Core(store, nets, lanes, snapshot_every=settings.snapshot_every)
+        self.core.on_defect = _log_defect
+        self._crew = Crew(performers, self._offer, store.payload)
+        self._writer = Writer(store)
+        self._wake = asyncio.Event()
+        self._tickets: dict[int, asyncio.Future[None]] = {}
+        self._messages: dict[int, int] = {}  # ticket → message waiting for its answer
+        self._next_ticket = 1
+        self._listeners: list[Listener] = []
+        self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self._waiters: dict[str, list[tuple[bool, asyncio.Future[State]]]] = {}
+        self._loop_task: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._stopping = False
+        self._evicted_at = 0
+        self._finished: dict[str, State] = {}  # the last few, for whoever waits for them
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Engine:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    async def open(self, *, run_jobs: bool = True) -> None:
+        """Take the store, bring back what is unfinished, begin to turn.
+
+        Without `run_jobs` the engine records what it is told and starts no work.
+        """
+        self.store.acquire(self._owner)
+        try:
+            self.core.taking_work = run_jobs
+            if run_jobs:
+                recover(self.core, self.clock.now())
+        except BaseException:
+            self.store.release()
+            raise
+        self._loop_task = asyncio.get_running_loop().create_task(self._turn_forever())
+
+    async def close(self, grace_seconds: float | None = None) -> None:
+        """Stop in order: no new work, running work ends or is handed back, all of it recorded."""
+        if self._loop_task is None:
+            return
+        self.core.taking_work = False
+        grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
+        await self._crew.finish(0 if self._failure else grace)
+        self._stopping = True
+        self._wake.set()
+        with contextlib.suppress(BaseException):
+            await self._loop_task
+        self._loop_task = None
+        self._writer.close()
+        self.store.release()
+
+    # -- the loop ----------------------------------------------------------------------------
+
+    async def _turn_forever(self) -> None:
+        try:
+            while not (self._stopping and not self.core.busy):
+                await self._rest()
+                await self._turn_once()
+            await self._writer.drain()
+        except BaseException as failure:
+            self._fail(failure)
+            raise
+
+    async def _turn_once(self) -> None:
+        now = self.clock.now()
+        self._read_mail()
+        turned = self.core.turn(now)
+        if turned.batch.commits or turned.batch.answers:
+            await self._writer.write(turned.batch, lambda: self._release(turned))
+        else:
+            self._release(turned)
+        self._evict(now)
+
+    async def _rest(self) -> None:
+        """Let others run; sleep until something arrives, is due, or a message may have come."""
+        if self.core.busy or (self._stopping and not self._writer.busy):
+            await asyncio.sleep(0)
+            return
+        timeout = self._settings.poll_seconds
+        alarm = self.core.next_alarm()
+        if alarm is not None:
+            timeout = min(timeout, max(0.0, (alarm - self.clock.now()) / 1000))
+        self._wake.clear()
+        timer = asyncio.get_running_loop().call_later(timeout, self._wake.set)
+        await self._wake.wait()
+        timer.cancel()
+
+    def _release(self, turned: Turned) -> None:
+        """The batch is durable: now its effects may leave."""
+        for effect in turned.effects:
+            match effect:
+                case Execute():
+                    self._crew.execute(self.core.live.get(effect.run), effect)
+                case Stop():
+                    self._crew.stop(effect)
+                case Published():
+                    self._publish(effect)
+                case Replied():
+                    self._reply(effect)
+
+    def _evict(self, now: int) -> None:
+        if now - self._evicted_at >= EVICT_EVERY_SECONDS * 1000:
+            self._evicted_at = now
+            self.core.evict(now, int(self._settings.evict_after_seconds * 1000))
+
+    def _fail(self, failure: BaseException) -> None:
+        """The store would not take a batch: memory is ahead of disk, so nothing may go on."""
+        self._failure = failure
+        if not isinstance(failure, asyncio.CancelledError):
+            log.error("engine stopped: %r", failure)
+        error = AnabranchError(f"the engine has stopped: {failure!r}")
+        waiting: list[asyncio.Future[Any]] = [*self._tickets.values()]
+        waiting += [future for futures in self._watchers.values() for future in futures]
+        waiting += [future for pairs in self._waiters.values() for _, future in pairs]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    # -- in ----------------------------------------------------------------------------------
+
+    def _offer(self, run: str, stimulus: s.Stimulus) -> None:
+        if isinstance(stimulus, s.JobReport):
+            stimulus = self._lighten(stimulus)
+        self.core.offer(run, stimulus)
+        self._wake.set()
+
+    def _lighten(self, report: s.JobReport) -> s.JobReport:
+        """A large result is kept beside the log; only its ref travels."""
+        kept = as_ref(report.answer.result, self._settings.inline_bytes_max)
+        if kept is None:
+            return report
+        stand_in, sha256, content = kept
+        if len(content) > self._settings.result_bytes_max:
+            message = (
+                f"the result has {len(content):,} bytes, over the limit of "
+                f"{self._settings.result_bytes_max:,} (setting ANABRANCH_RESULT_BYTES_MAX)"
+            )
+            answer = failed("result", message, retryable=False)
+            return s.JobReport(report.job, report.attempt, answer)
+        self.core.keep_payload(sha256, content)
+        answer = msgspec.structs.replace(report.answer, result=stand_in)
+        return s.JobReport(report.job, report.attempt, answer)
+
+    async def send(self, run: str, stimulus: s.Stimulus) -> None:
+        """Returns when the stimulus has taken effect durably; raises if it was refused."""
+        if self._failure is not None:
+            raise AnabranchError(f"the engine has stopped: {self._failure!r}")
+        ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
+        waiting = self._tickets[ticket] = asyncio.get_running_loop().create_future()
+        self.core.offer(run, stimulus, ticket)
+        self._wake.set()
+        await waiting
+
+    def _reply(self, effect: Replied) -> None:
+        message = self._messages.pop(effect.ticket, None)
+        if message is not None:
+            self.core.answer_message(message, answer_bytes(effect.error))
+            self._wake.set()
+            return
+        waiting = self._tickets.pop(effect.ticket, None)
+        if waiting is None or waiting.done():
+            return
+        if effect.error is not None:
+            waiting.set_exception(effect.error)
+        else:
+            waiting.set_result(None)
+
+    def _read_mail(self) -> None:
+        """Stimuli posted by other processes."""
+        if not self.store.changed():
+            return
+        pending = set(self._messages.values())
+        for message in self.store.unanswered():
+            if message.id in pending:
+                continue
+            try:
+                stimulus = read_message(message)
+            except InputError as error:
+                self.core.answer_message(message.id, answer_bytes(error))
+                continue
+            ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
+            self._messages[ticket] = message.id
+            self.core.offer(message.run, stimulus, ticket)
+
+    # -- verbs -------------------------------------------------------------------------------
+
+    async def start(
+        self, definition: Definition, net: Net, start: s.Start | None = None, **given: Any
+    ) -> str:
+        """Begin a run; returns its id once it is durable. `given` are the fields of `Start`."""
+        run = given.pop("run", None) or new_run_id(self.clock.now())
+        self.nets.put(definition, net)
+        if self.core.live.get(run) is not None or self.store.head(run) is not None:
+            raise InputError(f"there is a run {run} already", code="run_exists")
+        self.core.open_run(run, net)
+        try:
+            await self.send(run, start or s.Start(run=run, **given))
+        except AnabranchError:
+            self.core.live.pop(run, None)
+            raise
+        return run
+
+    async def wait(self, run: str, *, standing: bool = False) -> State:
+        """The state of the run when it has finished (or, with `standing`, only waits)."""
+        state = self.state(run)
+        if state.finished or (standing and _stands(state)):
+            return state
+        ending: asyncio.Future[State] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(run, []).append((standing, ending))
+        return await ending
+
+    def state(self, run: str) -> State:
+        """The state of a run now; not to be changed."""
+        live = self.core.live.get(run)
+        if live is not None:
+            return live.state
+        if run in self._finished:
+            return self._finished[run]
+        if run in self.core.broken:
+            return self.core.run(run).state  # raises with the reason
+        found = self.store.read_many([run]).get(run)
+        if found is None or (found[0] is None and not found[1]):
+            raise NotFound(f"there is no run {run}")
+        return load_state(*found)
+
+    async def events(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, int, e.Event]]:
+        """(number, instant, event) from the log, then live until the run has finished."""
+        while True:
+            changed = asyncio.get_running_loop().create_future()
+            self._watchers.setdefault(run, []).append(changed)
+            records = self.store.read(run, after)
+            for at, event in history(records, after):
+                after += 1
+                yield after, at, event
+                if isinstance(event, e.RunFinished):
+                    return
+            await changed
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Hear of every durable change; returns how to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _publish(self, news: Published) -> None:
+        if news.final is not None:
+            self._finished[news.run] = news.final
+            if len(self._finished) > FINISHED_KEPT:
+                del self._finished[next(iter(self._finished))]
+        for listener in self._listeners:
+            listener(news)
+        for watcher in self._watchers.pop(news.run, ()):
+            if not watcher.done():
+                watcher.set_result(None)
+        if news.run in self._waiters:
+            self._tell_waiters(news)
+
+    def _tell_waiters(self, news: Published) -> None:
+        live = self.core.live.get(news.run)
+        state = news.final or (live.state if live is not None else None)
+        stands = state is not None and news.status in ("waiting", "paused") and _stands(state)
+        left = []
+        for standing, ending in self._waiters.pop(news.run):
+            if state is None or not (news.final is not None or (standing and stands)):
+                left.append((standing, ending))
+            elif not ending.done():
+                ending.set_result(state)
+        if left:
+            self._waiters[news.run] = left
+
+
+def _stands(state: State) -> bool:
+    """Nothing will happen by itself: not a timer, not a job."""
+    status = status_of(state)
+    if status == "paused":
+        return not any(job.phase == "running" for job in state.jobs.values())
+    return status == "waiting" and not state.jobs and not state.timers.due
+
+
+def _limits(settings: Settings, performers: Mapping[str, Performer]) -> dict[str, int]:
+    """Kinds that occupy something scarce while they run."""
+    limits = {"python": settings.processes_max, "shell": settings.shells_max}
+    for kind, performer in performers.items():
+        if getattr(performer, "blocking", False):
+            limits[kind] = settings.threads_max
+    return limits
+
+
+def _log_defect(run: str, defect: BaseException) -> None:
+    log.error("run %s set aside: internal error", run, exc_info=defect)

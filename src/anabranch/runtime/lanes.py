@@ -1,0 +1,68 @@
+"""Lanes: how many jobs of a kind may be at work at once, and who is next.
+
+A job waits here as `scheduled`; its timeout starts only when it leaves. Within a lane it is first
+come, first served. Nothing here is durable: the log says what is scheduled, and recovery reads it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    run: str
+    job: str
+    attempt: int
+
+
+class Lanes:
+    def __init__(self, total: int = 1000, limits: Mapping[str, int] | None = None) -> None:
+        self._total = total
+        self._limits = dict(limits or {})
+        self._queues: dict[str, deque[Ready]] = {}
+        self._used: dict[str, int] = {}
+        self._holders: dict[tuple[str, str], str] = {}  # (run, job) → lane
+
+    def add(self, run: str, job: str, attempt: int, lane: str) -> None:
+        self._queues.setdefault(lane, deque()).append(Ready(run, job, attempt))
+
+    def can_start(self) -> bool:
+        return any(queue and self._room(lane) for lane, queue in self._queues.items())
+
+    def _room(self, lane: str) -> bool:
+        if len(self._holders) >= self._total:
+            return False
+        limit = self._limits.get(lane)
+        return limit is None or self._used.get(lane, 0) < limit
+
+    def take(self) -> Iterator[Ready]:
+        """Jobs that may start now; each holds a place until it is freed."""
+        for lane, queue in self._queues.items():
+            while queue and self._room(lane):
+                ready = queue.popleft()
+                if (ready.run, ready.job) in self._holders:
+                    continue  # queued twice: once by its event, once by a resume
+                self._holders[ready.run, ready.job] = lane
+                self._used[lane] = self._used.get(lane, 0) + 1
+                yield ready
+
+    def free(self, run: str, job: str) -> None:
+        lane = self._holders.pop((run, job), None)
+        if lane is not None:
+            self._used[lane] -= 1
+
+    def forget(self, run: str) -> None:
+        """The run is over: whatever place it still holds is free."""
+        for holder in [key for key in self._holders if key[0] == run]:
+            self.free(*holder)
+
+    @property
+    def at_work(self) -> int:
+        return len(self._holders)
+
+    @property
+    def queued(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())

@@ -1,0 +1,56 @@
+"""Settings: every number and path a person may want to change, with its environment variable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from anabranch.errors import InputError
+
+PREFIX = "ANABRANCH_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each field is also `ANABRANCH_<FIELD>` in the environment."""
+
+    store: str = "anabranch.db"  # the SQLite file; ":memory:" keeps nothing
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"  # NORMAL may lose the last turns at power loss
+    jobs_max: int = 10_000  # jobs at work at once, of all kinds
+    threads_max: int = 16  # for blocking callables
+    processes_max: int = max(2, os.cpu_count() or 2)  # for inline Python code
+    shells_max: int = 16  # shell commands at once
+    inline_bytes_max: int = 64 * 1024  # a larger result is kept as a payload and passed as a ref
+    result_bytes_max: int = 64 * 1024 * 1024  # a larger one is an error
+    evict_after_seconds: float = 30.0  # idle runs leave memory after that
+    snapshot_every: int = 200  # events between two snapshots of a long run
+    grace_seconds: float = 10.0  # how long an orderly stop waits for running jobs
+    poll_seconds: float = 0.03  # how often the engine looks for messages of other processes
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+    """The defaults, overlaid with what the environment says."""
+    env = os.environ if environment is None else environment
+    given = {
+        field.name: _parse(field.name, env[PREFIX + field.name.upper()], field.default)
+        for field in fields(Settings)
+        if PREFIX + field.name.upper() in env
+    }
+    return replace(Settings(), **given)
+
+
+def _parse(name: str, text: str, default: Any) -> Any:
+    if name == "synchronous" and text.upper() not in ("FULL", "NORMAL"):
+        raise InputError(f"{PREFIX}SYNCHRONOUS must be FULL or NORMAL, not {text!r}")
+    if isinstance(default, str):
+        return text.upper() if name == "synchronous" else text
+    try:
+        value = type(default)(text)
+    except ValueError:
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        raise InputError(f"{PREFIX}{name.upper()} must be {kind}, not {text!r}") from None
+    if value < 0 or (value == 0 and name.endswith("_max")):
+        raise InputError(f"{PREFIX}{name.upper()} must be above zero, not {text!r}")
+    return value

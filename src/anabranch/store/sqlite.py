@@ -1,0 +1,337 @@
+"""The store in one SQLite file: what a single machine needs, durable and without a server.
+
+Two connections: everything that writes goes through one and is serialised by a lock, reads go
+through the other and need not wait for a commit in progress. Other processes read beside the
+engine and reach it through the mailbox; only one engine at a time owns the file (`acquire`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.errors import Conflict, StoreError
+from anabranch.store import sqlite_commit
+from anabranch.store.checks import check_payloads, checked_payload
+from anabranch.store.ports import (
+    Batch,
+    Definition,
+    Head,
+    HeadFilter,
+    Message,
+    Record,
+    Snapshot,
+)
+from anabranch.store.sqlite_errors import CONSTRAINT, translate
+from anabranch.store.sqlite_file import STATEMENTS, lock_of, open_reader, open_writer, prepare
+
+Synchronous = Literal["FULL", "NORMAL"]
+
+_RUNS_AT_ONCE = 2000
+_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+# What the driver raises for values that SQLite cannot hold, beside its own errors.
+_DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
+
+
+class SqliteStore:
+    """`synchronous="NORMAL"` gives up the newest commits, never the order, when power fails.
+
+    With `read_only` nothing can be written, and the file must exist.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "FULL",
+        read_only: bool = False,
+    ) -> None:
+        if synchronous not in ("FULL", "NORMAL"):
+            raise StoreError(f"synchronous is FULL or NORMAL, not {synchronous!r}")
+        # Every name of the file leads to the same lock.
+        self._path = path = Path(os.path.realpath(path))
+        prepare(path, create=not read_only)
+        self._lock = lock_of(path)
+        self._writer = None if read_only else open_writer(path, synchronous)
+        try:
+            self._reader = open_reader(path)
+        except BaseException:
+            if self._writer is not None:
+                self._writer.close()
+            raise
+        self._writing = Lock()
+        self._reading = Lock()
+        self._posted = True  # what was posted before us counts as news
+        self._seen_version = -1
+        self._closed = False
+
+    # Journal
+
+    def commit(self, batch: Batch) -> None:
+        if not (batch.commits or batch.payloads or batch.answers):
+            return
+        check_payloads(batch.payloads)
+        fold = sqlite_commit.Fold(batch)
+        refused: StoreError | None = None
+        try:
+            if fold.sound and self._write_all(fold, batch):
+                return
+        except StoreError as error:
+            if error.code != CONSTRAINT:
+                raise
+            refused = error
+        reason = sqlite_commit.explain(batch, self.head, self.message)
+        raise reason or refused or Conflict("another writer was first; nothing was written")
+
+    def read(self, run: str, after: int = 0) -> list[Record]:
+        rows = self._rows(STATEMENTS["read"], {"run": run, "after": after})
+        return [Record(*row) for row in rows]
+
+    def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
+        found: dict[str, tuple[Snapshot | None, list[Record]]] = {run: (None, []) for run in runs}
+        wanted = list(found)
+        for start in range(0, len(wanted), _RUNS_AT_ONCE):
+            self._read_some(wanted[start : start + _RUNS_AT_ONCE], found)
+        return found
+
+    def _read_some(
+        self, runs: list[str], found: dict[str, tuple[Snapshot | None, list[Record]]]
+    ) -> None:
+        parameters = {"runs": msgspec.json.encode(runs).decode()}
+        with self._read() as db:
+            # One view of both tables: a snapshot replaced in between would hide rows.
+            db.execute("BEGIN")
+            try:
+                for run, seq, state in db.execute(STATEMENTS["read_snapshots"], parameters):
+                    found[run] = (Snapshot(seq, state), [])
+                for run, *record in db.execute(STATEMENTS["read_tails"], parameters):
+                    found[run][1].append(Record(*record))
+            finally:
+                db.execute("COMMIT")
+
+    # Heads
+
+    def head(self, run: str) -> Head | None:
+        rows = self._rows(STATEMENTS["head"], {"run": run})
+        return _head(rows[0]) if rows else None
+
+    def heads(self, wanted: HeadFilter) -> list[Head]:
+        conditions = _conditions(wanted)
+        parts = [STATEMENTS["list"], *(STATEMENTS[f"list_{name}"] for name in conditions)]
+        parameters: dict[str, Any] = {"limit": max(wanted.limit, 0)}
+        for values in conditions.values():
+            parameters |= values
+        rows = self._rows("\n".join([*parts, STATEMENTS["list_order"]]), parameters)
+        return [_head(row) for row in rows]
+
+    def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
+        parameters = {"after": after, "limit": max(limit, 0)}
+        return [_head(row) for row in self._rows(STATEMENTS["unfinished"], parameters)]
+
+    def due(self, now: int, limit: int = 1000) -> list[Head]:
+        parameters = {"now": now, "limit": max(limit, 0)}
+        return [_head(row) for row in self._rows(STATEMENTS["due"], parameters)]
+
+    # Definitions
+
+    def put_definition(self, definition: Definition) -> None:
+        self._execute(STATEMENTS["put_definition"], msgspec.structs.asdict(definition))
+
+    def definition(self, fingerprint: str) -> Definition | None:
+        rows = self._rows(STATEMENTS["definition"], {"fingerprint": fingerprint})
+        return _definition(rows[0]) if rows else None
+
+    # Payloads
+
+    def put_payload(self, sha256: str, content: bytes) -> None:
+        check_payloads({sha256: content})
+        self._execute(STATEMENTS["put_payload"], {"sha256": sha256, "content": content})
+
+    def payload(self, sha256: str) -> bytes | None:
+        rows = self._rows(STATEMENTS["payload"], {"sha256": sha256})
+        return checked_payload(sha256, rows[0][0]) if rows else None
+
+    # Mailbox
+
+    def post(self, run: str, body: bytes, now: int) -> int:
+        message_id = self._execute(STATEMENTS["post"], {"run": run, "body": body, "now": now})
+        self._posted = True
+        return message_id
+
+    def unanswered(self, limit: int = 100) -> list[Message]:
+        rows = self._rows(STATEMENTS["unanswered"], {"limit": max(limit, 0)})
+        return [_message(row) for row in rows]
+
+    def message(self, message_id: int) -> Message | None:
+        rows = self._rows(STATEMENTS["message"], {"id": message_id})
+        return _message(rows[0]) if rows else None
+
+    def changed(self) -> bool:
+        # On the connection that writes: it alone does not count our own commits as news.
+        db, lock = self._writer or self._reader, self._writing if self._writer else self._reading
+        posted, self._posted = self._posted, False
+        if not lock.acquire(blocking=False):
+            return True  # a commit is in progress; nobody waits for it to learn this
+        try:
+            self._check_open()
+            (version,) = db.execute("PRAGMA data_version").fetchone()
+        except _DRIVER_ERRORS as error:
+            raise translate(error, self._path) from error
+        finally:
+            lock.release()
+        before, self._seen_version = self._seen_version, version
+        return posted or version != before
+
+    # Store
+
+    def acquire(self, owner: str) -> None:
+        self._check_open()
+        self._check_writable()
+        self._lock.acquire(owner)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def owner(self) -> str | None:
+        return self._lock.owner()
+
+    def statistics(self) -> Mapping[str, Any]:
+        runs = self._rows(STATEMENTS["count_runs"], {})
+        ((records, snapshots, definitions, payloads, messages, unanswered),) = self._rows(
+            STATEMENTS["count_rows"], {}
+        )
+        by_status: dict[str, int] = {}
+        for status, _, count, _ in runs:
+            by_status[status] = by_status.get(status, 0) + count
+        files = (self._path, self._path.with_name(self._path.name + "-wal"))
+        return {
+            "runs": by_status,
+            "unfinished": sum(count for _, finished, count, _ in runs if not finished),
+            "events": sum(events for *_, events in runs),
+            "records": records,
+            "snapshots": snapshots,
+            "definitions": definitions,
+            "payloads": payloads,
+            "messages": messages,
+            "unanswered": unanswered,
+            "bytes": sum(file.stat().st_size for file in files if file.exists()),
+        }
+
+    def close(self) -> None:
+        with self._reading, self._writing:
+            self._closed = True
+            self._reader.close()
+            if self._writer is not None:
+                self._writer.close()
+        self._lock.release()
+
+    # Plumbing
+
+    def _write_all(self, fold: sqlite_commit.Fold, batch: Batch) -> bool:
+        with self._write() as db:
+            db.execute("BEGIN IMMEDIATE")
+            fits = sqlite_commit.write(db, fold, batch)
+            db.execute("COMMIT" if fits else "ROLLBACK")
+            return fits
+
+    def _execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
+        with self._write() as db:
+            return db.execute(statement, parameters).lastrowid or 0
+
+    def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[sqlite_commit.Row]:
+        with self._read() as db:
+            return db.execute(statement, parameters).fetchall()
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        self._check_writable()
+        assert self._writer is not None
+        with self._writing:
+            self._check_open()
+            try:
+                yield self._writer
+            except BaseException as error:
+                if self._writer.in_transaction:
+                    with suppress(sqlite3.Error):  # the first error is the one to tell
+                        self._writer.execute("ROLLBACK")
+                if isinstance(error, _DRIVER_ERRORS):
+                    raise translate(error, self._path) from error
+                raise
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        with self._reading:
+            self._check_open()
+            try:
+                yield self._reader
+            except _DRIVER_ERRORS as error:
+                raise translate(error, self._path) from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"store {self._path} is closed", code="store_closed")
+
+    def _check_writable(self) -> None:
+        if self._writer is None:
+            raise StoreError(
+                f"store {self._path} was opened for reading only", code="store_read_only"
+            )
+
+
+def _conditions(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
+    """The conditions a filter really states, each with its parameters."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in ("statuses", "labels"):
+        if value := getattr(wanted, name):
+            plain = dict(value) if isinstance(value, Mapping) else list(value)
+            found[name] = {name: msgspec.json.encode(plain).decode()}
+    for name in ("dialect", "name", "parent"):
+        if (value := getattr(wanted, name)) is not None:
+            found[name] = {name: value}
+    if wanted.run_prefix:
+        found["run_prefix"] = {"run_prefix": wanted.run_prefix}
+    if wanted.before is not None:
+        found["before"] = {"before_at": wanted.before[0], "before_run": wanted.before[1]}
+    return found
+
+
+def _head(row: sqlite_commit.Row) -> Head:
+    return Head(
+        run=row[0],
+        definition=row[1],
+        name=row[2],
+        dialect=row[3],
+        status=row[4],
+        seq=row[5],
+        created_at=row[6],
+        updated_at=row[7],
+        next_wake=row[8],
+        labels=_decode_labels(row[9]),
+        parent=row[10],
+        origin=row[11],
+        finished=bool(row[12]),
+    )
+
+
+def _definition(row: sqlite_commit.Row) -> Definition:
+    fingerprint, dialect, name, source, origin, created_at = row
+    return Definition(
+        fingerprint=fingerprint,
+        dialect=dialect,
+        name=name,
+        source=source,
+        origin=origin,
+        created_at=created_at,
+    )
+
+
+def _message(row: sqlite_commit.Row) -> Message:
+    message_id, run, body, posted_at, answer = row
+    return Message(id=message_id, run=run, body=body, posted_at=posted_at, answer=answer)

@@ -1,0 +1,448 @@
+"""The behaviour every store must show: a store is supported when this suite passes on it.
+
+    from anabranch.testing.stores import DurableStoreSuite
+
+    class TestMyStore(DurableStoreSuite):
+        def make_store(self, place):
+            return MyStore(place / "store")
+
+Each test gets a fresh, empty directory as `place`. `StoreSuite` asks only for one store in one
+process; `DurableStoreSuite` also closes, reopens and shares it, and there a second `make_store`
+with the same place must open the same store. Plain asserts and no plug-ins: any runner that knows
+`setup_method` can run it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from anabranch.errors import Conflict, StoreError, StoreInUse
+from anabranch.store.ports import (
+    Batch,
+    Commit,
+    Definition,
+    HeadFilter,
+    Record,
+    Snapshot,
+    Store,
+    total_events,
+)
+from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
+
+
+class StoreSuite:
+    """What one store in one process owes its engine."""
+
+    store: Store
+    place: Path
+
+    def make_store(self, place: Path) -> Store:
+        raise NotImplementedError("say how to open a store that keeps its files in `place`")
+
+    def setup_method(self) -> None:
+        self._stack = ExitStack()
+        self.place = Path(self._stack.enter_context(TemporaryDirectory()))
+        self.store = self._stack.enter_context(closing(self.make_store(self.place)))
+
+    def teardown_method(self) -> None:
+        self._stack.close()
+
+    # The log
+
+    def test_a_new_store_is_empty(self) -> None:
+        assert self.store.read("r1") == []
+        assert self.store.head("r1") is None
+        assert self.store.heads(HeadFilter()) == []
+        assert self.store.unfinished() == []
+        assert self.store.due(NOW) == []
+        assert self.store.unanswered() == []
+        assert self.store.read_many([]) == {}
+
+    def test_a_commit_is_read_back_as_it_was_written(self) -> None:
+        first, second = a_commit("r1", 2, 2), a_commit("r1", 3)
+        self.store.commit(a_batch(first))
+        self.store.commit(a_batch(second))
+        records = self.store.read("r1")
+        assert records == [
+            Record(1, 2, first.at, first.events),
+            Record(3, 1, second.at, second.events),
+        ]
+        assert total_events(records) == 3
+        assert self.store.head("r1") == second.head
+
+    def test_every_field_of_a_head_survives(self) -> None:
+        head = a_head(
+            "r1",
+            1,
+            status="wärten",
+            next_wake=NOW + 5,
+            labels={"tenant": "a'b\"c\\", "größe": "☃", "": ""},
+            parent="p1",
+            origin="o1",
+            finished=True,
+        )
+        self.store.commit(a_batch(Commit(head=head, at=NOW, events=b"[0]", count=1)))
+        assert self.store.head("r1") == head
+        assert self.store.heads(HeadFilter(labels=head.labels)) == [head]
+
+    def test_reading_after_a_number_gives_the_rows_with_later_events(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 3, 3), a_commit("r1", 5, 2), a_commit("r2", 9, 9)))
+        firsts = {after: [r.first_seq for r in self.store.read("r1", after)] for after in range(7)}
+        assert firsts == {0: [1, 4], 1: [1, 4], 2: [1, 4], 3: [4], 4: [4], 5: [], 6: []}
+
+    def test_one_batch_may_move_one_run_several_times(self) -> None:
+        last = a_commit("r1", 4, 2, status="done", finished=True)
+        self.store.commit(a_batch(a_commit("r1", 1), a_commit("r2", 1), a_commit("r1", 2), last))
+        assert [record.first_seq for record in self.store.read("r1")] == [1, 2, 3]
+        assert self.store.head("r1") == last.head
+
+    def test_a_stale_commit_is_refused_and_changes_nothing(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 2, 2)))
+        before = self.store.head("r1"), self.store.read("r1")
+        for stale in (a_commit("r1", 1), a_commit("r1", 2), a_commit("r1", 4)):
+            with refused(Conflict, "r1"):
+                self.store.commit(a_batch(stale))
+        assert (self.store.head("r1"), self.store.read("r1")) == before
+
+    def test_a_run_starts_with_its_first_event(self) -> None:
+        with refused(Conflict, "r1"):
+            self.store.commit(a_batch(a_commit("r1", 2)))
+        assert self.store.head("r1") is None
+
+    def test_commits_of_one_batch_are_taken_in_their_order(self) -> None:
+        with refused(Conflict, "r1"):
+            self.store.commit(a_batch(a_commit("r1", 2), a_commit("r1", 1)))
+        with refused(Conflict, "r1"):
+            self.store.commit(a_batch(a_commit("r1", 1), a_commit("r1", 1)))
+        assert self.store.read("r1") == []
+
+    def test_a_batch_is_written_as_a_whole_or_not_at_all(self) -> None:
+        self.store.commit(a_batch(a_commit("old", 1)))
+        message_id = self.store.post("old", b"{}", NOW)
+        batch = a_batch(
+            a_commit("new", 1, snapshot=b"s"),
+            a_commit("old", 2, status="done"),
+            a_commit("gap", 7),
+            payloads={sha256(b"p"): b"p"},
+            answers={message_id: b"1"},
+        )
+        with refused(Conflict, "gap"):
+            self.store.commit(batch)
+        assert self.store.head("new") is None
+        assert self.store.head("old") == a_head("old", 1)
+        assert self.store.read_many(["new"]) == {"new": (None, [])}
+        assert self.store.payload(sha256(b"p")) is None
+        assert [message.id for message in self.store.unanswered()] == [message_id]
+
+    def test_a_finished_run_takes_no_more_events(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 1, status="done", finished=True)))
+        for late in (a_commit("r1", 2), a_commit("r1", 1), a_commit("r1", 1, 0)):
+            with refused(Conflict, "r1", "finished"):
+                self.store.commit(a_batch(late))
+        with refused(Conflict, "r2", "finished"):
+            self.store.commit(a_batch(a_commit("r2", 1, finished=True), a_commit("r2", 2)))
+        assert self.store.head("r1") == a_head("r1", 1, status="done", finished=True)
+        assert self.store.head("r2") is None
+
+    def test_a_run_keeps_what_it_was_created_with(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 1, parent="p1")))
+        for change in ({"created_at": NOW + 1}, {"parent": None}, {"origin": "o"}):
+            with refused(StoreError, "r1"):
+                self.store.commit(a_batch(a_commit("r1", 2, **({"parent": "p1"} | change))))
+        self.store.commit(a_batch(a_commit("r1", 2, parent="p1", definition="d2", name="renamed")))
+        assert self.store.head("r1") == a_head(
+            "r1", 2, parent="p1", definition="d2", name="renamed"
+        )
+
+    def test_a_commit_that_makes_no_sense_is_refused(self) -> None:
+        for wrong in (a_commit("r1", 0, 0), a_commit("r1", 1, 2), a_commit("", 1)):
+            with refused(StoreError, "malformed"):
+                self.store.commit(a_batch(wrong))
+        with refused(StoreError, "malformed"):
+            self.store.commit(a_batch(msgspec.structs.replace(a_commit("r1", 1), count=-1)))
+        assert self.store.heads(HeadFilter()) == []
+
+    def test_a_commit_without_events_renews_the_card_and_the_snapshot(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 2, 2)))
+        idle = a_commit("r1", 2, 0, next_wake=NOW + 9, snapshot=b"state")
+        self.store.commit(a_batch(idle))
+        assert self.store.head("r1") == idle.head
+        assert self.store.read_many(["r1"]) == {"r1": (Snapshot(2, b"state"), [])}
+        assert len(self.store.read("r1")) == 1
+        with refused(Conflict, "r1"):
+            self.store.commit(a_batch(a_commit("r1", 3, 0)))
+
+    def test_an_empty_batch_changes_nothing(self) -> None:
+        self.store.commit(Batch())
+        assert self.store.heads(HeadFilter()) == []
+
+    def test_recovery_reads_the_newest_snapshot_and_the_rows_after_it(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 1, snapshot=b"one"), a_commit("r2", 1)))
+        tail = a_commit("r1", 4, 2)
+        self.store.commit(a_batch(a_commit("r1", 2, snapshot=b"two"), tail))
+        rows = [Record(3, 2, tail.at, tail.events)]
+        assert self.store.read_many(["r1", "r2", "r3", "r1"]) == {
+            "r1": (Snapshot(2, b"two"), rows),
+            "r2": (None, self.store.read("r2")),
+            "r3": (None, []),
+        }
+        assert len(self.store.read("r1")) == 3  # a snapshot removes nothing
+
+    def test_many_runs_are_written_and_recovered_at_once(self) -> None:
+        runs = [f"r{n:05}" for n in range(5000)]
+        for last in (2, 4):
+            self.store.commit(a_batch(*(a_commit(run, last, 2) for run in runs)))
+        found = self.store.read_many(runs)
+        assert list(found) == runs
+        assert all([r.first_seq for r in rows] == [1, 3] for _, rows in found.values())
+        with refused(Conflict, "r04321"):
+            wrong = [a_commit(run, 5 + (run == "r04321")) for run in runs]
+            self.store.commit(a_batch(*wrong))
+        assert len(self.store.unfinished(limit=9999)) == 5000
+
+    # Heads
+
+    def test_runs_are_listed_newest_first_in_pages(self) -> None:
+        ages = {"a": 3, "b": 1, "c": 3, "d": 2, "e": 1}
+        for run, age in ages.items():
+            self.store.commit(a_batch(a_commit(run, 1, created_at=NOW - age)))
+        seen: list[str] = []
+        before = None
+        while page := self.store.heads(HeadFilter(limit=2, before=before)):
+            seen += [head.run for head in page]
+            before = (page[-1].created_at, page[-1].run)
+        assert seen == ["e", "b", "d", "c", "a"]
+        assert self.store.heads(HeadFilter(limit=0)) == []
+
+    def test_a_listing_holds_what_every_condition_of_the_filter_allows(self) -> None:
+        labels = {"tenant": "x", "tier": "1"}
+        self.store.commit(
+            a_batch(
+                a_commit("aa1", 1, labels=labels),
+                a_commit("aa2", 1, labels={"tenant": "x"}, status="done", parent="aa1"),
+                a_commit("ab1", 1, dialect="arca", status="failed"),
+                a_commit("b%1", 1, name="refund", parent="aa1"),
+            )
+        )
+        for expected, wanted in (
+            ("ab1 aa2", HeadFilter(statuses=["done", "failed"])),
+            ("ab1", HeadFilter(dialect="arca")),
+            ("b%1", HeadFilter(name="refund")),
+            ("aa2 aa1", HeadFilter(labels={"tenant": "x"})),
+            ("aa1", HeadFilter(labels=labels)),
+            ("", HeadFilter(labels={"tenant": "y"})),
+            ("aa2 aa1", HeadFilter(run_prefix="aa")),
+            ("b%1", HeadFilter(run_prefix="b%")),
+            ("", HeadFilter(run_prefix="b_")),
+            ("b%1 aa2", HeadFilter(parent="aa1")),
+            ("aa2", HeadFilter(parent="aa1", run_prefix="a", statuses=["done"], name="order")),
+            ("b%1 ab1 aa2", HeadFilter(limit=3)),
+        ):
+            found = " ".join(head.run for head in self.store.heads(wanted))
+            assert found == expected, (wanted, found)
+
+    def test_unfinished_runs_come_in_pages_in_order_of_their_ids(self) -> None:
+        for run in "dbac":
+            self.store.commit(a_batch(a_commit(run, 1, finished=run == "b")))
+        assert [head.run for head in self.store.unfinished(limit=2)] == ["a", "c"]
+        assert [head.run for head in self.store.unfinished("c", limit=2)] == ["d"]
+
+    def test_due_runs_come_earliest_first_and_finished_ones_never(self) -> None:
+        wakes = {"late": 9, "soon": 2, "also": 2, "none": None, "over": 1}
+        for run, wake in wakes.items():
+            commit = a_commit(run, 1, next_wake=wake, finished=run == "over")
+            self.store.commit(a_batch(commit))
+        assert [head.run for head in self.store.due(1)] == []
+        assert [head.run for head in self.store.due(2)] == ["also", "soon"]
+        assert [head.run for head in self.store.due(9)] == ["also", "soon", "late"]
+        assert [head.run for head in self.store.due(9, limit=1)] == ["also"]
+
+    def test_a_later_head_decides_when_a_run_is_due(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 1, next_wake=5)))
+        self.store.commit(a_batch(a_commit("r1", 2, next_wake=None)))
+        assert self.store.due(9) == []
+        self.store.commit(a_batch(a_commit("r1", 3, next_wake=7)))
+        assert [head.run for head in self.store.due(9)] == ["r1"]
+        self.store.commit(a_batch(a_commit("r1", 4, next_wake=7, finished=True)))
+        assert self.store.due(9) == []
+        assert self.store.unfinished() == []
+
+    # Definitions and payloads
+
+    def test_a_definition_is_kept_by_its_fingerprint_and_never_changes(self) -> None:
+        first = Definition(
+            fingerprint="f1", dialect="arca", name="n", source="{}", origin="a.json", created_at=NOW
+        )
+        self.store.put_definition(first)
+        self.store.put_definition(msgspec.structs.replace(first, source="other"))
+        assert self.store.definition("f1") == first
+        assert self.store.definition("f2") is None
+
+    def test_a_payload_must_match_its_hash(self) -> None:
+        content = bytes(range(256)) * 300
+        self.store.put_payload(sha256(content), content)
+        self.store.put_payload(sha256(content), content)
+        self.store.put_payload(sha256(b""), b"")
+        assert self.store.payload(sha256(content)) == content
+        assert self.store.payload(sha256(b"")) == b""
+        assert self.store.payload(sha256(b"other")) is None
+        with refused(StoreError, "hash"):
+            self.store.put_payload(sha256(b"right"), b"wrong")
+        with refused(StoreError, "hash"):
+            self.store.commit(a_batch(a_commit("r1", 1), payloads={sha256(b"right"): b"wrong"}))
+        assert self.store.payload(sha256(b"right")) is None
+        assert self.store.head("r1") is None
+
+    def test_payloads_of_a_batch_are_kept_with_it(self) -> None:
+        payloads = {sha256(content): content for content in (b"a", b"b")}
+        self.store.commit(a_batch(a_commit("r1", 1), payloads=payloads))
+        self.store.commit(a_batch(a_commit("r1", 2), payloads=payloads))
+        assert {key: self.store.payload(key) for key in payloads} == payloads
+
+    # The mailbox
+
+    def test_a_message_waits_until_a_batch_answers_it(self) -> None:
+        first, second = (self.store.post("r1", body, NOW) for body in (b'"a"', b'"b"'))
+        assert [m.body for m in self.store.unanswered()] == [b'"a"', b'"b"']
+        assert [m.id for m in self.store.unanswered(limit=1)] == [first]
+        self.store.commit(a_batch(a_commit("r1", 1), answers={first: b'"yes"'}))
+        assert [m.id for m in self.store.unanswered()] == [second]
+        message = self.store.message(first)
+        assert message is not None
+        assert (message.run, message.body, message.posted_at) == ("r1", b'"a"', NOW)
+        assert message.answer == b'"yes"'
+        assert self.store.message(second + 1) is None
+
+    def test_a_message_is_answered_once(self) -> None:
+        message_id = self.store.post("r1", b"{}", NOW)
+        self.store.commit(Batch(answers={message_id: b"1"}))
+        for wrong in (message_id, message_id + 1):
+            with refused(Conflict, str(wrong)):
+                self.store.commit(a_batch(a_commit("r1", 1), answers={wrong: b"2"}))
+        message = self.store.message(message_id)
+        assert message is not None
+        assert message.answer == b"1"
+        assert self.store.head("r1") is None
+
+    def test_a_post_is_news_once(self) -> None:
+        self.store.changed()
+        assert not self.store.changed()
+        self.store.post("r1", b"{}", NOW)
+        assert self.store.changed()
+        assert not self.store.changed()
+
+    def test_the_engines_own_commits_are_no_news(self) -> None:
+        self.store.changed()
+        self.store.commit(a_batch(a_commit("r1", 1)))
+        assert not self.store.changed()
+
+    # The whole
+
+    def test_a_store_has_one_engine_at_a_time(self) -> None:
+        assert self.store.owner() is None
+        self.store.acquire("engine one")
+        assert "engine one" in (self.store.owner() or "")
+        with refused(StoreInUse, "engine one"):
+            self.store.acquire("engine two")
+        self.store.release()
+        self.store.release()
+        assert self.store.owner() is None
+        self.store.acquire("engine two")
+
+    def test_the_statistics_count_what_was_written(self) -> None:
+        self.store.put_payload(sha256(b"p"), b"p")
+        self.store.post("r1", b"{}", NOW)
+        self.store.commit(a_batch(a_commit("r1", 2, 2, snapshot=b"s"), a_commit("r2", 1)))
+        self.store.commit(a_batch(a_commit("r1", 3, status="done", finished=True)))
+        found = dict(self.store.statistics())
+        assert found.pop("bytes") > 0
+        assert found == {
+            "runs": {"done": 1, "running": 1},
+            "unfinished": 1,
+            "events": 4,
+            "records": 3,
+            "snapshots": 1,
+            "definitions": 0,
+            "payloads": 1,
+            "messages": 1,
+            "unanswered": 1,
+        }
+
+    def test_a_closed_store_says_so(self) -> None:
+        self.store.close()
+        self.store.close()
+        for use in (
+            lambda: self.store.read("r1"),
+            lambda: self.store.commit(a_batch(a_commit("r1", 1))),
+            lambda: self.store.changed(),
+            lambda: self.store.acquire("engine"),
+        ):
+            with refused(StoreError, "closed"):
+                use()
+
+
+class DurableStoreSuite(StoreSuite):
+    """What a store that outlives its process, and is shared with others, owes in addition."""
+
+    def another(self) -> Store:
+        """The same store as another process would see it."""
+        return self._stack.enter_context(closing(self.make_store(self.place)))
+
+    def test_everything_is_there_after_reopening(self) -> None:
+        commit = a_commit("r1", 3, 3, snapshot=b"s", labels={"a": "b"}, next_wake=5)
+        self.store.put_definition(
+            Definition(fingerprint="f", dialect="noetl", name="n", source="x")
+        )
+        message_id = self.store.post("r1", b"{}", NOW)
+        self.store.commit(a_batch(commit, payloads={sha256(b"p"): b"p"}))
+        self.store.close()
+        again = self.another()
+        assert again.head("r1") == commit.head
+        assert again.read("r1") == [Record(1, 3, commit.at, commit.events)]
+        assert again.read_many(["r1"])["r1"] == (Snapshot(3, b"s"), [])
+        assert again.payload(sha256(b"p")) == b"p"
+        assert again.definition("f") is not None
+        assert again.message(message_id) is not None
+        assert again.post("r1", b"{}", NOW) == message_id + 1
+
+    def test_a_commit_is_visible_to_others_at_once(self) -> None:
+        other = self.another()
+        self.store.commit(a_batch(a_commit("r1", 1)))
+        assert other.head("r1") == a_head("r1", 1)
+
+    def test_of_two_writers_only_the_first_moves_a_run(self) -> None:
+        other = self.another()
+        self.store.commit(a_batch(a_commit("r1", 1)))
+        other.commit(a_batch(a_commit("r1", 2, status="theirs")))
+        with refused(Conflict, "r1"):
+            self.store.commit(a_batch(a_commit("r1", 2, status="ours")))
+        assert self.store.head("r1") == a_head("r1", 2, status="theirs")
+
+    def test_what_others_post_and_write_is_news_once(self) -> None:
+        other = self.another()
+        self.store.changed()
+        message_id = other.post("r1", b"{}", NOW)
+        assert self.store.changed()
+        assert not self.store.changed()
+        self.store.commit(Batch(answers={message_id: b"1"}))
+        answered = other.message(message_id)
+        assert answered is not None
+        assert answered.answer == b"1"
+        other.post("r1", b"{}", NOW)
+        self.store.commit(a_batch(a_commit("r1", 1)))
+        assert self.store.changed(), "a post before our own commit must not be missed"
+
+    def test_ownership_is_seen_and_respected_by_others(self) -> None:
+        other = self.another()
+        self.store.acquire("engine one")
+        assert "engine one" in (other.owner() or "")
+        with refused(StoreInUse, "engine one"):
+            other.acquire("engine two")
+        self.store.close()
+        assert other.owner() is None
+        other.acquire("engine two")
+        assert "engine two" in (other.owner() or "")

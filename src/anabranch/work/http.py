@@ -1,0 +1,183 @@
+"""The kind `http`: one call, one answer.
+
+The result is `{status_code, headers, url, elapsed, data}`, with `data` decoded when the server says
+that it is JSON. Any status but 2xx is a failure whose kind says what to do about it. Calls that
+change something carry the job's key as `Idempotency-Key`, so that a repeated call can be known as
+one. Redirects are followed for reading calls without credentials; everyone else asks for it with
+`follow_redirects`. Messages name the address without user, password and query.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.kernel.values import Answer
+from anabranch.work.faults import fault, misconfigured
+from anabranch.work.http_request import Request, read_request
+from anabranch.work.http_response import Response, answer_for
+from anabranch.work.port import Task
+
+if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
+    import aiohttp
+
+_ERROR_BODY = 64 * 1024  # of an error page nobody needs more
+
+
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    timeout_seconds: float = 60.0
+    body_bytes: int = 16 * 1024 * 1024
+    connections: int = 4096  # open at once; further calls wait for one
+    proxies_from_environment: bool = False
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class Http:
+    """Performs HTTP calls over one session that keeps its connections."""
+
+    def __init__(self, options: HttpOptions | None = None) -> None:
+        self._options = options or HttpOptions()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def perform(self, task: Task) -> Answer:
+        try:
+            request = read_request(task, self._options.timeout_seconds)
+        except InputError as error:
+            return misconfigured(error)
+        session = self._session or self._open()
+        try:
+            return answer_for(request, await self._call(session, request))
+        except _TooLargeError:
+            return self._too_large(request)
+        except (OSError, ValueError, _client_error()) as error:
+            return _fault_for(request, error)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._options.connections, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),  # calls share connections, never state
+            headers={"User-Agent": "anabranch"},
+            trust_env=self._options.proxies_from_environment,
+        )
+        return self._session
+
+    async def _call(self, session: aiohttp.ClientSession, request: Request) -> Response:
+        import aiohttp
+
+        limits = request.timeouts
+        started = time.perf_counter()
+        response = await session.request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            params=request.params or None,
+            data=request.body,
+            allow_redirects=request.follow,
+            ssl=request.verify,
+            timeout=aiohttp.ClientTimeout(
+                total=limits.total, sock_connect=limits.connect, sock_read=limits.read
+            ),
+        )
+        try:
+            body = await self._body(response)
+        except BaseException:
+            response.close()  # cancelled, cut off or too much of it: the connection is of no use
+            raise
+        return Response(
+            status=response.status,
+            url=str(response.url.with_user(None)),
+            headers=_joined(response),
+            body=body,
+            elapsed=time.perf_counter() - started,
+        )
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        failed = response.status >= 300
+        limit = _ERROR_BODY if failed else self._options.body_bytes
+        parts: list[bytes] = []
+        size = 0
+        async for part in response.content.iter_any():
+            parts.append(part)
+            size += len(part)
+            if size > limit and failed:
+                response.close()
+                break
+            if size > limit:
+                raise _TooLargeError
+        return b"".join(parts)
+
+    def _too_large(self, request: Request) -> Answer:
+        return fault(
+            "result",
+            f"{request.place}: the answer is larger than {self._options.body_bytes:,} bytes "
+            "(setting http_body_bytes)",
+            code="BODY_TOO_LARGE",
+        )
+
+
+def _joined(response: aiohttp.ClientResponse) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return headers
+
+
+def _client_error() -> type[Exception]:
+    import aiohttp
+
+    return aiohttp.ClientError
+
+
+def _fault_for(request: Request, error: Exception) -> Answer:
+    """The kind of what went wrong below HTTP; aiohttp's own texts may repeat the whole address."""
+    import aiohttp
+
+    kind, code, words = "connection", "CONN_FAILED", "the connection failed"
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            kind, code, words = "timeout", "CONNECT_TIMEOUT", "no connection in time"
+        case aiohttp.SocketTimeoutError():
+            kind, code, words = "timeout", "READ_TIMEOUT", "the server kept silent for too long"
+        case TimeoutError():
+            limit = f"{request.timeouts.total:g}"
+            kind, code, words = "timeout", "TIMEOUT", f"no complete answer within {limit} s"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            code, words = "TLS", "the server could not be trusted (see verify_ssl)"
+        case aiohttp.ClientConnectorError():
+            code, words = _connecting(error.os_error)
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
+            kind, code, words = "config", "BAD_URL", "the address cannot be used"
+        case aiohttp.TooManyRedirects():
+            kind, code, words = "client_error", "TOO_MANY_REDIRECTS", "it redirects in circles"
+        case aiohttp.ClientResponseError():
+            kind, code, words = "parse", "BAD_HTTP", "the answer is not valid HTTP"
+        case ConnectionError() | aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError():
+            code, words = "CONN_CLOSED", "the server closed the connection before its answer ended"
+        case ValueError():
+            kind, code, words = "config", "BAD_REQUEST", "the request cannot be sent as written"
+    details: dict[str, Any] = {"exception_type": type(error).__name__}
+    return fault(kind, f"{request.place}: {words}", code=code, details=details)
+
+
+def _connecting(error: OSError) -> tuple[str, str]:
+    if isinstance(error, socket.gaierror):
+        return "DNS", "the host name is not known"
+    if error.errno == errno.ECONNREFUSED:
+        return "CONN_REFUSED", "connection refused"
+    return "CONN_FAILED", f"no connection ({error.strerror or type(error).__name__})"

@@ -1,0 +1,193 @@
+"""What an `http` task asks for: its inputs read once into the request that is sent."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.work import inputs
+from anabranch.work.port import Task
+
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+_REPEATABLE_BY_KEY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_BODY_NAMES = ("body", "payload", "json", "data", "form")
+_FORM = "application/x-www-form-urlencoded"
+_SECRET_WORDS = ("auth", "cookie", "token", "secret", "password", "api-key", "apikey")
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Seconds. `total` always holds, so that no server can drip for ever."""
+
+    total: float
+    connect: float | None = None
+    read: float | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    url: str
+    headers: dict[str, str]
+    params: list[tuple[str, str]]
+    body: bytes | None
+    timeouts: Timeouts
+    verify: bool
+    follow: bool
+
+    @property
+    def place(self) -> str:
+        """Method and address for messages: without user, password and query."""
+        return f"{self.method} {bare(self.url)}"
+
+
+def read_request(task: Task, default_seconds: float) -> Request:
+    """The request, or an `InputError` that names the input at fault and repeats no secret."""
+    given = task.inputs
+    method = inputs.text(given.get("method") or "GET", "method").upper()
+    if method not in METHODS:
+        raise InputError(f"method '{method:.20}' is not one of {', '.join(sorted(METHODS))}")
+    url = _url(given)
+    headers = _headers(given)
+    body = _body(given, headers)
+    _authorize(given.get("auth"), headers)
+    trusted = not _has_credentials(headers, url)
+    _identify(headers, method, task.key)
+    return Request(
+        method=method,
+        url=url,
+        headers=headers,
+        params=_params(given.get("params")),
+        body=body,
+        timeouts=_timeouts(given, default_seconds),
+        verify=_flag(given, "verify_ssl", default=True),
+        follow=_flag(given, "follow_redirects", default=trusted and method in ("GET", "HEAD")),
+    )
+
+
+def bare(url: str) -> str:
+    """The address without what may be secret in it."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _url(given: Mapping[str, Any]) -> str:
+    name = "url" if given.get("url") is not None else "endpoint"
+    if given.get(name) is None:
+        raise InputError("an http task needs url")
+    url = inputs.text(given[name], name).strip()
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)
+        port = parts.port  # raises when it is no number, or too large a one
+    except ValueError as error:
+        raise InputError(f"{name} is not a usable address: {error}") from None
+    if not usable or port == 0:
+        raise InputError(f"{name} must look like https://host/path, not '{bare(url):.200}'")
+    return url
+
+
+def _headers(given: Mapping[str, Any]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in inputs.mapping(given.get("headers"), "headers").items():
+        if value is None:
+            continue
+        text = inputs.scalar(value, f"headers.{name}")
+        if any(character in name + text for character in "\r\n\0"):
+            raise InputError(f"headers.{name!r:.60} must not contain line breaks")
+        headers[name.lower()] = text
+    return headers
+
+
+def _params(value: Any) -> list[tuple[str, str]]:
+    """Null is left out, a list repeats its name."""
+    pairs = []
+    for name, given in inputs.mapping(value, "params").items():
+        for item in given if isinstance(given, list) else [given]:
+            if item is not None:
+                pairs.append((name, inputs.scalar(item, f"params.{name}")))
+    return pairs
+
+
+def _body(given: Mapping[str, Any], headers: dict[str, str]) -> bytes | None:
+    """Text goes as it is, `form` and form content as pairs, everything else as JSON."""
+    names = [name for name in _BODY_NAMES if given.get(name) is not None]
+    if not names:
+        return None
+    if len(names) > 1:
+        raise InputError(f"an http task takes one body; it has {' and '.join(names)}")
+    name, value = names[0], given[names[0]]
+    declared = headers.get("content-type", "")
+    if isinstance(value, str) and name != "json":
+        if name == "form":
+            headers.setdefault("content-type", _FORM)
+        headers.setdefault("content-type", "text/plain; charset=utf-8")
+        return value.encode("utf-8", "replace")
+    if name == "form" or (declared.startswith(_FORM) and isinstance(value, Mapping)):
+        headers.setdefault("content-type", _FORM)
+        return urlencode(_params(inputs.mapping(value, name))).encode()
+    headers.setdefault("content-type", "application/json")
+    return msgspec.json.encode(value)
+
+
+def _authorize(auth: Any, headers: dict[str, str]) -> None:
+    """`{type: basic, username, password}` or `{type: bearer, token}`; also `{bearer: {token}}`."""
+    if auth is None:
+        return
+    fields = dict(inputs.mapping(auth, "auth"))
+    kind = str(fields.get("type") or fields.get("kind") or "").lower()
+    for name in ("basic", "bearer"):
+        if name in fields:
+            kind, inner = name, fields[name]
+            fields = {"token": inner} if isinstance(inner, str) else {**inputs.mapping(inner, name)}
+    if not kind:
+        kind = "bearer" if "token" in fields else "basic"
+    if kind == "bearer":
+        token = inputs.text(fields.get("token"), "auth.token") if "token" in fields else ""
+        headers["authorization"] = f"Bearer {_one_line(token, 'auth.token')}"
+    elif kind == "basic":
+        user = inputs.scalar(fields.get("username", fields.get("user")), "auth.username")
+        password = inputs.scalar(fields.get("password", ""), "auth.password")
+        encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+        headers["authorization"] = f"Basic {encoded}"
+    else:
+        raise InputError(f"auth.type '{kind:.20}' is not known here; use basic or bearer")
+
+
+def _one_line(secret: str, what: str) -> str:
+    if not secret or not secret.isprintable():
+        raise InputError(f"{what} is empty or has characters a header cannot carry")
+    return secret
+
+
+def _has_credentials(headers: Mapping[str, str], url: str) -> bool:
+    if "@" in urlsplit(url).netloc:
+        return True
+    return any(word in name for name in headers for word in _SECRET_WORDS)
+
+
+def _identify(headers: dict[str, str], method: str, key: str) -> None:
+    """A server that knows this header does the same thing once, however often it is asked."""
+    if method in _REPEATABLE_BY_KEY and key:
+        headers.setdefault("idempotency-key", quote(key, safe="/:=+@,;!*()[]"))
+
+
+def _timeouts(given: Mapping[str, Any], default: float) -> Timeouts:
+    value = given.get("timeout")
+    if not isinstance(value, Mapping):
+        return Timeouts(inputs.timeout(given) or default)
+    named = {
+        name: inputs.seconds(value[name], f"timeout.{name}")
+        for name in ("connect", "read", "total")
+        if value.get(name) is not None
+    }
+    total = named.get("total", max(default, named.get("connect", 0) + named.get("read", 0)))
+    return Timeouts(total, named.get("connect"), named.get("read"))
+
+
+def _flag(given: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = given.get(name)
+    return default if value is None else inputs.flag(value, name)

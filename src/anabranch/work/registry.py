@@ -1,0 +1,59 @@
+"""The kinds of work an engine starts with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.work.callables import Toolbox
+from anabranch.work.http import Http, HttpOptions
+from anabranch.work.noop import Noop
+from anabranch.work.port import Performer
+from anabranch.work.processes import ProcessOptions
+from anabranch.work.python import Python
+from anabranch.work.shell import Shell, ShellOptions
+from anabranch.work.threads import Threads
+
+STANDARD_KINDS = ("noop", "python", "http", "shell")
+
+
+class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of the standard kinds. Each has a default that suits one machine."""
+
+    python: ProcessOptions = ProcessOptions()
+    http: HttpOptions = HttpOptions()
+    shell: ShellOptions = ShellOptions()
+    threads: int | None = None  # for blocking tools
+
+
+def standard_performers(
+    settings: WorkSettings | None = None, *, toolbox: Toolbox | None = None
+) -> dict[str, Performer]:
+    """A performer per kind, tools included. Nothing is started or opened before its first task."""
+    chosen = settings or WorkSettings()
+    performers: dict[str, Performer] = {
+        "noop": Noop(),
+        "python": Python(chosen.python),
+        "http": Http(chosen.http),
+        "shell": Shell(chosen.shell),
+    }
+    tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))
+    if taken := sorted(tools.keys() & performers.keys()):
+        raise InputError(f"tool '{taken[0]}' has the name of a standard kind; choose another")
+    return performers | tools
+
+
+async def close_all(performers: Mapping[str, Performer]) -> None:
+    """Closes what is open, all at once; one that fails does not keep the others from it."""
+    results = await asyncio.gather(*_closings(performers.values()), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _closings(performers: Iterable[Performer]) -> Iterable[Any]:
+    return [performer.close() for performer in performers if hasattr(performer, "close")]

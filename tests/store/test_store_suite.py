@@ -1,0 +1,23 @@
+"""Every store of ours passes the suite we ship."""
+
+from pathlib import Path
+
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Store
+from anabranch.store.sqlite import SqliteStore
+from anabranch.testing.stores import DurableStoreSuite, StoreSuite
+
+
+class TestMemoryStore(StoreSuite):
+    def make_store(self, place: Path) -> Store:  # noqa: ARG002 - it keeps no files
+        return MemoryStore()
+
+
+class TestSqliteStore(DurableStoreSuite):
+    def make_store(self, place: Path) -> Store:
+        return SqliteStore(place / "store.db")
+
+
+class TestSqliteStoreWithoutWaitingForTheDisk(DurableStoreSuite):
+    def make_store(self, place: Path) -> Store:
+        return SqliteStore(place / "store.db", synchronous="NORMAL")

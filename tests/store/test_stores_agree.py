@@ -1,0 +1,248 @@
+"""The same random calls to the model and to a real store: every answer must be the same.
+
+A difference is reported with its seed and step, which repeat it exactly. The test also counts the
+kinds of answers it met: agreement about calls that never got anywhere would prove nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from anabranch.errors import AnabranchError
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Batch, Commit, Definition, HeadFilter, Store
+from anabranch.store.sqlite import SqliteStore
+from anabranch.testing.store_samples import NOW, a_commit, sha256
+
+Call = Callable[[Store], Any]
+
+STEPS = 3000
+RUNS = [f"r{n:03}" for n in range(150)]
+STATUSES = ["running", "waiting", "done"]
+LABELS: list[dict[str, str]] = [{}, {"a": "1"}, {"a": "2", "b'\"\\": "ü☃"}]
+
+EXPECTED = {
+    ("commit", "done"),
+    ("commit", "conflict"),
+    ("commit", "run_finished"),
+    ("commit", "malformed_commit"),
+    ("commit", "message_answered"),
+    ("commit", "payload_hash"),
+    ("put_definition", "done"),
+    ("put_payload", "done"),
+    ("put_payload", "payload_hash"),
+    ("post", "found"),
+    ("changed", "found"),
+    ("changed", "nothing"),
+    ("acquire", "done"),
+    ("acquire", "store_in_use"),
+    ("release", "done"),
+    ("statistics", "found"),
+    *((name, kind) for name in ("head", "read", "heads", "unfinished", "due", "definition")
+      for kind in ("found", "nothing")),
+    *((name, kind) for name in ("payload", "unanswered", "message", "owned", "read_many")
+      for kind in ("found", "nothing")),
+}  # fmt: skip
+
+
+class Caller:
+    """Draws calls that fit the state of the model most of the time, and miss it often enough."""
+
+    def __init__(self, seed: int, model: MemoryStore) -> None:
+        self.dice = random.Random(seed)
+        self.model = model
+        self.drawn = 0
+
+    def next(self) -> tuple[str, Call]:
+        self.drawn += 1
+        names = [name for name in dir(self) if name.startswith("draw_")]
+        weights = [12 if name == "draw_commit" else 1 for name in names]
+        (name,) = self.dice.choices(names, weights)
+        call: Call = getattr(self, name)()
+        return name.removeprefix("draw_"), call
+
+    def _run(self) -> str:
+        """One of a few runs at a time, moving on: runs are born and finish all along."""
+        first = self.drawn * (len(RUNS) - 12) // STEPS
+        return self.dice.choice([*RUNS[first : first + 12], "r999"])
+
+    def draw_commit(self) -> Call:
+        batch = Batch()
+        ends: dict[str, int] = {}
+        for _ in range(self.dice.choice([0, 1, 1, 1, 2, 3, 5])):
+            commit = self._commit(ends)
+            ends[commit.head.run] = commit.head.seq
+            batch.commits.append(commit)
+        for content in self._some([b"x", b"y", b"z"], 0.1):
+            right = self.dice.random() < 0.7
+            batch.payloads[sha256(content if right else b"?")] = content
+        for message in self._some(self.model.unanswered(limit=3), 0.3):
+            batch.answers[message.id] = b'"ok"'
+        if self.dice.random() < 0.05:
+            batch.answers[self.dice.randrange(20)] = b'"again"'
+        return lambda store: store.commit(batch)
+
+    def _commit(self, ends: dict[str, int]) -> Commit:
+        run = self._run()
+        head = self.model.head(run)
+        count = self.dice.choice([0, 1, 1, 2, 3])
+        last = ends.get(run, head.seq if head else 0) + count
+        if self.dice.random() < 0.08:
+            last += self.dice.choice([-1, 1, 2])
+        changes: dict[str, Any] = {
+            "status": self.dice.choice(STATUSES),
+            "next_wake": self.dice.choice([None, *range(5)]),
+            "labels": self.dice.choice(LABELS),
+            "finished": self.dice.random() < 0.04,
+            "name": self.dice.choice(["order", "refund"]),
+            "parent": RUNS[0] if run < RUNS[70] and run[-1] == "5" else None,
+            "created_at": NOW + int(run[-1]) // 3 + (self.dice.random() < 0.03),
+        }
+        snapshot = b"s%d" % last if self.dice.random() < 0.2 else None
+        return a_commit(run, last, count, snapshot=snapshot, **changes)
+
+    def _some(self, values: list[Any], chance: float) -> list[Any]:
+        return [value for value in values if self.dice.random() < chance]
+
+    def draw_head(self) -> Call:
+        run = self._run()
+        return lambda store: store.head(run)
+
+    def draw_read(self) -> Call:
+        run, after = self._run(), self.dice.randrange(6)
+        return lambda store: store.read(run, after)
+
+    def draw_read_many(self) -> Call:
+        runs = self.dice.sample([*RUNS, "nobody"], self.dice.choice([0, 1, 7, 100]))
+        return lambda store: store.read_many(runs)
+
+    def draw_heads(self) -> Call:
+        pick = self.dice.choice
+        wanted = HeadFilter(
+            statuses=self._some(STATUSES, 0.3),
+            dialect=pick([None, None, "noetl", "arca"]),
+            name=pick([None, "order"]),
+            labels=pick(LABELS),
+            run_prefix=pick(["", "", "r", "r01"]),
+            parent=pick([None, None, RUNS[0]]),
+            before=pick([None, None, (NOW + 2, "r036")]),
+            limit=pick([0, 3, 50]),
+        )
+        return lambda store: store.heads(wanted)
+
+    def draw_unfinished(self) -> Call:
+        after, limit = self.dice.choice(["", *RUNS]), self.dice.choice([0, 2, 50])
+        return lambda store: store.unfinished(after, limit)
+
+    def draw_due(self) -> Call:
+        now, limit = self.dice.randrange(-1, 5), self.dice.choice([0, 2, 50])
+        return lambda store: store.due(now, limit)
+
+    def draw_put_definition(self) -> Call:
+        definition = Definition(
+            fingerprint=self.dice.choice("fgh"),
+            dialect="arca",
+            name="n",
+            source=self.dice.choice(["{}", "[]"]),
+        )
+        return lambda store: store.put_definition(definition)
+
+    def draw_definition(self) -> Call:
+        fingerprint = self.dice.choice("fghi")
+        return lambda store: store.definition(fingerprint)
+
+    def draw_put_payload(self) -> Call:
+        key, content = sha256(self.dice.choice([b"x", b"v"])), self.dice.choice([b"x", b"v"])
+        return lambda store: store.put_payload(key, content)
+
+    def draw_payload(self) -> Call:
+        key = sha256(self.dice.choice([b"x", b"y", b"z", b"v", b"w"]))
+        return lambda store: store.payload(key)
+
+    def draw_post(self) -> Call:
+        run, now = self.dice.choice(RUNS), self.dice.randrange(9)
+        return lambda store: store.post(run, b'{"what":"?"}', now)
+
+    def draw_unanswered(self) -> Call:
+        limit = self.dice.choice([0, 1, 100])
+        return lambda store: store.unanswered(limit)
+
+    def draw_message(self) -> Call:
+        message_id = self.dice.randrange(100)
+        return lambda store: store.message(message_id)
+
+    def draw_changed(self) -> Call:
+        return lambda store: store.changed()
+
+    def draw_acquire(self) -> Call:
+        return lambda store: store.acquire("an engine")
+
+    def draw_release(self) -> Call:
+        return lambda store: store.release()
+
+    def draw_owned(self) -> Call:
+        return lambda store: store.owner() is not None  # the text differs, see the suite
+
+    def draw_statistics(self) -> Call:
+        return lambda store: {**store.statistics(), "bytes": 0}  # each counts its own bytes
+
+
+def answer(store: Store, call: Call) -> tuple[str, Any]:
+    try:
+        value = call(store)
+    except AnabranchError as error:
+        # Who holds a store is told in a store's own words; all else must be the same to the letter.
+        return error.code, None if error.code == "store_in_use" else error.message
+    if value is None or value is True:
+        return "found" if value else "done", value
+    return "found" if value else "nothing", value
+
+
+def kind_of(name: str, outcome: tuple[str, Any]) -> str:
+    lookups = ("head", "definition", "payload", "message")
+    return "nothing" if name in lookups and outcome[1] is None else outcome[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_sqlite_answers_every_call_like_the_model(seed: int, tmp_path: Path) -> None:
+    model, path, seen = MemoryStore(), tmp_path / "store.db", set()
+    real = SqliteStore(path, synchronous="NORMAL")
+    caller = Caller(seed, model)
+    try:
+        for step in range(STEPS):
+            if step % 150 == 0:  # what was answered must not depend on the life of a process
+                real.close()
+                model.release()
+                real = SqliteStore(path, synchronous="NORMAL")
+                model.changed(), real.changed()
+            name, call = caller.next()
+            expected, found = answer(model, call), answer(real, call)
+            assert found == expected, f"seed {seed}, step {step}: {name}"
+            seen.add((name, kind_of(name, expected)))
+        assert everything(real) == everything(model), f"seed {seed}: the stores ended differently"
+    finally:
+        real.close()
+    assert seen >= EXPECTED, f"seed {seed} never met {sorted(EXPECTED - seen)}"
+
+
+def everything(store: Store) -> list[Any]:
+    heads = store.heads(HeadFilter(limit=1000))
+    tails = store.read_many([head.run for head in heads])
+    logs = [store.read(head.run) for head in heads]
+    messages = [store.message(n) for n in range(200)]
+    return [heads, dict(tails), logs, messages, {**store.statistics(), "bytes": 0}]
+
+
+def test_a_difference_would_be_noticed() -> None:
+    """The comparison itself: a record that differs in one byte is a different answer."""
+    model, other = MemoryStore(), MemoryStore()
+    commit = a_commit("r1", 1)
+    model.commit(Batch(commits=[commit]))
+    other.commit(Batch(commits=[msgspec.structs.replace(commit, events=b"[1]")]))
+    assert everything(model) != everything(other)
