@@ -147,7 +147,7 @@ else:
         for linger in (False, True):
             answer = await code(python, text, args={"linger": linger})
             assert isinstance(answer.result, int), answer
-            assert gone(answer.result)
+            assert await asyncio.to_thread(gone, answer.result)
         assert (await code(python, "return 1")).result == 1
 
     with_python(scenario)
@@ -163,7 +163,27 @@ def test_threads_and_processes_left_behind_retire_the_process() -> None:
         second = (await code(python, f"{child}\nresult = [os.getpid(), child]")).result
         third = (await code(python, "import os\nreturn os.getpid()")).result
         assert len({first, second[0], third}) == 3
-        assert gone(first, *second)
+        assert await asyncio.to_thread(gone, first, *second)
+
+    with_python(scenario)
+
+
+def test_closed_streams_do_not_reach_the_next_job() -> None:
+    async def scenario(python: Python) -> None:
+        for text in ("import sys\nsys.stdout.close()", "import sys\nsys.stderr = 5\nreturn 1"):
+            assert (await code(python, text)).status == "ok"
+            later = await code(python, "import sys\nprint(1)\nprint(2, file=sys.stderr)\n1/0")
+            assert sorted(fault_of(later).details["output"].split()) == ["1", "2"]
+
+    with_python(scenario)
+
+
+def test_waiting_for_a_free_process_is_not_running_time() -> None:
+    async def scenario(python: Python) -> None:
+        long = asyncio.ensure_future(code(python, "import time\ntime.sleep(0.4)"))
+        await asyncio.sleep(0)
+        assert (await code(python, "return 1", timeout=0.3)).result == 1
+        await long
 
     with_python(scenario)
 

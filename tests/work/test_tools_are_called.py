@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.kernel.values import Answer, failed, succeeded
-from anabranch.work.callables import ImmediateTool, Toolbox, default_toolbox, tool
+from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
+from anabranch.work.callables import ImmediateTool, Toolbox
 from anabranch.work.port import Task
 from anabranch.work.threads import Threads
 
@@ -162,6 +162,10 @@ def test_an_answer_passes_through() -> None:
     refusal = fault_of(call(lambda: failed("stock", "sold out", retryable=False), False))
     assert (refusal.kind, refusal.retryable) == ("stock", False)
     assert fault_of(call(lambda: succeeded({1, 2}), False)).kind == "result"
+    strange = fault_of(call(lambda: failed("stock", "sold out", details={"at": {1}}), False))
+    assert "details.at is a set" in strange.message
+    patched = succeeded(1, patches=(ContextPatch("total", {1}),))
+    assert "the patch of 'total'" in fault_of(call(lambda: patched, False)).message
 
 
 @pytest.mark.parametrize("blocking", [True, False])
@@ -181,6 +185,7 @@ def test_names_are_guarded() -> None:
     with pytest.raises(InputError, match="cannot name a tool"):
         box.add("two words", price)
     assert "price" in box
+    assert box.find("cost") is None
     assert len(box) == 1
 
 
@@ -195,4 +200,3 @@ def test_callables_that_cannot_be_matched_are_refused_at_once() -> None:
 
 def test_the_decorator_leaves_the_callable_alone() -> None:
     assert Toolbox().tool("price")(price) is price
-    assert tool.__self__ is default_toolbox  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ class Options:
     """What a dialect may need to know about the place a definition will run in."""
 
     tools: frozenset[str] = frozenset()  # names of callables registered as task kinds
+    any_tool: bool = False  # every unknown kind is taken for one
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class SourceLimits:
     values_max: int = 250_000  # with aliases written out
 
 
-class Stop(Exception):  # noqa: N818 - not an error: the problem is recorded already
+class Stop(Exception):
     """Nothing more can be read."""
 
 

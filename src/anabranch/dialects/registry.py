@@ -55,19 +55,23 @@ def compile_source(
     *,
     file: str = "<text>",
     tools: Iterable[str] = (),
+    any_tool: bool = False,
     limits: SourceLimits | None = None,
 ) -> Compiled:
-    """Read, recognise and compile a definition; everything wrong with it is in `problems`."""
+    """Read, recognise and compile a definition; everything wrong with it is in `problems`.
+
+    `tools` are the callables registered as task kinds. With `any_tool` every unknown kind is taken
+    for one, as for a definition that was checked elsewhere."""
     document = read_source(text, file=file, limits=limits)
     if document.root is None:
         return Compiled(None, _sorted(document.problems), "")
     dialect = _recognised(document)
     if dialect is None or not isinstance(document.root, Fields):
         return Compiled(None, _sorted([*document.problems, _unknown(document)]), "")
-    net, found = dialect.compile(document, document.root, Options(frozenset(tools)))
+    net, found = dialect.compile(document, document.root, Options(frozenset(tools), any_tool))
     problems = [*document.problems, *found]
     if net is not None:
-        problems.extend(analyse(net))
+        problems.extend(_worth_telling(analyse(net), problems))
     if any(problem.severity == "error" for problem in problems):
         net = None
     return Compiled(net, _sorted(problems), dialect.name)
@@ -87,9 +91,7 @@ def load(
     return compile_source(data, file=str(path), tools=tools, limits=limits)
 
 
-def compile_or_raise(
-    text: str | bytes, *, file: str = "<text>", tools: Iterable[str] = ()
-) -> Net:
+def compile_or_raise(text: str | bytes, *, file: str = "<text>", tools: Iterable[str] = ()) -> Net:
     """The net; DefinitionError with all errors when there are any."""
     compiled = compile_source(text, file=file, tools=tools)
     if compiled.net is None:
@@ -111,6 +113,12 @@ def _contents(path: str | os.PathLike[str], most: int) -> tuple[bytes, int]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path} cannot be read: {reason}", code="no_file") from None
+
+
+def _worth_telling(found: Iterable[Problem], known: Iterable[Problem]) -> Iterable[Problem]:
+    """An arc to a misspelt step also leaves the right one unreached: once is enough."""
+    misspelt = any(problem.code == "unknown-step" for problem in known)
+    return [each for each in found if not (misspelt and each.code == "unreachable-step")]
 
 
 def _recognised(document: Document) -> Dialect | None:

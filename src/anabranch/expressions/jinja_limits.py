@@ -31,7 +31,7 @@ class Limits:
     bits_max: int = 8_192  # size of a whole number
 
 
-class TooMuch(Exception):  # noqa: N818 - it reads better where it is raised
+class TooMuch(Exception):
     """A limit was reached."""
 
     def __init__(self, what: str, value: int, limit: str, allowed: int) -> None:

@@ -178,6 +178,19 @@ def _nearest(word: str, known: Mapping[str, Any]) -> str:
     return next(iter(get_close_matches(word, list(known), n=1)), "")
 
 
+_JINJA_WORDS = {
+    "'end of print statement'": "`}}`",
+    "'end of statement block'": "`%}`",
+    "'begin of statement block'": "`{%`",
+    "'end of template'": "the end",
+}
+
+
 def sentence(message: str | None) -> str:
-    text = (message or "not a template").strip().rstrip(".")
+    """A message of Jinja as a part of ours, without its names for tokens."""
+    text = (message or "not a template").strip().rstrip(".").removeprefix("expected token ")
+    if text != (message or "").strip().rstrip("."):
+        text = f"expected {text}"
+    for theirs, ours in _JINJA_WORDS.items():
+        text = text.replace(theirs, ours)
     return text[:1].lower() + text[1:]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -90,8 +90,8 @@ class Engine:
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
-    async def open(self, *, run_jobs: bool = True) -> None:
-        """Take the store, bring back what is unfinished, begin to turn.
+    async def open(self, *, run_jobs: bool = True, only: Collection[str] | None = None) -> None:
+        """Take the store, bring back what is unfinished (or `only` these), begin to turn.
 
         Without `run_jobs` the engine records what it is told and starts no work.
         """
@@ -99,7 +99,7 @@ class Engine:
         try:
             self.core.taking_work = run_jobs
             if run_jobs:
-                recover(self.core, self.clock.now())
+                recover(self.core, self.clock.now(), only)
         except BaseException:
             self.store.release()
             raise

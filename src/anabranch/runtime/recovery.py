@@ -6,25 +6,43 @@ into memory; jobs that were out with the last engine are lost and go out again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+from anabranch.errors import AnabranchError
 from anabranch.runtime.core import Core
-from anabranch.store.ports import Head
+from anabranch.store.ports import Head, Record, Snapshot
 
 PAGE = 1000
 
 
-def recover(core: Core, now: int) -> int:
-    """Bring back every unfinished run; returns how many came into memory."""
-    heads = _unfinished(core)
+def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
+    """Bring back every unfinished run, or `only` these; returns how many came into memory."""
+    heads = _unfinished(core) if only is None else _named(core, only)
     moving = [head for head in heads if head.status != "waiting"]
     for start in range(0, len(moving), PAGE):
         page = moving[start : start + PAGE]
         found = core.store.read_many([head.run for head in page])
         for head in page:
-            core.recover(core.adopt(head, *found[head.run]))
+            _bring_back(core, head, *found[head.run])
     for head in heads:
         if head.status == "waiting" and head.next_wake is not None:
             core.set_wake(head.run, max(head.next_wake, now))
     return len(moving)
+
+
+def _bring_back(core: Core, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> None:
+    """One run that cannot be read must not keep the others from going on."""
+    try:
+        core.recover(core.adopt(head, snapshot, tail))
+    except AnabranchError as error:
+        core.live.pop(head.run, None)
+        core.broken[head.run] = error
+        core.on_defect(head.run, error)
+
+
+def _named(core: Core, names: Collection[str]) -> list[Head]:
+    found = (core.store.head(name) for name in names)
+    return [head for head in found if head is not None and not head.finished]
 
 
 def _unfinished(core: Core) -> list[Head]:

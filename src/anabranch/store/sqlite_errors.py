@@ -56,8 +56,11 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 def translate(error: Exception, path: Path) -> StoreError:
     """What a caller of the store is told about an error of the driver."""
     code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return _without_code(error, path)
+    if code is None:  # the driver itself refuses: the value has no place in SQLite
+        return StoreError(
+            f"store {path}: a value cannot be stored ({error}); nothing was written",
+            code="store_value",
+        )
     kind = code & _PRIMARY
     name = getattr(error, "sqlite_errorname", "")
     if kind in _DAMAGED:
@@ -69,13 +72,3 @@ def translate(error: Exception, path: Path) -> StoreError:
         machine_code, advice = _ADVICE[kind]
         return StoreError(f"store {path}: {advice} ({name}: {error})", code=machine_code)
     return StoreError(f"store {path}: unexpected error {name}: {error}")
-
-
-def _without_code(error: Exception, path: Path) -> StoreError:
-    """The driver itself refuses: a closed connection, or a value that has no place in SQLite."""
-    if isinstance(error, sqlite3.ProgrammingError) and not isinstance(error, ValueError):
-        return StoreError(f"store {path}: {error}", code="store_misused")
-    return StoreError(
-        f"store {path}: a value cannot be stored ({error}); nothing was written",
-        code="store_value",
-    )

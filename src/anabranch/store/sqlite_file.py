@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ WAL_BYTES_KEPT = 64 * 1024 * 1024
 _ALONE = "ro&immutable=1"  # nobody else has the file open: no locks and no side files
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
+_PAUSE_SECONDS = 0.01
 _USER_VERSION_AT = 60
 _APPLICATION_ID_AT = 68
 
@@ -113,10 +115,10 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _set_up_writer(db: sqlite3.Connection, path: Path, synchronous: str) -> None:
-    (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
+    if _switch_to_log(db) != "wal":
         raise StoreError(
-            f"store {path}: this file system cannot hold a write-ahead log. Use a local disk.",
+            f"store {path} cannot keep a write-ahead log here: use a local disk, and see that no "
+            "other program holds the file",
             code="store_no_wal",
         )
     db.execute(f"PRAGMA synchronous = {synchronous}")
@@ -128,6 +130,20 @@ def _set_up_writer(db: sqlite3.Connection, path: Path, synchronous: str) -> None
         "BEGIN IMMEDIATE"
     )  # a file we may not write is found out here, not in the first turn
     db.execute("ROLLBACK")
+
+
+def _switch_to_log(db: sqlite3.Connection) -> str:
+    """SQLite does not wait here by itself when several processes open a new file at once."""
+    for _ in range(int(BUSY_SECONDS / _PAUSE_SECONDS)):
+        try:
+            (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return str(mode)
+    return "locked by others"
 
 
 def _size(path: Path) -> int:
@@ -252,7 +268,7 @@ def _pragma(db: sqlite3.Connection, name: str) -> int:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """`executescript` would commit at once, and each statement must join the transaction."""
+    """Each starts on a line of its own. (`executescript` would leave the transaction.)"""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,6 +1,6 @@
 """Python callables as kinds of work.
 
-    @tool("price")
+    @toolbox.tool("price")
     def price(sku: str, quantity: int = 1) -> dict[str, float]:
         return {"total": 3.5 * quantity}
 
@@ -71,8 +71,7 @@ class Tool:
         what = f"the result of tool '{self.name}'"
         try:
             if isinstance(value, Answer):
-                result = require_json(value.result, what)
-                return msgspec.structs.replace(value, result=result)
+                return _plain_answer(value, what)
             return succeeded(require_json(value, what))
         except InputError as error:
             return fault("result", error.message)
@@ -92,7 +91,7 @@ class Tool:
         named = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
         self._names = {p.name for p in named}
         self._required = {p.name for p in named if p.default is p.empty}
-        annotated = [p.name for p in named if p.annotation in (Task, "Task")]
+        annotated = [p.name for p in named if _is_task(p.annotation)]
         self._task_forced = bool(annotated)
         self._task_name = annotated[0] if annotated else "task" if "task" in self._names else None
 
@@ -200,6 +199,9 @@ class Toolbox:
             raise InputError(f"tool '{name}' is already {known.origin}; choose another name")
         self._tools[name] = tool
 
+    def find(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
     def performers(self, threads: Threads) -> dict[str, Performer]:
         """A performer for every tool known now; the blocking ones share `threads`."""
         return {tool.name: performer_for(tool, threads) for tool in self}
@@ -224,12 +226,6 @@ def performer_for(tool: Tool, threads: Threads) -> Performer:
             return ThreadTool(tool, threads)
 
 
-#: Where `anabranch.tool` registers; whoever wants isolation makes a toolbox of their own.
-default_toolbox = Toolbox()
-
-tool = default_toolbox.tool
-
-
 def _place(name: str, call: Callable[..., Any], blocking: bool | None) -> Place:
     if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
         getattr(call, "__call__", None)  # noqa: B004 - the method itself is wanted
@@ -238,6 +234,24 @@ def _place(name: str, call: Callable[..., Any], blocking: bool | None) -> Place:
             raise TypeError(f"tool '{name}' is async; blocking=True fits only a plain def")
         return "loop"
     return "here" if blocking is False else "thread"
+
+
+def _is_task(annotation: Any) -> bool:
+    """Annotations are text in modules that postpone them: `Task`, `port.Task`."""
+    return annotation is Task or (
+        isinstance(annotation, str) and annotation.rpartition(".")[2] == "Task"
+    )
+
+
+def _plain_answer(answer: Answer, what: str) -> Answer:
+    fault = answer.fault
+    if fault is not None:
+        details = require_json(fault.details, f"the failure in {what}", root="details")
+        fault = msgspec.structs.replace(fault, details=details)
+    for patch in answer.patches:
+        require_json(patch.value, f"the patch of '{patch.key}' in {what}", root=patch.key)
+    result = require_json(answer.result, what)
+    return msgspec.structs.replace(answer, result=result, fault=fault)
 
 
 def _being_cancelled() -> bool:

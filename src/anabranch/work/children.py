@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _LIFELINE_ABOVE = 64  # leaves the low numbers to scripts that open descriptors themselves
-_SETTLE_SECONDS = 0.25
+_SETTLE_SECONDS = 0.05
 
 
 class Child:
@@ -119,7 +119,7 @@ class Child:
             os.killpg(self.pid, number)
 
     async def _settled(self) -> None:
-        """Killed grandchildren need a moment (somebody else reaps them); do not wait for ever."""
+        """Killed grandchildren need a moment; whoever reaps them may take longer, at leisure."""
         until = time.monotonic() + _SETTLE_SECONDS
         while _group_exists(self.pid) and time.monotonic() < until:
             await asyncio.sleep(0.002)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
@@ -17,6 +18,7 @@ METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"}
 _REPEATABLE_BY_KEY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _BODY_NAMES = ("body", "payload", "json", "data", "form")
 _FORM = "application/x-www-form-urlencoded"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SECRET_WORDS = ("auth", "cookie", "token", "secret", "password", "api-key", "apikey")
 
 
@@ -96,8 +98,10 @@ def _headers(given: Mapping[str, Any]) -> dict[str, str]:
         if value is None:
             continue
         text = inputs.scalar(value, f"headers.{name}")
-        if any(character in name + text for character in "\r\n\0"):
-            raise InputError(f"headers.{name!r:.60} must not contain line breaks")
+        if not _HEADER_NAME.fullmatch(name):
+            raise InputError(f"headers: {name!r:.60} cannot be the name of a header")
+        if any(character in text for character in "\r\n\0"):
+            raise InputError(f"headers.{name:.60} must not contain line breaks")
         headers[name.lower()] = text
     return headers
 

@@ -64,12 +64,13 @@ class Processes:
         self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def run(self, request: bytes) -> Outcome:
-        """Runs one job; being cancelled stops it for good, then returns."""
+    async def run(self, request: bytes, seconds: float | None = None) -> Outcome:
+        """Runs one job, with `seconds` from its start; a cancel or TimeoutError has stopped it."""
         async with self._slots:
             worker = await self._ready_worker()
             try:
-                outcome = await worker.ask(request)
+                async with asyncio.timeout(seconds):
+                    outcome = await worker.ask(request)
             except BaseException:
                 await undisturbed(self._remove(worker))
                 raise

@@ -7,7 +7,6 @@ prints goes to the details of a failure, and to the log (level DEBUG) when it su
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import contextlib
@@ -49,8 +48,7 @@ class Python:
         if self._processes is None:
             self._processes = Processes(self._options)
         try:
-            async with asyncio.timeout(limit):
-                outcome = await self._processes.run(request)
+            outcome = await self._processes.run(request, limit)
         except TimeoutError:
             return fault("timeout", f"the code ran longer than {limit:g} s", code="TIMEOUT")
         except OSError as error:

@@ -3,7 +3,7 @@
 It reads jobs from the descriptor CHANNEL and writes replies there, each as four bytes of length and
 JSON; standard output and error belong to the code. One process serves many jobs, one after the
 other, each with fresh globals. It ends when the engine closes the channel, and asks to be replaced
-when a job left threads or processes behind.
+when a job left threads or processes behind, or closed the standard streams.
 
 The file is started by its path and imports only the standard library, so that it is ready within
 tens of milliseconds. Nothing of `anabranch` but three small modules is loaded.
@@ -43,11 +43,12 @@ class Server:
         surroundings = Surroundings()
         while (request := self._receive()) is not None:
             reply = self._perform(request)
-            surroundings.restore()
+            intact = surroundings.restore()
             if os.getpid() != self._pid:
                 os._exit(0)  # the code forked, and this is the other half, done with its part
             try:
-                self._send((RETIRE if self._left_something() else KEEP) + reply)
+                fit = intact and not self._left_something()
+                self._send((KEEP if fit else RETIRE) + reply)
             except OSError:
                 os._exit(CHANNEL_LOST)
 
@@ -106,12 +107,13 @@ class Surroundings:
     """What jobs share in one process, put back after each."""
 
     def __init__(self) -> None:
-        self._folder = os.getcwd()
+        self._folder = os.open(".", os.O_RDONLY)  # leads back even when it was moved or removed
         self._environment = os.environ.copy()
         self._path = list(sys.path)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
 
-    def restore(self) -> None:
+    def restore(self) -> bool:
+        """Whether everything could be put back."""
         for stream in (sys.stdout, sys.stderr, *self._streams[1:]):
             with suppress(Exception):  # closed, or replaced by anything
                 stream.flush()
@@ -122,7 +124,8 @@ class Surroundings:
             os.environ.clear()
             os.environ.update(self._environment)
         with suppress(OSError):
-            os.chdir(self._folder)
+            os.fchdir(self._folder)
+        return not any(stream.closed for stream in self._streams)
 
 
 def _failure(kind: str, message: str) -> bytes:

@@ -34,9 +34,7 @@ class Not:
         return not self.inner.evaluate(names)
 
 
-def read_admission(
-    step: Section, policy: Section | None, templates: Templates
-) -> Admission | None:
+def read_admission(step: Section, policy: Section | None, templates: Templates) -> Admission | None:
     admission = None
     admit = None if policy is None else policy.section("admit")
     if admit is not None:
@@ -119,5 +117,3 @@ def _allow(holder: Section, what: str) -> bool:
     if then is not None:
         then.finish()
     return allow
-
-

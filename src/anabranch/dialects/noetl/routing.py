@@ -34,7 +34,7 @@ class Router:
         if isinstance(node, Fields) and "step" not in node:
             return self._router(Section(node, what, self.findings), old_mode)
         self._old(step.key_position("next"), f"{what} as {_spelling(node)}", ROUTER)
-        nodes = list(node) if isinstance(node, Items) else [node]
+        nodes: list[Node] = list(node) if isinstance(node, Items) else [node]
         parallel = isinstance(node, Items) and all(isinstance(each, Scalar) for each in nodes)
         mode: Mode = old_mode or ("inclusive" if parallel else "exclusive")
         return self._branch(nodes, mode, what)

@@ -46,7 +46,7 @@ class Templates:
         return self._compiled(node, lambda: self._language.rendered(str(node.value)))
 
     def code(self, node: Scalar) -> Expression:
-        """Source code is templated only where it is a template; braces have their own uses there."""
+        """Source code is templated only if it is a template: braces have other uses there."""
         text = str(node.value)
         if "{{" not in text and "{%" not in text:
             return Constant(text)
@@ -60,7 +60,7 @@ class Templates:
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return Constant(node.value)
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            self._findings.wrong_type(node, what, "a condition such as \"{{ ctx.ready }}\"")
+            self._findings.wrong_type(node, what, 'a condition such as "{{ ctx.ready }}"')
             return Constant(False)
         text = node.value
         guard = self._compiled(node, lambda: self._language.condition(text))

@@ -1,0 +1,189 @@
+"""The cases. Each returns rows: what was measured, the probe beside it, their ratio, the aim."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import time
+import tracemalloc
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from anabranch.app import Parts
+from anabranch.operations.definitions import Prepared, prepare
+from bench import probe, world
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    case: str
+    figure: float
+    unit: str
+    probe: str
+    ratio: float | None
+    aim: str
+    met: bool | None
+
+    def fields(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _prepared(text: str) -> Prepared:
+    return prepare(text + "\n", [tool.name for tool in world.toolbox()])
+
+
+async def _start(parts: Parts, prepared: Prepared) -> str:
+    return await parts.engine.start(prepared.definition, prepared.net)
+
+
+# -- B1: latency of one run ------------------------------------------------------------------
+
+
+async def b1(folder: Path) -> list[Row]:
+    """One run of 10 sequential no-op callables, against 11 raw commits."""
+    rows = []
+    for kind in ("nothing_in_place", "nothing_async", "nothing_in_thread"):
+        prepared = _prepared(world.chain(10, kind))
+        limit = 11 * probe.commit_seconds(folder)
+        async with world.engine(folder / f"b1-{kind}.db") as parts:
+            taken = sorted([await _one_run(parts, prepared) for _ in range(60)])
+        seconds = taken[len(taken) // 2]
+        ratio = seconds / limit
+        words = f"11 commits: {limit * 1000:.2f} ms"
+        rows.append(Row(f"B1 {kind}", seconds * 1000, "ms", words, ratio, "≤ 2.5×", ratio <= 2.5))
+    return rows
+
+
+async def _one_run(parts: Parts, prepared: Prepared) -> float:
+    begin = time.perf_counter()
+    await parts.engine.wait(await _start(parts, prepared))
+    return time.perf_counter() - begin
+
+
+# -- B2: throughput of many runs -------------------------------------------------------------
+
+
+async def b2(folder: Path) -> list[Row]:
+    """Many runs of 3 steps started together."""
+    rows = []
+    for kind in ("nothing_in_place", "nothing_async"):
+        per_step: dict[int, float] = {}
+        for runs in (2_000, 10_000):
+            seconds = await _many(folder / f"b2-{kind}-{runs}.db", kind, runs)
+            best = probe.rows_per_second(folder)
+            rate = runs * 3 / seconds
+            per_step[runs] = seconds / (runs * 3)
+            aim, met = ("≥ 8,000/s", rate >= 8_000) if runs == 2_000 else _no_worse(per_step)
+            words = f"{best:,.0f} raw rows/s"
+            rows.append(Row(f"B2 {kind} ×{runs:,}", rate, "steps/s", words, rate / best, aim, met))
+    return rows
+
+
+def _no_worse(per_step: dict[int, float]) -> tuple[str, bool]:
+    ratio = per_step[10_000] / per_step[2_000]
+    return f"no worse a step (×{ratio:.2f})", ratio <= 1.1
+
+
+async def _many(path: Path, kind: str, runs: int) -> float:
+    prepared = _prepared(world.chain(3, kind))
+    async with world.engine(path) as parts:
+        await _one_run(parts, prepared)
+        gc.collect()
+        begin = time.perf_counter()
+
+        async def whole() -> None:
+            await parts.engine.wait(await _start(parts, prepared))
+
+        await asyncio.gather(*(whole() for _ in range(runs)))
+        return time.perf_counter() - begin
+
+
+# -- B3: recovery ----------------------------------------------------------------------------
+
+_ABANDON = """
+import asyncio, os, sys
+from pathlib import Path
+from bench import cases
+asyncio.run(cases.abandon(Path(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+async def abandon(path: Path, runs: int) -> None:
+    """Start runs that hang in their first step, then die without a word."""
+    hanging = world.chain(2, "nothing_async")
+    prepared = _prepared(hanging)
+    async with world.engine(path, jobs_max=runs + 10) as parts:
+        performer = parts.performers["nothing_async"]
+
+        async def hang(_task: object) -> Any:
+            await asyncio.sleep(3600)
+
+        performer.perform = hang  # type: ignore[method-assign]
+        await asyncio.gather(*(_start(parts, prepared) for _ in range(runs)))
+        while parts.engine.core.lanes.at_work < runs:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        os._exit(9)
+
+
+async def b3(folder: Path, runs: int = 10_000) -> list[Row]:
+    """That many unfinished runs reopened; until every one has moved."""
+    path = folder / "b3.db"
+    subprocess.run([sys.executable, "-c", _ABANDON, str(path), str(runs)], check=False)
+    begin = time.perf_counter()
+    async with world.engine(path) as parts:
+        opened = time.perf_counter() - begin
+        left = set(parts.engine.core.live)
+        found = len(left)
+        moved = asyncio.get_running_loop().create_future()
+
+        def hear(news: Any) -> None:
+            left.discard(news.run)
+            if not left and not moved.done():
+                moved.set_result(None)
+
+        parts.engine.listen(hear)
+        await asyncio.wait_for(moved, 120)
+        seconds = time.perf_counter() - begin
+    probe.rows_per_second(folder)
+    raw = found / probe.read_rows_per_second(folder)
+    words = f"{found:,} runs; reading as many raw rows: {raw * 1000:.0f} ms"
+    return [
+        Row("B3 until all moved", seconds, "s", words, seconds / raw, "≤ 5 s", seconds <= 5),
+        Row("B3 engine open", opened, "s", words, opened / raw, "", None),
+    ]
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+async def memory(folder: Path, runs: int = 2_000) -> list[Row]:
+    """What an idle run costs, in memory and after it was evicted."""
+    prepared = _prepared(world.gated())
+    async with world.engine(folder / "memory.db", evict_after_seconds=3600.0) as parts:
+        await _start(parts, prepared)
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        await asyncio.gather(*(_start(parts, prepared) for _ in range(runs)))
+        gc.collect()
+        idle = (tracemalloc.get_traced_memory()[0] - before) / runs
+        now = parts.engine.clock.now()
+        parts.engine.core.evict(now, 0)
+        evicted = parts.engine.core.evict(now + 1, 0)
+        gc.collect()
+        after = (tracemalloc.get_traced_memory()[0] - before) / runs
+        tracemalloc.stop()
+    words = f"{runs:,} runs at a closed gate"
+    assert evicted >= 0
+    return [
+        Row("memory of an idle run", idle / 1024, "KiB", words, None, "", None),
+        Row("memory of an evicted run", after / 1024, "KiB", words, None, "", None),
+    ]
+
+
+CASES = {"b1": b1, "b2": b2, "b3": b3, "memory": memory}

@@ -1,0 +1,77 @@
+"""What the benchmarks run: small playbooks and tools that do nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from anabranch import Settings, Toolbox
+from anabranch.app import Parts, open_store
+
+
+def toolbox() -> Toolbox:
+    box = Toolbox()
+
+    @box.tool("nothing_async")
+    async def nothing_async() -> None:
+        return None
+
+    @box.tool("nothing_in_place", blocking=False)
+    def nothing_in_place() -> None:
+        return None
+
+    @box.tool("nothing_in_thread")
+    def nothing_in_thread() -> None:
+        return None
+
+    return box
+
+
+def chain(steps: int, kind: str) -> str:
+    """A playbook of that many steps in a row."""
+    workflow = [
+        {
+            "step": f"s{index}",
+            "tool": {"kind": kind},
+            **({"next": {"arcs": [{"step": f"s{index + 1}"}]}} if index + 1 < steps else {}),
+        }
+        for index in range(steps)
+    ]
+    return _playbook(f"chain-{steps}-{kind}", workflow)
+
+
+def gated() -> str:
+    """A playbook that waits at its first step until somebody patches the context."""
+    rules = [{"when": "{{ ctx.go }}", "then": {"allow": True}}]
+    step = {
+        "step": "held",
+        "spec": {"policy": {"admit": {"rules": rules}}},
+        "tool": {"kind": "noop"},
+    }
+    return _playbook("gated", [step])
+
+
+def _playbook(name: str, workflow: object) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": name},
+            "workflow": workflow,
+        }
+    )
+
+
+@asynccontextmanager
+async def engine(path: Path, **settings: object) -> AsyncIterator[Parts]:
+    chosen = Settings(store=str(path), **settings)  # type: ignore[arg-type]
+    store = open_store(chosen)
+    parts = Parts(store, chosen, toolbox())
+    await parts.engine.open()
+    try:
+        yield parts
+    finally:
+        await parts.close(grace_seconds=0)
+        store.close()

@@ -1,0 +1,5 @@
+"""`python -m anabranch`."""
+
+from anabranch.surfaces.cli.main import main
+
+main()

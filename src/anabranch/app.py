@@ -1,0 +1,223 @@
+"""The composition root: settings → store → runtime → operations. Only here are parts chosen.
+
+`Engine` is what programs embed; `run` is the one-liner for scripts and notebooks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from anabranch import settings as config
+from anabranch.clock import SystemClock
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.state import State
+from anabranch.net.net import Reducer
+from anabranch.operations.definitions import Source, compiler
+from anabranch.operations.reading import EventRecord, Reader
+from anabranch.operations.verbs import Verbs, patches
+from anabranch.runtime import engine as runtime
+from anabranch.runtime.nets import Nets
+from anabranch.settings import Settings
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Store
+from anabranch.store.sqlite import SqliteStore
+from anabranch.work.callables import Toolbox
+from anabranch.work.processes import ProcessOptions
+from anabranch.work.registry import WorkSettings, close_all, standard_performers
+
+#: The tools registered with `@anabranch.tool`.
+default_toolbox = Toolbox()
+tool = default_toolbox.tool
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A run as it stands: what `anabranch run --json` prints, with attributes."""
+
+    run: str
+    name: str
+    dialect: str
+    status: str
+    result: Any
+    steps: Mapping[str, Mapping[str, Any]]
+    joins: list[Mapping[str, Any]]
+    problem: Mapping[str, Any] | None
+
+
+def open_store(settings: Settings, *, read_only: bool = False) -> Store:
+    if settings.store == ":memory:":
+        return MemoryStore()
+    return SqliteStore(settings.store, synchronous=settings.synchronous, read_only=read_only)
+
+
+def owner_name() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+class Parts:
+    """An engine and everything it was built from."""
+
+    def __init__(self, store: Store, settings: Settings, toolbox: Toolbox) -> None:
+        self.store = store
+        self.toolbox = toolbox
+        self.nets = Nets(store, compiler(tool.name for tool in toolbox))
+        self.performers = standard_performers(
+            WorkSettings(
+                python=ProcessOptions(limit=settings.processes_max),
+                threads=settings.threads_max,
+            ),
+            toolbox=toolbox,
+        )
+        self.engine = runtime.Engine(
+            store,
+            self.nets,
+            self.performers,
+            clock=SystemClock(),
+            settings=settings,
+            owner=owner_name(),
+        )
+        self.verbs = Verbs(self.engine, lambda: [tool.name for tool in toolbox])
+
+    async def close(self, grace_seconds: float | None = None) -> None:
+        await self.engine.close(grace_seconds)
+        await close_all(self.performers)
+
+
+class Engine:
+    """A durable engine inside your program.
+
+    Open it with `async with`. It owns its store: one engine per file. Unfinished runs that it finds
+    there go on by themselves. Several thousand runs at once are fine.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        settings: Settings | None = None,
+        toolbox: Toolbox | None = None,
+    ) -> None:
+        chosen = settings or config.from_environment()
+        self._settings = replace(chosen, store=os.fspath(store)) if store is not None else chosen
+        self._toolbox = toolbox if toolbox is not None else default_toolbox
+        self._parts: Parts | None = None
+
+    async def __aenter__(self) -> Engine:
+        store = open_store(self._settings)
+        try:
+            self._parts = Parts(store, self._settings, self._toolbox)
+            await self._parts.engine.open()
+        except BaseException:
+            store.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.close()
+            parts.store.close()
+
+    @property
+    def _open(self) -> Parts:
+        if self._parts is None:
+            raise RuntimeError("the engine is not open: use it as `async with Engine(...)`")
+        return self._parts
+
+    @property
+    def read(self) -> Reader:
+        """Listing, showing and explaining runs."""
+        return self._open.verbs.read
+
+    async def start(
+        self,
+        definition: Source,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
+        *,
+        run: str | None = None,
+        step: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> str:
+        """Begin a run; returns its id once it is durable."""
+        return await self._open.verbs.start(definition, input, run=run, step=step, labels=labels)
+
+    async def wait(self, run: str, *, standing: bool = False) -> RunResult:
+        """The run when it has finished; with `standing` also when only somebody can move it."""
+        state = await self._open.verbs.wait(run, standing=standing)
+        return self._result(run, state)
+
+    def _result(self, run: str, state: State) -> RunResult:
+        return RunResult(**self.read.summary(run, state))
+
+    async def decide(
+        self,
+        run: str,
+        gate: str,
+        verdict: Literal["fulfil", "reject"],
+        *,
+        actor: str = "",
+        reason: str = "",
+        evidence: Any = None,
+    ) -> None:
+        """Answer an open gate, by its id or its step."""
+        decision = s.Decide(gate, verdict, actor, reason, evidence)
+        await self._open.verbs.send(run, decision)
+
+    async def patch(
+        self, run: str, values: Mapping[str, Any], *, reducer: Reducer = "set", actor: str = ""
+    ) -> None:
+        """Write to the context of the run; tokens held by admission are looked at again."""
+        await self._open.verbs.send(run, s.PatchContext(patches(values, reducer), actor))
+
+    async def pause(self, run: str, *, actor: str = "", reason: str = "") -> None:
+        await self._open.verbs.send(run, s.Pause(actor, reason))
+
+    async def resume(self, run: str, *, actor: str = "") -> None:
+        await self._open.verbs.send(run, s.Resume(actor))
+
+    async def cancel(self, run: str, *, actor: str = "", reason: str = "") -> None:
+        await self._open.verbs.send(run, s.Cancel(actor, reason))
+
+    async def redrive(self, run: str) -> str:
+        """A linked run that reuses what succeeded and works again only on what failed."""
+        return await self._open.verbs.redrive(run)
+
+    def events(self, run: str, after: int = 0) -> AsyncIterator[EventRecord]:
+        """Every event of the run, from the log and then live, until it has finished."""
+        return self._open.verbs.events(run, after)
+
+
+def run(
+    definition: Source,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
+    *,
+    store: str | os.PathLike[str] = ":memory:",
+    settings: Settings | None = None,
+    toolbox: Toolbox | None = None,
+) -> RunResult:
+    """Run a definition to its end (or until only somebody can move it) and return the result.
+
+    Works in scripts and in notebooks. Without `store` nothing is kept.
+    """
+
+    async def whole() -> RunResult:
+        async with Engine(store, settings=settings, toolbox=toolbox) as engine:
+            return await engine.wait(await engine.start(definition, input), standing=True)
+
+    return _run_anywhere(whole())
+
+
+def _run_anywhere(work: Coroutine[Any, Any, RunResult]) -> RunResult:
+    """In a notebook a loop runs already; then the work gets a loop and a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

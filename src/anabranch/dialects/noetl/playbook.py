@@ -1,0 +1,256 @@
+"""The whole playbook: metadata, executor, workload and workflow, lowered to a net."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, Literal
+
+from anabranch.dialects.findings import Findings, Section
+from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
+from anabranch.dialects.noetl.names import RESERVED
+from anabranch.dialects.noetl.routing import Router
+from anabranch.dialects.noetl.steps import JOINS, Join, Steps, name_of
+from anabranch.dialects.noetl.tasks import Tasks
+from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.port import Options
+from anabranch.dialects.source import Document
+from anabranch.expressions.jinja import has_template
+from anabranch.net.fingerprint import fingerprint
+from anabranch.net.net import Barrier, Net, RunPolicy, Step
+from anabranch.net.problems import Problem, did_you_mean
+from anabranch.net.reach import predecessors
+
+ON_FAILURE: tuple[Literal["fail", "handled", "partial"], ...] = ("fail", "handled", "partial")
+HELD: tuple[Literal["wait", "discard"], ...] = ("wait", "discard")
+FINAL_FAILURE: tuple[Literal["fail", "partial"], ...] = ("fail", "partial")
+
+
+class Playbook:
+    """Compiles one document."""
+
+    def __init__(self, document: Document, root: Fields, options: Options) -> None:
+        self.findings = Findings()
+        self._document = document
+        self._root = Section(root, "the playbook", self.findings)
+        self._templates = Templates(document, self.findings)
+        self._options = options
+
+    def compile(self) -> tuple[Net | None, Sequence[Problem]]:
+        root = self._root
+        self._check_version()
+        name, description, labels = self._metadata()
+        workload = self._workload()
+        nodes = self._step_nodes()
+        executor = root.section("executor")
+        spec = None if executor is None else self._executor(executor)
+        steps = self._steps(nodes)
+        policy, join = self._policy(spec)
+        self._keychain()
+        root.ask("workbook")
+        self._no_vars()
+        root.finish()
+        self._check_names(steps, workload)
+        if not steps:
+            return None, self.findings.problems
+        net = Net(
+            name=name,
+            dialect="noetl",
+            fingerprint=fingerprint("noetl", self._document.text),
+            steps=steps,
+            entry=self._step_name(spec, "entry_step", steps) or next(iter(steps)),
+            final=self._step_name(spec, "final_step", steps),
+            policy=policy,
+            workload=workload,
+            labels=labels,
+            description=description,
+        )
+        if spec is not None:
+            spec.finish()
+        return _joined(net) if join == "all" else net, self.findings.problems
+
+    # -- the head ----------------------------------------------------------------------------
+
+    def _check_version(self) -> None:
+        version = self._root.text("apiVersion")
+        if version is not None and not str(version.value).startswith("noetl.io/"):
+            message = f"`apiVersion` is {version.value!r}"
+            self.findings.add(version.position, "bad-choice", message, "write `noetl.io/v2`")
+        kind = self._root.text("kind")
+        if kind is not None and kind.value != "Playbook":
+            message = f"`kind` is {kind.value!r}; only playbooks can be run"
+            self.findings.add(kind.position, "bad-choice", message, "write `Playbook`")
+
+    def _metadata(self) -> tuple[str, str, Mapping[str, str]]:
+        metadata = self._root.section("metadata")
+        fallback = PurePath(self._document.file).stem.strip("<>") or "playbook"
+        name = None if metadata is None else metadata.text("name")
+        if name is None:
+            at = self._root.position if metadata is None else metadata.position
+            hint = f"add `metadata: {{name: …}}`; until then it is called {fallback!r}"
+            self.findings.warn(at, "no-name", "the playbook has no name", hint)
+        if metadata is None:
+            return fallback, "", {}
+        labels = metadata.section("labels")
+        return (
+            str(name.value) if name is not None else fallback,
+            metadata.string("description"),
+            {} if labels is None else {key: labels.string(key) for key in labels.node.fields},
+        )
+
+    def _workload(self) -> Mapping[str, Any]:
+        section = self._root.section("workload")
+        if section is None:
+            return {}
+        self._no_templates(section.node)
+        values: dict[str, Any] = plain(section.node)
+        return values
+
+    def _no_templates(self, node: Node) -> None:
+        """Defaults are plain values for now; a template in them would be taken as text."""
+        match node:
+            case Scalar(value=str(text)) if has_template(text):
+                hint = "give the value as input, or work it out in the first step's `set_ctx`"
+                self.findings.not_yet(node.position, "a template in `workload`", hint)
+            case Items():
+                for item in node.items:
+                    self._no_templates(item)
+            case Fields():
+                for value in node.fields.values():
+                    self._no_templates(value)
+
+    def _keychain(self) -> None:
+        node = self._root.ask("keychain")
+        if node is not None and plain(node):
+            at = self._root.key_position("keychain")
+            self.findings.not_yet(at, "a keychain", "read secrets from the environment in a task")
+
+    def _no_vars(self) -> None:
+        if self._root.ask("vars") is not None:
+            message = "a playbook has no `vars`"
+            hint = "write constants into `workload`, and what changes into `set_ctx` of a step"
+            self.findings.add(self._root.key_position("vars"), "unknown-key", message, hint)
+
+    # -- the executor ------------------------------------------------------------------------
+
+    def _executor(self, executor: Section) -> Section | None:
+        executor.choice("profile", ("local", "distributed", "auto"), "local")
+        executor.choice("kind", ("local", "distributed", "hybrid"), "local")
+        executor.string("version")
+        if executor.ask("requires") is not None:
+            at = executor.key_position("requires")
+            message = "`requires` is not looked at: what a step needs is checked at the step"
+            self.findings.add(at, "ignored-key", message, severity="note")
+        spec = executor.section("spec")
+        executor.finish()
+        return spec
+
+    def _policy(self, spec: Section | None) -> tuple[RunPolicy, Join]:
+        # A step that timed out has failed like any other; only `abort_run` gives the run a status
+        # of its own, and that the kernel does by itself.
+        if spec is None:
+            return RunPolicy(timeouts_have_own_status=False), "each"
+        policy = RunPolicy(
+            timeouts_have_own_status=False,
+            deadline_ms=spec.duration_ms("deadline"),
+            no_route_is_error=spec.flag("no_next_is_error"),
+            on_failure=spec.choice("on_failure", ON_FAILURE, "fail"),
+            fail_fast=spec.flag("fail_fast"),
+            held=spec.choice("held", HELD, "wait"),
+            on_final_failure=spec.choice("final_failure", FINAL_FAILURE, "fail"),
+        )
+        spec.not_yet("loop_mode", "fanout", "policy", "pool", "result", "http")
+        return policy, spec.choice("join", JOINS, "each")
+
+    def _step_name(self, spec: Section | None, key: str, steps: Mapping[str, Step]) -> str | None:
+        node = None if spec is None else spec.text(key)
+        if node is None or node.value in steps:
+            return None if node is None else str(node.value)
+        message = f"`{key}` names the step {node.value!r}, which does not exist"
+        hint = did_you_mean(str(node.value), steps) or "name a step of the workflow"
+        self.findings.add(node.position, "unknown-step", message, hint)
+        return None
+
+    # -- the workflow ------------------------------------------------------------------------
+
+    def _step_nodes(self) -> dict[str, Section]:
+        """Every step with a name of its own, in document order."""
+        workflow = self._root.items("workflow")
+        if workflow is None or not workflow.items:
+            if workflow is not None or self._root.node.get("workflow") is None:
+                at = self._root.position if workflow is None else workflow.position
+                hint = "list the steps under `workflow`"
+                self.findings.add(at, "no-steps", "the playbook has no steps", hint)
+            return {}
+        found: dict[str, Section] = {}
+        for number, node in enumerate(workflow, 1):
+            self._add_step(found, node, number)
+        return found
+
+    def _add_step(self, found: dict[str, Section], node: Node, number: int) -> None:
+        section = self.findings.section(node, f"step {number}")
+        name = None if section is None else name_of(section)
+        if section is None or name is None:
+            return
+        text = str(name.value)
+        if text in found:
+            first = found[text].position.line
+            message = f"the step {text!r} stands here again (first in line {first})"
+            hint = "give one of them another name"
+            self.findings.add(name.position, "duplicate-step", message, hint)
+            return
+        section.what = f"step {text!r}"
+        found[text] = section
+
+    def _steps(self, nodes: Mapping[str, Section]) -> dict[str, Step]:
+        router = Router(frozenset(nodes), self._templates, self.findings)
+        tasks = Tasks(self._options, self._templates, self.findings)
+        steps = Steps(tasks, router, self._templates, self.findings)
+        return {name: steps.step(name, section) for name, section in nodes.items()}
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _check_names(self, steps: Mapping[str, Step], workload: Mapping[str, Any]) -> None:
+        for name, step in steps.items():
+            what = "a name with a meaning of its own" if name in RESERVED else "a workload key"
+            if (name in RESERVED or name in workload) and step.position is not None:
+                message = f"the step {name!r} has the same name as {what}"
+                hint = f"read its result as `steps.{name}`, or rename it"
+                self.findings.warn(step.position, "hidden-name", message, hint)
+        known = self._known_names(steps, workload)
+        for name, at in dict.fromkeys(self._templates.names):
+            if name not in known:
+                hint = did_you_mean(name, known)
+                if hint.startswith("did"):
+                    message = f"nothing in the playbook is called {name!r}"
+                    self.findings.warn(at, "unknown-name", message, hint)
+
+    def _known_names(self, steps: Mapping[str, Step], workload: Mapping[str, Any]) -> set[str]:
+        known = {*RESERVED, *steps, *workload, "range", "dict", "iter", "env", "keychain"}
+        for step in steps.values():
+            known |= {patch.key for patch in step.patches}
+        return known | self._argument_names()
+
+    def _argument_names(self) -> set[str]:
+        """Keys under any `args` of an arc: they are bare names in the step the arc leads to."""
+        found: set[str] = set()
+        workflow = self._root.node.get("workflow")
+        for step in workflow if isinstance(workflow, Items) else ():
+            router = step.get("next") if isinstance(step, Fields) else None
+            arcs = router.get("arcs") if isinstance(router, Fields) else router
+            for arc in arcs if isinstance(arcs, Items) else ():
+                args = arc.get("args") if isinstance(arc, Fields) else None
+                if isinstance(args, Fields):
+                    found |= set(args.fields)
+        return found
+
+
+def _joined(net: Net) -> Net:
+    """`executor.spec.join: all` makes a barrier of every step with several predecessors."""
+    before = predecessors(net)
+    steps = {
+        name: replace(step, barrier=Barrier()) if len(before[name]) > 1 else step
+        for name, step in net.steps.items()
+    }
+    return replace(net, steps=steps)

@@ -1,0 +1,269 @@
+"""What can be told from a net alone: steps never reached, forks that meet, joins that cannot close.
+
+The dialect has reported what does not exist; here are the nets that exist and do something their
+author hardly meant. All positions come from the net, so no dialect is needed to print them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from anabranch.net.cycles import Following, rings
+from anabranch.net.net import Branch, GatherRule, Join, Net, Slot, Step
+from anabranch.net.problems import Position, Problem, Severity
+from anabranch.net.reach import predecessors, reachability, successors
+
+
+def analyse(net: Net) -> list[Problem]:
+    """Everything found, in no particular order."""
+    following = _following(net)
+    return [
+        *_unreachable(net, following),
+        *_shared_by_forks(net, following),
+        *_final_step(net, following),
+        *_dead_arcs(net),
+        *_cycles(net, following),
+        *_joins(net),
+    ]
+
+
+def _following(net: Net) -> Following:
+    return {
+        name: [target for target in successors(step) if target in net.steps]
+        for name, step in net.steps.items()
+    }
+
+
+def _problem(
+    at: Position | None, code: str, message: str, hint: str, severity: Severity
+) -> Problem:
+    return Problem(at or Position(1, 1), code, message, hint, severity)
+
+
+def _reached(starts: Iterable[str], following: Following, stop: str | None = None) -> set[str]:
+    """Every step control can come to; it does not go on from `stop`."""
+    seen = set(starts)
+    frontier = list(seen)
+    while frontier:
+        name = frontier.pop()
+        if name == stop:
+            continue
+        for target in following[name]:
+            if target not in seen:
+                seen.add(target)
+                frontier.append(target)
+    return seen
+
+
+# -- reaching --------------------------------------------------------------------------------
+
+
+def _unreachable(net: Net, following: Following) -> Iterator[Problem]:
+    reached = _reached([net.entry], following)
+    for name, step in net.steps.items():
+        if name not in reached and name != net.final:
+            yield _problem(
+                step.position,
+                "unreachable-step",
+                f"no route leads from the entry step {net.entry!r} to the step {name!r}",
+                "add an arc to it, or remove it",
+                "warning",
+            )
+
+
+def _final_step(net: Net, following: Following) -> Iterator[Problem]:
+    if net.final is None:
+        return
+    final = net.steps[net.final]
+    if net.final in _reached([net.entry], following):
+        yield _problem(
+            final.position,
+            "final-step-routed",
+            f"the final step {net.final!r} is also "
+            + ("the entry step" if net.final == net.entry else "reached by arcs")
+            + ", so it runs as an ordinary step too",
+            "keep it out of the routes: it is run by itself at the end",
+            "warning",
+        )
+    elif final.branches:
+        yield _problem(
+            final.position,
+            "final-step-routes",
+            f"the run ends after its final step {net.final!r}, so its arcs are never followed",
+            "remove them",
+            "warning",
+        )
+
+
+# -- forks that meet -------------------------------------------------------------------------
+
+
+def _shared_by_forks(net: Net, following: Following) -> Iterator[Problem]:
+    """Steps that more than one token of a fork can come to. Only where the ways first meet: what
+    lies behind follows from it."""
+    before = predecessors(net)
+    meetings: dict[str, list[Step]] = {}
+    for step in net.steps.values():
+        for branch in step.branches:
+            for name in _meetings(step.name, branch, following, before):
+                meetings.setdefault(name, []).append(step)
+    for name, forks in meetings.items():
+        if net.steps[name].barrier is None:
+            yield _shared(net.steps[name], forks)
+
+
+def _meetings(
+    fork: str, branch: Branch, following: Following, before: Mapping[str, list[str]]
+) -> list[str]:
+    if branch.mode != "inclusive" or len(branch.arcs) < 2:
+        return []
+    counts: dict[str, int] = {}
+    for arc in branch.arcs:
+        # Coming back to the fork starts it anew; that is a cycle, not a meeting.
+        reached = _reached([arc.target], following, stop=fork) if arc.target != fork else set()
+        for name in reached - {fork}:
+            counts[name] = counts.get(name, 0) + 1
+    shared = {name for name, count in counts.items() if count > 1}
+    return [name for name in counts if name in shared and not shared.issuperset(before[name])]
+
+
+def _shared(step: Step, forks: list[Step]) -> Problem:
+    fork = forks[0]
+    where = f" (line {fork.position.line})" if fork.position else ""
+    others = f" and {len(forks) - 1} more" if len(forks) > 1 else ""
+    return _problem(
+        step.position,
+        "several-tokens",
+        f"several tokens of the inclusive fork at {fork.name!r}{where}{others} can reach the step "
+        f"{step.name!r}, which then runs once for each",
+        "write `spec: {join: all}` on it to run it once for all of them, or let the arcs exclude "
+        "each other",
+        "warning",
+    )
+
+
+# -- arcs and cycles -------------------------------------------------------------------------
+
+
+def _dead_arcs(net: Net) -> Iterator[Problem]:
+    for step in net.steps.values():
+        for branch in step.branches:
+            if branch.mode != "exclusive":
+                continue
+            always = next((n for n, arc in enumerate(branch.arcs) if arc.guard is None), None)
+            for arc in branch.arcs[always + 1 :] if always is not None else ():
+                yield _problem(
+                    arc.position or step.position,
+                    "dead-arc",
+                    f"an earlier arc of the step {step.name!r} is always taken, so the arc to "
+                    f"{arc.target!r} never is",
+                    "give the earlier arc a `when`, move it to the end, or use mode inclusive",
+                    "warning",
+                )
+
+
+def _cycles(net: Net, following: Following) -> Iterator[Problem]:
+    for members in rings(following):
+        first = next(name for name in net.steps if name in members)
+        names = " → ".join(repr(name) for name in net.steps if name in members)
+        at = net.steps[first].position
+        if not any(_may_leave(net.steps[name], members) for name in members):
+            yield _problem(
+                at,
+                "endless-cycle",
+                f"nothing leads out of the cycle {names}",
+                "give one of its arcs a `when`",
+                "warning",
+            )
+        elif not any(_takes_time(net.steps[name]) for name in members):
+            yield _problem(
+                at,
+                "idle-cycle",
+                f"no step of the cycle {names} works or waits, so it turns as fast as it can",
+                "let one of its steps do something",
+                "note",
+            )
+
+
+def _may_leave(step: Step, members: set[str]) -> bool:
+    if not step.branches or step.admission is not None:
+        return True
+    for branch in step.branches:
+        if branch.join is not None or not branch.arcs:
+            return True
+        for arc in branch.arcs:
+            if arc.guard is not None or arc.target not in members:
+                return True
+            if branch.mode == "exclusive":
+                break
+    return False
+
+
+def _takes_time(step: Step) -> bool:
+    works = step.work is not None and step.work.kind != "noop"
+    return works or step.decision is not None or step.admission is not None or step.fan is not None
+
+
+# -- joins -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReach:
+    """Which slots of a join can ever be filled from the spawns of its branch."""
+
+    step: str
+    outcome: str | None
+    join: Join
+    fillable: tuple[Slot, ...]
+    lost: tuple[Slot, ...]
+
+    @property
+    def possible(self) -> bool:
+        rule = self.join.rule
+        slots = len(self.fillable) if rule.exclude_lost else len(self.join.slots)
+        return len(self.fillable) >= max(_needed(rule, slots), 1)
+
+
+def _needed(rule: GatherRule, slots: int) -> int:
+    if rule.mode == "any":
+        return 1
+    if rule.mode == "quorum":
+        return rule.k
+    return slots - max(rule.tolerate, int(slots * rule.tolerate_percent / 100))
+
+
+def join_slots_reachable(net: Net) -> list[JoinReach]:
+    """For every join its slots, by whether a member of its scope can come to their node."""
+    in_scope = reachability(net).in_scope if _has_joins(net) else {}
+    found = []
+    for step in net.steps.values():
+        for branch in step.branches:
+            if branch.join is None:
+                continue
+            spawned = [in_scope.get(arc.target, frozenset()) for arc in branch.arcs]
+            slots = branch.join.slots
+            fillable = tuple(s for s in slots if any(s.node in reach for reach in spawned))
+            lost = tuple(slot for slot in slots if slot not in fillable)
+            found.append(JoinReach(step.name, branch.outcome, branch.join, fillable, lost))
+    return found
+
+
+def _has_joins(net: Net) -> bool:
+    return any(branch.join for step in net.steps.values() for branch in step.branches)
+
+
+def _joins(net: Net) -> Iterator[Problem]:
+    for reach in join_slots_reachable(net):
+        at = reach.join.position or net.steps[reach.step].position
+        names = ", ".join(repr(slot.node) for slot in reach.lost)
+        hint = f"spawn it from {reach.step!r} itself, without a join of its own in between"
+        if not reach.possible:
+            message = (
+                f"the join at {reach.join.target!r} can never close: {names} cannot be reached "
+                f"inside the scope that {reach.step!r} opens"
+            )
+            yield _problem(at, "join-impossible", message, hint, "error")
+        elif reach.lost:
+            message = f"{names} can never deliver to the join at {reach.join.target!r}"
+            yield _problem(at, "slot-unreachable", message, hint, "warning")

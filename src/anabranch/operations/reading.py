@@ -1,0 +1,139 @@
+"""Reading verbs: they need a store, not an engine, and work beside a running one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import NotFound
+from anabranch.kernel import events as e
+from anabranch.kernel.explain import explain
+from anabranch.kernel.state import State
+from anabranch.kernel.summary import faults_of, summarise
+from anabranch.net.draw import dot, mermaid, svg
+from anabranch.net.net import Net
+from anabranch.runtime.core import history, load_state
+from anabranch.runtime.nets import Nets
+from anabranch.runtime.payloads import resolve
+from anabranch.store.ports import Head, HeadFilter, Store
+
+DRAWINGS = {"mermaid": mermaid, "dot": dot, "svg": svg}
+NEWEST = "last"
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """One event as surfaces show it."""
+
+    seq: int
+    at: int
+    kind: str
+    fields: dict[str, Any]
+
+
+def event_record(seq: int, at: int, event: e.Event) -> EventRecord:
+    return EventRecord(seq, at, e.kind_of(event), e.fields_of(event))
+
+
+class Reader:
+    def __init__(self, store: Store, nets: Nets) -> None:
+        self._store = store
+        self._nets = nets
+
+    def find(self, name: str) -> Head:
+        """The run with this id, the only one that begins so, or the newest one for `last`."""
+        if name == NEWEST:
+            newest = self._store.heads(HeadFilter(limit=1))
+            if newest:
+                return newest[0]
+            raise NotFound("there is no run in this store yet")
+        found = self._store.heads(HeadFilter(run_prefix=name, limit=3)) if name else []
+        exact = [head for head in found if head.run == name]
+        if exact:
+            return exact[0]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise NotFound(f"several runs begin with {name!r}: give more of the id")
+        raise NotFound(f"there is no run {name!r}; `anabranch runs` lists them")
+
+    def runs(self, wanted: HeadFilter) -> list[dict[str, Any]]:
+        return [head_fields(head) for head in self._store.heads(wanted)]
+
+    def state(self, run: str) -> State:
+        snapshot, tail = self._store.read_many([run])[run]
+        return load_state(snapshot, tail)
+
+    def net(self, head: Head) -> Net:
+        return self._nets.get(head.definition)
+
+    def summary(self, run: str, state: State | None = None) -> dict[str, Any]:
+        """The object that `run --json` prints, with large results in full."""
+        head = self.find(run)
+        summary = summarise(self.net(head), state or self.state(head.run))
+        summary["result"] = resolve(summary["result"], self._store.payload)
+        return summary
+
+    def show(self, run: str) -> dict[str, Any]:
+        head = self.find(run)
+        state = self.state(head.run)
+        return {
+            **self.summary(head.run, state),
+            "input": state.workload,
+            "context": state.ctx,
+            "labels": dict(head.labels),
+            "definition": head.definition,
+            "origin": head.origin,
+            "parent": head.parent,
+            "created_at": head.created_at,
+            "updated_at": head.updated_at,
+            "finished_at": state.finished_at or None,
+            "events": head.seq,
+            "failures": faults_of(state),
+            "waiting": self._waiting(self.net(head), state),
+        }
+
+    def explain(self, run: str) -> dict[str, Any]:
+        """Why it is not finished: everything it waits for, and who can move it."""
+        head = self.find(run)
+        waiting = self._waiting(self.net(head), self.state(head.run))
+        return {"run": head.run, "name": head.name, "status": head.status, "waiting": waiting}
+
+    @staticmethod
+    def _waiting(net: Net, state: State) -> list[dict[str, Any]]:
+        return [msgspec.to_builtins(one) for one in explain(net, state)]
+
+    def events(self, run: str, after: int = 0) -> list[EventRecord]:
+        """The recorded events numbered above `after`."""
+        pairs = history(self._store.read(run, after), after)
+        return [
+            event_record(after + index, at, event)
+            for index, (at, event) in enumerate(pairs, start=1)
+        ]
+
+    def graph(self, run: str, form: str) -> str:
+        head = self.find(run)
+        state = self.state(head.run)
+        statuses = {name: tally.statuses[-1] for name, tally in state.steps.items()}
+        counts = {name: tally.runs for name, tally in state.steps.items()}
+        return draw(self.net(head), form, statuses, counts)
+
+
+def draw(
+    net: Net,
+    form: str,
+    statuses: Mapping[str, str] | None = None,
+    counts: Mapping[str, int] | None = None,
+) -> str:
+    return DRAWINGS[form](net, statuses=statuses or {}, counts=counts or {})
+
+
+def head_fields(head: Head) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(head)
+    return fields
+
+
+def store_exists(path: str) -> bool:
+    return path == ":memory:" or os.path.exists(path)

@@ -1,0 +1,134 @@
+"""Verbs that change something: they go through the engine that owns the store.
+
+`Verbs` speaks to an engine in this process. `say` is for a process that has none: if another engine
+owns the store, the stimulus is posted to it and its answer awaited; if none does, this process
+becomes the engine for a moment, records the stimulus and lets go. Either way it has taken effect
+when the call returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
+from anabranch.kernel.reuse import reusable
+from anabranch.kernel.state import State
+from anabranch.kernel.values import ContextPatch
+from anabranch.net.net import Reducer
+from anabranch.operations.definitions import Source, prepare
+from anabranch.operations.reading import EventRecord, Reader, event_record
+from anabranch.runtime.core import history
+from anabranch.runtime.engine import Engine
+from anabranch.runtime.messages import Sayable, read_answer, write_message
+from anabranch.store.ports import Store
+from anabranch.work.json_values import require_json
+
+ANSWER_SECONDS = 10.0
+
+
+class Verbs:
+    """What can be done with an engine, by people and programs alike."""
+
+    def __init__(self, engine: Engine, tools: Callable[[], Iterable[str]]) -> None:
+        self.engine = engine
+        self.read = Reader(engine.store, engine.nets)
+        self._tools = tools
+
+    async def start(
+        self,
+        source: Source,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
+        *,
+        run: str | None = None,
+        step: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> str:
+        """Begin a run of this definition; returns its id once that is durable."""
+        prepared = prepare(source, self._tools())
+        given = _checked_input(input)
+        return await self.engine.start(
+            prepared.definition, prepared.net, run=run, input=given, step=step, labels=labels or {}
+        )
+
+    async def redrive(self, run: str) -> str:
+        """Begin a linked run that reuses what succeeded and works again only on what failed."""
+        head = self.read.find(run)
+        state = self.read.state(head.run)
+        if not state.finished:
+            raise Refused(
+                f"run {head.run} has not ended; `anabranch resume {head.run}` goes on with it",
+                code="not_finished",
+            )
+        store = self.engine.store
+        definition = store.definition(head.definition)
+        if definition is None:
+            raise AnabranchError(f"the definition of run {head.run} is not in the store")
+        return await self.engine.start(
+            definition,
+            self.read.net(head),
+            input=state.workload,
+            labels=state.labels,
+            origin=head.run,
+            reuse=reusable(history(store.read(head.run))),
+        )
+
+    async def send(self, run: str, stimulus: Sayable) -> None:
+        await self.engine.send(self.read.find(run).run, stimulus)
+
+    async def wait(self, run: str, *, standing: bool = False) -> State:
+        return await self.engine.wait(run, standing=standing)
+
+    async def events(self, run: str, after: int = 0) -> AsyncIterator[EventRecord]:
+        """Every event of the run, from the log and then live, until it has finished."""
+        async for seq, at, event in self.engine.events(self.read.find(run).run, after):
+            yield event_record(seq, at, event)
+
+
+def _checked_input(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"the input must be a mapping, not {type(given).__name__}")
+    checked: dict[str, Any] = require_json(dict(given), "the input")
+    return checked
+
+
+def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[ContextPatch, ...]:
+    return tuple(ContextPatch(key, value, reducer) for key, value in values.items())
+
+
+async def say(store: Store, open_engine: Callable[[], Engine], run: str, said: Sayable) -> str:
+    """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded")."""
+    engine = open_engine()
+    try:
+        await engine.open(run_jobs=False)
+    except StoreInUse:
+        await _post(store, run, said)
+        return "engine"
+    try:
+        await engine.send(run, said)
+    finally:
+        await engine.close(grace_seconds=0)
+    return "recorded"
+
+
+async def _post(store: Store, run: str, said: Sayable) -> None:
+    message = store.post(run, write_message(said), int(time.time() * 1000))
+    waited = 0.0
+    while waited < ANSWER_SECONDS:
+        posted = store.message(message)
+        if posted is not None and posted.answer is not None:
+            answer = read_answer(posted.answer)
+            if not answer.ok:
+                raise Refused(answer.message, code=answer.code)
+            return
+        await asyncio.sleep(0.01)
+        waited += 0.01
+    raise AnabranchError(
+        f"the engine ({store.owner() or 'gone'}) has not answered within {ANSWER_SECONDS:g} s; "
+        "the message stays in its mailbox",
+        code="no_answer",
+    )

@@ -1,0 +1,182 @@
+"""`check`, `graph`, `runs`, `show`, `events` and `explain`: verbs that only look."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from anabranch import app
+from anabranch.errors import DefinitionError, InputError, NotFound
+from anabranch.net.problems import Problem
+from anabranch.operations.definitions import check as check_definition
+from anabranch.operations.definitions import compiler
+from anabranch.operations.reading import Reader, draw
+from anabranch.runtime.nets import Nets
+from anabranch.settings import Settings
+from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.cli import render, values
+
+FOLLOW_SECONDS = 0.1
+
+
+@contextmanager
+def reader(settings: Settings) -> Iterator[Reader]:
+    if settings.store != ":memory:" and not Path(settings.store).exists():
+        raise NotFound(f"there is no store {settings.store}; --store PATH names another")
+    store = app.open_store(settings, read_only=True)
+    try:
+        yield Reader(store, Nets(store, compiler()))
+    finally:
+        store.close()
+
+
+# -- definitions -----------------------------------------------------------------------------
+
+
+async def check(options: argparse.Namespace, settings: Settings) -> int:
+    values.import_tools(options.tools)
+    tools = [tool.name for tool in app.default_toolbox]
+    problems: list[Problem] = []
+    for file in options.files:
+        problems += check_definition(Path(file), tools).problems
+    wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
+    if options.json:
+        print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
+    else:
+        for problem in problems:
+            print(problem)
+        files = ", ".join(options.files)
+        print(f"{files}: {_verdict(problems, wrong)}", file=sys.stderr)
+    return 2 if wrong else 0
+
+
+def _warns(problem: Problem) -> bool:
+    return problem.severity == "warning"
+
+
+def _verdict(problems: list[Problem], wrong: list[Problem]) -> str:
+    if not problems:
+        return "no problems"
+    others = len(problems) - len(wrong)
+    return f"{len(wrong)} to mend, {others} worth a look"
+
+
+def _fields(problem: Problem) -> dict[str, Any]:
+    where = problem.position
+    return {
+        "file": where.file,
+        "line": where.line,
+        "column": where.column,
+        "code": problem.code,
+        "severity": problem.severity,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+async def graph(options: argparse.Namespace, settings: Settings) -> int:
+    drawing = _drawing(options, settings)
+    if options.output:
+        Path(options.output).write_text(drawing, encoding="utf-8")
+    elif options.json:
+        print(render.json_line({"format": options.format, "graph": drawing}))
+    else:
+        print(drawing)
+    return 0
+
+
+def _drawing(options: argparse.Namespace, settings: Settings) -> str:
+    if not Path(options.what).exists():
+        if Path(options.what).suffix:
+            raise InputError(f"{options.what}: there is no such file", code="no_file")
+        with reader(settings) as read:
+            return read.graph(options.what, options.format)
+    compiled = check_definition(Path(options.what), [tool.name for tool in app.default_toolbox])
+    if compiled.net is None:
+        raise DefinitionError(compiled.errors)
+    return draw(compiled.net, options.format)
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+async def runs(options: argparse.Namespace, settings: Settings) -> int:
+    wanted = HeadFilter(
+        statuses=options.status,
+        name=options.name,
+        labels=values.labels(options.label),
+        limit=options.limit,
+    )
+    with reader(settings) as read:
+        found = read.runs(wanted)
+    if options.json:
+        print(render.json_line(found))
+        return 0
+    rows = [
+        (run["run"], run["name"], run["status"], f"{render.ago(run['created_at'])} ago",
+         render.duration((run["updated_at"] - run["created_at"]) / 1000), _labels(run))
+        for run in found
+    ]  # fmt: skip
+    head = ("RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS")
+    print("\n".join(render.table(rows, head)) if rows else "no runs")
+    return 0
+
+
+def _labels(run: dict[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in run["labels"].items())
+
+
+async def show(options: argparse.Namespace, settings: Settings) -> int:
+    with reader(settings) as read:
+        shown = read.show(options.run)
+    if options.json:
+        print(render.json_line(shown))
+        return 0
+    end = shown["finished_at"] or shown["updated_at"]
+    seconds = (end - shown["created_at"]) / 1000
+    lines = render.summary(shown, seconds, colour=render.wants_colour())
+    lines.append(f"  started {render.instant(shown['created_at'])}, {shown['events']} events")
+    for key in ("origin", "parent"):
+        if shown[key]:
+            lines.append(f"  {key}: {shown[key]}")
+    lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]
+    lines += [f"  context {k}: {render.short(v)}" for k, v in shown["context"].items()]
+    lines += [f"  failed: {f['step']}: {f['kind']}: {f['message']}" for f in shown["failures"]]
+    lines += render.waiting_lines(shown["waiting"])
+    print("\n".join(lines))
+    return 0
+
+
+async def explain(options: argparse.Namespace, settings: Settings) -> int:
+    with reader(settings) as read:
+        told = read.explain(options.run)
+    if options.json:
+        print(render.json_line(told))
+        return 0
+    print(f"{told['name']} ({told['run']}): {told['status']}")
+    print("\n".join(render.waiting_lines(told["waiting"])) or "  nothing is unfinished")
+    return 0
+
+
+async def events(options: argparse.Namespace, settings: Settings) -> int:
+    with reader(settings) as read:
+        head = read.find(options.run)
+        after, first_at = options.after, head.created_at
+        while True:
+            records = read.events(head.run, after)
+            for record in records:
+                fields = msgspec.to_builtins(record)
+                text = render.json_line(fields)
+                print(text if options.json else render.event_line(fields, first_at), flush=True)
+                after = record.seq
+            done = any(record.kind == "run.finished" for record in records)
+            if not options.follow or done or (read.find(head.run).finished and not records):
+                return 0
+            await asyncio.sleep(FOLLOW_SECONDS)

@@ -1,0 +1,86 @@
+"""`anabranch`: parse, call one verb, answer with its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from anabranch import settings as config
+from anabranch.errors import AnabranchError, DefinitionError
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import demo, looking, parser, render, running, saying, simulating
+
+BAD_USAGE = 2
+INTERRUPTED = 130
+
+Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
+
+VERBS: dict[str, Verb] = {
+    "run": running.run,
+    "check": looking.check,
+    "graph": looking.graph,
+    "runs": looking.runs,
+    "show": looking.show,
+    "events": looking.events,
+    "explain": looking.explain,
+    "resume": running.resume,
+    "pause": saying.pause,
+    "cancel": saying.cancel,
+    "patch": saying.patch,
+    "decide": saying.decide,
+    "redrive": running.redrive,
+    "simulate": simulating.simulate,
+    "demo": demo.demo,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    sys.exit(command(sys.argv[1:] if arguments is None else arguments))
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code."""
+    grammar = parser.build()
+    options = grammar.parse_args(arguments)
+    if options.version:
+        from anabranch import __version__
+
+        print(f"anabranch {__version__}")
+        return 0
+    if options.verb is None:
+        grammar.print_help()
+        return BAD_USAGE
+    logging.basicConfig(level=logging.WARNING, format="anabranch: %(message)s")
+    try:
+        settings = config.from_environment()
+        if getattr(options, "store", None):
+            settings = replace(settings, store=options.store)
+        return asyncio.run(VERBS[options.verb](options, settings))
+    except AnabranchError as error:
+        return _complain(options, error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # `anabranch events … | head`
+        sys.stderr.close()
+        return 0
+
+
+def _complain(options: argparse.Namespace, error: AnabranchError) -> int:
+    if options.json:
+        told: dict[str, Any] = {"problem": {"code": error.code, "message": error.message}}
+        print(render.json_line(told))
+    if isinstance(error, DefinitionError):
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+    else:
+        print(f"anabranch: {error.message}", file=sys.stderr)
+    return BAD_USAGE
+
+
+if __name__ == "__main__":
+    main()

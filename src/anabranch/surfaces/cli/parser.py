@@ -1,0 +1,237 @@
+"""The grammar of the command line: every verb, its arguments and its help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from anabranch import settings as config
+
+EXIT_CODES = """\
+exit codes:
+  0    completed
+  1    failed (also cancelled, deadline_exceeded, step_timeout)
+  2    bad usage or definition; nothing was changed
+  3    partial
+  4    left waiting or paused (run id and reason on standard error)
+  130  interrupted; the run can be resumed
+"""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=96)
+
+
+def build() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="anabranch",
+        description="Ask many parties at once, go on with the answers you need, in time, durably.",
+        epilog=EXIT_CODES,
+        formatter_class=_Formatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for add in _VERBS:
+        add(verbs)
+    return parser
+
+
+if TYPE_CHECKING:
+    _Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def _verb(verbs: _Verbs, name: str, text: str, *, store: bool = True) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(
+        name, help=text, description=text, epilog=EXIT_CODES, formatter_class=_Formatter
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    if store:
+        parser.add_argument(
+            "--store",
+            metavar="PATH",
+            help=f"the SQLite file (default: $ANABRANCH_STORE or {config.Settings().store})",
+        )
+    return parser
+
+
+def _run_argument(parser: argparse.ArgumentParser, **more: Any) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run id, its first letters, or `last`", **more)
+
+
+def _actor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--actor", default="", metavar="NAME", help="who does this, for the record")
+
+
+def _watching(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watch",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show a live view (default: when standard error is a terminal)",
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        metavar="SECONDS",
+        help="how long an interrupted engine waits for running jobs",
+    )
+
+
+def _add_run(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "run", "Run a definition to its end.")
+    parser.add_argument("file", metavar="FILE", help="a playbook; `-` reads standard input")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="one value of the input; V is JSON if it can be, text otherwise; K may be dotted",
+    )
+    parser.add_argument("--input-file", metavar="F", help="the input as a JSON or YAML file")
+    parser.add_argument("--start", metavar="STEP", help="start at this step instead of the entry")
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="K=V", help="label the run, for lists"
+    )
+    parser.add_argument("--run-id", metavar="ID", help="use this id; refused if it exists")
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
+    _watching(parser)
+
+
+def _add_check(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "check", "Report every problem of a definition.", store=False)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--strict", action="store_true", help="warnings count as errors")
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
+
+
+def _add_graph(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "graph", "Draw a definition, or a run with its statuses.")
+    parser.add_argument("what", metavar="FILE|RUN", help="a file, or a run id or `last`")
+    parser.add_argument("--format", choices=("mermaid", "svg", "dot"), default="mermaid")
+    parser.add_argument("--output", "-o", metavar="F", help="write to a file")
+
+
+def _add_runs(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "runs", "List runs, newest first.")
+    parser.add_argument("--status", action="append", default=[], help="only these (repeatable)")
+    parser.add_argument("--name", help="only runs of the definition with this name")
+    parser.add_argument("--label", action="append", default=[], metavar="K=V")
+    parser.add_argument("--limit", type=int, default=20, metavar="N")
+
+
+def _add_show(verbs: _Verbs) -> None:
+    _run_argument(_verb(verbs, "show", "Show a run: status, steps, joins, result."))
+
+
+def _add_events(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "events", "List what was recorded.")
+    _run_argument(parser)
+    parser.add_argument("--follow", action="store_true", help="go on until the run has finished")
+    parser.add_argument("--after", type=int, default=0, metavar="N", help="only after this number")
+
+
+def _add_explain(verbs: _Verbs) -> None:
+    text = "Say what a run waits for, since when, until when, and who can move it."
+    _run_argument(_verb(verbs, "explain", text))
+
+
+def _add_resume(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "resume", "Go on with a run (or all) after a stop, a crash or a pause.")
+    _run_argument(parser, nargs="?")
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
+    _actor(parser)
+    _watching(parser)
+
+
+def _add_redrive(verbs: _Verbs) -> None:
+    text = "Start a linked run that reuses what succeeded and re-runs only what failed."
+    parser = _verb(verbs, "redrive", text)
+    _run_argument(parser)
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
+    _watching(parser)
+
+
+def _add_pause(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "pause", "Hold a run: what runs goes on, nothing new is started.")
+    _run_argument(parser)
+    parser.add_argument("--reason", default="", metavar="TEXT")
+    _actor(parser)
+
+
+def _add_cancel(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "cancel", "End a run: what waits ends now, what runs is stopped.")
+    _run_argument(parser)
+    parser.add_argument("--reason", default="", metavar="TEXT")
+    _actor(parser)
+
+
+def _add_patch(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "patch", "Write to the context of a run; held tokens look again.")
+    _run_argument(parser)
+    parser.add_argument("values", nargs="+", metavar="K=V")
+    parser.add_argument(
+        "--reduce",
+        choices=("set", "sum", "min", "max", "append", "merge"),
+        default="set",
+        help="how to combine with what is there",
+    )
+    _actor(parser)
+
+
+def _add_decide(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "decide", "Answer an open gate.")
+    _run_argument(parser)
+    parser.add_argument("gate", metavar="GATE", help="the gate's id, or its step")
+    verdict = parser.add_mutually_exclusive_group(required=True)
+    verdict.add_argument("--fulfil", action="store_const", const="fulfil", dest="verdict")
+    verdict.add_argument("--reject", action="store_const", const="reject", dest="verdict")
+    parser.add_argument("--evidence", metavar="JSON", help="kept with the decision")
+    parser.add_argument("--reason", default="", metavar="TEXT")
+    _actor(parser)
+
+
+def _add_simulate(verbs: _Verbs) -> None:
+    text = "Run a definition in virtual time under random schedules and faults."
+    parser = _verb(verbs, "simulate", text, store=False)
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many (100)")
+    parser.add_argument("--seed", type=int, metavar="S", help="only this one, to repeat a failure")
+    parser.add_argument("--input", action="append", default=[], metavar="K=V")
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
+
+
+def _add_demo(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "demo", "A showcase: fan-out, join, timeout, retry, kill and resume.",
+                   store=False)  # fmt: skip
+    parser.add_argument("--fast", action="store_true", help="do not pause for reading")
+
+
+_VERBS: tuple[Callable[[Any], None], ...] = (
+    _add_run,
+    _add_check,
+    _add_graph,
+    _add_runs,
+    _add_show,
+    _add_events,
+    _add_explain,
+    _add_resume,
+    _add_pause,
+    _add_cancel,
+    _add_patch,
+    _add_decide,
+    _add_redrive,
+    _add_simulate,
+    _add_demo,
+)

@@ -1,0 +1,136 @@
+"""Plain text for people. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+COLOURS = {
+    "completed": "32", "done": "32", "running": "36", "ready": "36", "new": "36",
+    "waiting": "33", "held": "33", "deciding": "33", "paused": "33", "sleeping": "33",
+    "joining": "33", "partial": "35", "failed": "31", "step_timeout": "31", "cancelled": "31",
+    "deadline_exceeded": "31", "aborted": "31", "skipped": "90", "discarded": "90",
+}  # fmt: skip
+MARKS = {"done": "✓", "completed": "✓", "failed": "✗", "aborted": "✗", "skipped": "–",
+         "discarded": "–", "running": "▶", "held": "⏸", "deciding": "?", "sleeping": "z",
+         "joining": "…", "ready": "·", "new": "·"}  # fmt: skip
+
+
+def json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def paint(text: str, status: str, *, colour: bool) -> str:
+    code = COLOURS.get(status)
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text
+
+
+def wants_colour(stream: Any = None) -> bool:
+    stream = stream or sys.stdout
+    return bool(stream.isatty()) and "NO_COLOR" not in os.environ
+
+
+def ago(at: int, now: int | None = None) -> str:
+    now = int(time.time() * 1000) if now is None else now
+    return duration(max(0, now - at) / 1000)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def instant(at: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at / 1000)) + f".{at % 1000:03d}"
+
+
+def short(value: Any, width: int = 60) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json_line(value)
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> list[str]:
+    lines = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
+    if not lines:
+        return []
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> list[str]:
+    """The plain end of `run`: a line a step, the joins, the result, the reason."""
+    took = f" in {duration(seconds)}" if seconds is not None else ""
+    head = paint(run["status"], run["status"], colour=colour)
+    lines = [f"{run['name']} ({run['run']}): {head}{took}"]
+    lines += step_lines(run["steps"], colour=colour)
+    for join in run["joins"]:
+        chosen = ", ".join(join["selected"]) or "nobody"
+        late = f", {join['late']} late" if join["late"] else ""
+        lines.append(f"  join at {join['target']}: {join['verdict']}, took {chosen}{late}")
+    if run["problem"] is not None:
+        lines.append(f"  reason: {run['problem']['code']}: {run['problem']['message']}")
+    if run["result"] is not None:
+        lines.append(f"  result: {short(run['result'], 400)}")
+    return lines
+
+
+def step_lines(steps: Mapping[str, Any], *, colour: bool) -> list[str]:
+    width = max((len(name) for name in steps), default=0)
+    lines = []
+    for name, step in steps.items():
+        mark = paint(MARKS.get(step["status"], "·"), step["status"], colour=colour)
+        times = f" ×{step['runs']}" if step["runs"] > 1 else ""
+        words = _statuses(step["statuses"])
+        value = f"  {short(step['result'])}" if step["result"] is not None else ""
+        lines.append(f"  {mark} {name.ljust(width)}  {words}{times}{value}")
+    return lines
+
+
+def _statuses(statuses: Sequence[str]) -> str:
+    counts: dict[str, int] = {}
+    for status in statuses:
+        counts[status] = counts.get(status, 0) + 1
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+
+def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) -> list[str]:
+    now = int(time.time() * 1000) if now is None else now
+    lines = []
+    for one in waiting:
+        where = f"{one['step']} " if one["step"] else ""
+        line = f"  {where}({one['what']} {one['id']}) waits for {one['waits_for']}"
+        line += f", for {duration(max(0, now - one['since']) / 1000)}"
+        if one.get("until"):
+            left = (one["until"] - now) / 1000
+            line += f", {duration(left)} left" if left > 0 else ", time is up"
+        lines.append(line)
+        movers = [mover for mover in one.get("movers", ()) if mover]
+        if movers:
+            lines.append(f"      can be moved by: {'; '.join(movers)}")
+    return lines
+
+
+def event_line(record: Mapping[str, Any], first_at: int) -> str:
+    said = {key: value for key, value in record["fields"].items() if value not in ("", {}, [])}
+    fields = ", ".join(f"{key}={short(value, 48)}" for key, value in said.items())
+    since = (record["at"] - first_at) / 1000
+    return f"{record['seq']:>6}  +{since:9.3f}  {record['kind']:<18} {fields}"

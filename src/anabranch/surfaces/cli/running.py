@@ -1,0 +1,202 @@
+"""`run`, `resume` and `redrive`: an engine in this process, until the run has its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from anabranch import app
+from anabranch.errors import Refused, StoreInUse
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.quiescence import status_of
+from anabranch.kernel.state import State
+from anabranch.kernel.step import deep_merge
+from anabranch.net.net import Net
+from anabranch.operations.definitions import Source, prepare
+from anabranch.settings import Settings
+from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli.live import LiveView
+
+EXIT = {"completed": 0, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
+INTERRUPTED = 130
+
+
+class Session:
+    """One command's engine, with its signals and its screen."""
+
+    def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
+        self.options = options
+        self.store = app.open_store(settings)
+        self.parts = app.Parts(self.store, settings, app.default_toolbox)
+        self.interrupted = asyncio.Event()
+        self._began = time.monotonic()
+
+    async def __aenter__(self) -> Session:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt)
+        return self
+
+    def _interrupt(self) -> None:
+        if self.interrupted.is_set():  # asked twice: people mean it
+            self.say("stopping now")
+            sys.exit(INTERRUPTED)
+        self.say("stopping: running jobs are finished or handed back (again to stop at once)")
+        self.interrupted.set()
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.parts.close(self.options.grace)
+        self.store.close()
+
+    async def open(self, only: Collection[str] | None) -> None:
+        try:
+            await self.parts.engine.open(only=only)
+        except StoreInUse as error:
+            raise StoreInUse(
+                f"{error.message} Reading verbs and decide, patch, pause and cancel work beside it."
+            ) from None
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    async def follow(self, run: str) -> State | None:
+        """Watch the run until it ends or stands still; None when interrupted."""
+        ending = asyncio.ensure_future(self.parts.verbs.wait(run, standing=True))
+        stopped = asyncio.ensure_future(self.interrupted.wait())
+        view = self._view(run)
+        try:
+            await asyncio.wait({ending, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (view, stopped):
+                if task is not None:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+        if ending.done():
+            return ending.result()
+        ending.cancel()
+        return None
+
+    def _view(self, run: str) -> asyncio.Task[None] | None:
+        watch = self.options.watch
+        if watch is None:
+            watch = sys.stderr.isatty() and not self.options.json
+        if not watch:
+            return None
+        net = self.net(run)
+        view = LiveView(net, lambda: self.parts.engine.state(run))
+        return asyncio.get_running_loop().create_task(view.run())
+
+    def net(self, run: str) -> Net:
+        return self.parts.verbs.read.net(self.parts.verbs.read.find(run))
+
+    def report(self, run: str, state: State | None) -> int:
+        """Print the end and give the exit code."""
+        summary = self.parts.verbs.read.summary(run, state)
+        if self.options.json:
+            print(render.json_line(summary))
+        else:
+            seconds = time.monotonic() - self._began
+            colour = render.wants_colour()
+            print("\n".join(render.summary(summary, seconds, colour=colour)))
+        if state is None:
+            self.say(f"interrupted; go on with: anabranch resume {run}")
+            return INTERRUPTED
+        return self._left(run, state)
+
+    def _left(self, run: str, state: State) -> int:
+        status = status_of(state)
+        if status in ("waiting", "paused"):
+            waiting = self.parts.verbs.read.explain(run)["waiting"]
+            self.say(f"run {run} is left {status}:")
+            self.say("\n".join(render.waiting_lines(waiting)))
+        return EXIT.get(status, 1)
+
+
+async def run(options: argparse.Namespace, settings: Settings) -> int:
+    values.import_tools(options.tools)
+    given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
+    source = _source(options.file)
+    prepared = prepare(source, [tool.name for tool in app.default_toolbox])
+    _warn(prepared.problems)
+    async with Session(options, settings) as session:
+        await session.open(only=())
+        run_id = await session.parts.verbs.start(
+            source,
+            given,
+            run=options.run_id,
+            step=options.start,
+            labels=values.labels(options.label),
+        )
+        _tell_of_others(session, run_id)
+        return session.report(run_id, await session.follow(run_id))
+
+
+def _source(file: str) -> Source:
+    if file != "-":
+        return Path(file)
+    text = sys.stdin.read()
+    return text if "\n" in text else text + "\n"
+
+
+def _warn(problems: Collection[Any]) -> None:
+    for problem in problems:
+        if problem.severity == "warning":
+            print(problem, file=sys.stderr)
+
+
+def _tell_of_others(session: Session, run_id: str) -> None:
+    """Runs that were left unfinished here are not touched, but not forgotten either."""
+    others = [
+        head
+        for head in session.store.heads(HeadFilter(statuses=("running",), limit=5))
+        if head.run != run_id
+    ]
+    if others and not session.options.json:
+        names = ", ".join(f"{head.run} ({head.name})" for head in others)
+        session.say(f"unfinished in this store: {names}; `anabranch resume` goes on with them")
+
+
+async def redrive(options: argparse.Namespace, settings: Settings) -> int:
+    values.import_tools(options.tools)
+    async with Session(options, settings) as session:
+        await session.open(only=())
+        run_id = await session.parts.verbs.redrive(options.run)
+        session.say(f"run {run_id} redrives {session.parts.verbs.read.find(options.run).run}")
+        return session.report(run_id, await session.follow(run_id))
+
+
+async def resume(options: argparse.Namespace, settings: Settings) -> int:
+    values.import_tools(options.tools)
+    if options.run is None:
+        return await _resume_all(options, settings)
+    async with Session(options, settings) as session:
+        head = session.parts.verbs.read.find(options.run)
+        if head.finished:
+            raise Refused(f"run {head.run} has ended: {head.status}", code="run_finished")
+        await session.open(only=[head.run])
+        if head.status == "paused":
+            await session.parts.verbs.send(head.run, s.Resume(options.actor))
+        return session.report(head.run, await session.follow(head.run))
+
+
+async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
+    async with Session(options, settings) as session:
+        heads = session.store.unfinished()
+        paused = [head.run for head in heads if head.status == "paused"]
+        await session.open(only=[head.run for head in heads if head.run not in paused])
+        runs = [head.run for head in heads if head.run not in paused]
+        if paused:
+            session.say(f"left paused: {', '.join(paused)} (name one to resume it)")
+        if not runs:
+            session.say("there is nothing to resume")
+        codes = [session.report(run, await session.follow(run)) for run in runs]
+        return max(codes, default=0)

@@ -1,0 +1,73 @@
+"""`pause`, `cancel`, `patch` and `decide`: said to whichever engine has the store, or recorded."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+from pathlib import Path
+
+from anabranch import app
+from anabranch.errors import NotFound
+from anabranch.kernel import stimuli as s
+from anabranch.operations.verbs import patches, say
+from anabranch.runtime.messages import Sayable
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import render, values
+from anabranch.work.registry import close_all
+
+
+async def pause(options: argparse.Namespace, settings: Settings) -> int:
+    return await _say(options, settings, s.Pause(_actor(options), options.reason))
+
+
+async def cancel(options: argparse.Namespace, settings: Settings) -> int:
+    return await _say(options, settings, s.Cancel(_actor(options), options.reason))
+
+
+async def patch(options: argparse.Namespace, settings: Settings) -> int:
+    given = values.flat_pairs(options.values, "value")
+    said = s.PatchContext(patches(given, options.reduce), _actor(options))
+    return await _say(options, settings, said)
+
+
+async def decide(options: argparse.Namespace, settings: Settings) -> int:
+    said = s.Decide(
+        options.gate,
+        options.verdict,
+        _actor(options),
+        options.reason,
+        values.evidence(options.evidence),
+    )
+    return await _say(options, settings, said)
+
+
+def _actor(options: argparse.Namespace) -> str:
+    if options.actor:
+        return str(options.actor)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no such user in a bare container
+        return "somebody"
+
+
+async def _say(options: argparse.Namespace, settings: Settings, said: Sayable) -> int:
+    if not Path(settings.store).exists():
+        raise NotFound(f"there is no store {settings.store}; --store PATH names another")
+    store = app.open_store(settings)
+    parts = app.Parts(store, settings, app.default_toolbox)
+    try:
+        run = parts.verbs.read.find(options.run).run
+        how = await say(store, lambda: parts.engine, run, said)
+        status = parts.verbs.read.find(run).status
+    finally:
+        await close_all(parts.performers)
+        store.close()
+    if options.json:
+        told = {"run": run, "verb": options.verb, "taken": how, "status": status}
+        print(render.json_line(told))
+        return 0
+    by = "taken by the running engine" if how == "engine" else "recorded"
+    print(f"{options.verb}: {by}; run {run} is {status}")
+    if how == "recorded" and status == "running":
+        print(f"no engine is running: `anabranch resume {run}` goes on with it")
+    return 0

@@ -1,0 +1,32 @@
+"""`simulate`: the user's own definition under random schedules and faults."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from anabranch import app
+from anabranch.operations.definitions import prepare
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import render, values
+
+
+async def simulate(options: argparse.Namespace, settings: Settings) -> int:
+    from anabranch.testing import SimulationFailed
+    from anabranch.testing import simulate as run_simulation
+
+    values.import_tools(options.tools)
+    prepared = prepare(Path(options.file), [tool.name for tool in app.default_toolbox])
+    seeds = [options.seed] if options.seed is not None else options.seeds
+    try:
+        simulation = run_simulation(
+            prepared.net, seeds=seeds, input=values.pairs(options.input, "input")
+        )
+    except SimulationFailed as failure:
+        if options.json:
+            print(render.json_line({"ok": False, "problem": str(failure)}))
+        else:
+            print(failure)
+        return 1
+    print(render.json_line(simulation.fields()) if options.json else simulation)
+    return 0

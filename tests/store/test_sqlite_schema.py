@@ -1,0 +1,207 @@
+"""The schema, how it is reached, and how the hot statements use it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.errors import StoreInUse, UnusableStore
+from anabranch.store import sqlite_file, statements
+from anabranch.store.ports import HeadFilter
+from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite_file import APPLICATION_ID, MIGRATIONS, STATEMENTS, TABLES, migrate
+from anabranch.testing.store_samples import a_batch, a_commit, a_head, refused
+
+SECOND = """
+-- What a next release might bring.
+ALTER TABLE heads ADD COLUMN region TEXT NOT NULL DEFAULT 'a;b';
+CREATE INDEX heads_region ON heads (region) WHERE finished = 0;
+"""
+
+
+def memory() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", isolation_level=None)
+
+
+def shape(db: sqlite3.Connection) -> dict[str, Any]:
+    """Tables, columns, keys and indexes; not the text they were written in."""
+    names = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    found: dict[str, Any] = {"version": db.execute("PRAGMA user_version").fetchone()}
+    for (table,) in names:
+        indexes = db.execute(f"PRAGMA index_list({table})").fetchall()
+        found[table] = {
+            "kind": db.execute(f"PRAGMA table_list({table})").fetchall(),
+            "columns": db.execute(f"PRAGMA table_xinfo({table})").fetchall(),
+            "indexes": sorted(index[1:] for index in indexes),
+            "keys": {i[1]: db.execute(f"PRAGMA index_xinfo({i[1]})").fetchall() for i in indexes},
+        }
+    partial = "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+    return {
+        **found,
+        "where": {name: sql.partition("WHERE")[2] for name, sql in db.execute(partial)},
+    }
+
+
+@pytest.mark.parametrize("migrations", [MIGRATIONS, [*MIGRATIONS, SECOND]], ids=["ours", "next"])
+def test_upgrading_reaches_the_same_schema_as_installing(migrations: list[str]) -> None:
+    with closing(memory()) as upgraded, closing(memory()) as installed:
+        for number in range(1, len(migrations) + 1):
+            migrate(upgraded, migrations[:number])
+        migrate(installed, migrations)
+        assert shape(upgraded) == shape(installed)
+        assert set(shape(installed)) >= TABLES
+
+
+def test_a_migration_that_fails_leaves_the_schema_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        migrate(db, MIGRATIONS)
+        before = shape(db)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        with pytest.raises(sqlite3.OperationalError):
+            migrate(db, [*MIGRATIONS, "CREATE TABLE extra (a);\nCREATE TABLE heads (a);"])
+        db.rollback()
+        assert shape(db) == before
+
+
+def test_an_older_file_is_upgraded_with_its_content_unless_somebody_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteStore(path)) as old:
+        old.acquire("the old engine")
+        old.commit(a_batch(a_commit("r1", 1)))
+        monkeypatch.setattr(sqlite_file, "MIGRATIONS", [*MIGRATIONS, SECOND])
+        with refused(StoreInUse, "the old engine"):
+            SqliteStore(path)
+    with refused(UnusableStore, "open it once for writing"):
+        SqliteStore(path, read_only=True)
+    with closing(SqliteStore(path)) as new:
+        assert new.head("r1") == a_head("r1", 1)
+        assert new.owner() is None
+    monkeypatch.undo()
+    with refused(UnusableStore, "newer Anabranch"):
+        SqliteStore(path)
+
+
+def test_a_file_says_whose_it_is_and_keeps_a_durable_log(tmp_path: Path) -> None:
+    for number, (synchronous, level) in enumerate((("FULL", 2), ("NORMAL", 1))):
+        path = tmp_path / f"{number}.db"
+        with closing(SqliteStore(path, synchronous=synchronous)) as store:  # type: ignore[arg-type]
+            assert store._writer is not None
+            assert store._writer.execute("PRAGMA synchronous").fetchone() == (level,)
+            assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        header = path.read_bytes()[:100]
+        assert int.from_bytes(header[68:72], "big") == APPLICATION_ID
+        assert int.from_bytes(header[60:64], "big") == len(MIGRATIONS)
+
+
+def plan(statement: str, parameters: Mapping[str, Any] | None = None) -> str:
+    with closing(memory()) as db:
+        migrate(db, MIGRATIONS)
+        names = dict.fromkeys(statements.parameters(statement))
+        rows = db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters or names)
+        return "\n".join(detail for *_, detail in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "uses"),
+    [
+        ("due", "USING INDEX heads_due (next_wake>? AND next_wake<?)"),
+        ("unfinished", "USING INDEX heads_unfinished (run>?)"),
+        ("head", "USING INDEX sqlite_autoindex_heads_1 (run=?)"),
+        ("read", "USING INDEX sqlite_autoindex_log_1 (run=? AND last_seq>?)"),
+        ("read_tails", "SEARCH log USING INDEX sqlite_autoindex_log_1 (run=? AND last_seq>?)"),
+        ("read_snapshots", "SEARCH snapshots USING INDEX sqlite_autoindex_snapshots_1 (run=?)"),
+        ("unanswered", "USING INDEX mailbox_unanswered"),
+        ("move_head", "USING INDEX sqlite_autoindex_heads_1 (run=?)"),
+        ("finish_head", "USING INDEX sqlite_autoindex_heads_1 (run=?)"),
+        ("answer_message", "USING INTEGER PRIMARY KEY (rowid=?)"),
+    ],
+)
+def test_a_hot_statement_is_served_by_its_index(name: str, uses: str) -> None:
+    found = plan(STATEMENTS[name])
+    assert uses in found
+    if name not in ("read_tails", "read_snapshots"):  # these sort a few rows per run they ask for
+        assert "TEMP B-TREE" not in found
+    assert not [line for line in found.splitlines() if line.startswith("SCAN") and "heads" in line]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "uses"),
+    [
+        ([], "SCAN heads USING INDEX heads_newest"),
+        (["before"], "USING INDEX heads_newest ((created_at,run)<(?,?))"),
+        (["statuses", "dialect", "labels"], "SCAN heads USING INDEX heads_newest"),
+        (["parent"], "USING INDEX heads_children (parent=?)"),
+        (["run_prefix"], "USING INDEX sqlite_autoindex_heads_1 (run>? AND run<?)"),
+    ],
+)
+def test_a_listing_is_served_by_the_best_index(conditions: list[str], uses: str) -> None:
+    parts = ["list", *(f"list_{name}" for name in conditions), "list_order"]
+    assert uses in plan("\n".join(STATEMENTS[part] for part in parts))
+
+
+def test_the_schema_itself_refuses_what_would_break_an_invariant(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        store.commit(a_batch(a_commit("r1", 2, 2)))
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        for wrong in (
+            "INSERT INTO log VALUES ('r1', 2, 1, 0, x'')",
+            "INSERT INTO log VALUES ('r2', 1, 2, 0, x'')",
+            "INSERT INTO log VALUES ('r2', 0, 0, 0, x'')",
+            "INSERT INTO log VALUES ('r2', 1, 1, 0, 'text')",
+            "UPDATE heads SET finished = 2",
+            "UPDATE heads SET seq = 0",
+            "UPDATE heads SET labels = 'none'",
+            "UPDATE heads SET run = ''",
+            "UPDATE heads SET status = NULL",
+            "UPDATE heads SET next_wake = 'soon'",
+            "INSERT INTO payloads VALUES ('short', x'')",
+        ):
+            with pytest.raises(sqlite3.IntegrityError):
+                db.execute(wrong)
+
+
+def test_every_statement_is_named_once_and_runs(tmp_path: Path) -> None:
+    fragments = {name for name in STATEMENTS if name.startswith("list_")}
+    for name, statement in STATEMENTS.items():
+        if name not in fragments:
+            assert plan(statement) or "INSERT" in statement, name
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        store.heads(
+            HeadFilter(
+                statuses=["a"],
+                dialect="b",
+                name="c",
+                labels={"d": "e"},
+                run_prefix="f",
+                parent="g",
+                before=(1, "h"),
+            )
+        )
+
+
+def test_the_order_of_bound_values_is_checked() -> None:
+    assert statements.positional("SELECT :a, :b, '10:30'", ["a", "b"]) == "SELECT ?, ?, '10:30'"
+    with pytest.raises(ValueError, match="takes"):
+        statements.positional("SELECT :b, :a", ["a", "b"])
+
+
+def test_two_statements_of_one_name_and_gaps_in_the_migrations_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "HERE", tmp_path)
+    (tmp_path / "sql" / "x").mkdir(parents=True)
+    (tmp_path / "sql" / "x" / "a.sql").write_text("-- name: one\nSELECT 1\n-- name: one\nSELECT 2")
+    with pytest.raises(ValueError, match="namesake"):
+        statements.load_statements("x")
+    (tmp_path / "migrations" / "x").mkdir(parents=True)
+    (tmp_path / "migrations" / "x" / "0002_second.sql").write_text("SELECT 1;")
+    with pytest.raises(ValueError, match="numbered"):
+        statements.load_migrations("x")
