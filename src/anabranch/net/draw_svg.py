@@ -22,6 +22,7 @@ JOIN_HEIGHT = 26.0
 LABEL_HEIGHT = 16.0
 PORT_SPACE = 14.0
 FRAME_PAD = 16.0
+LOOP_WIDTH = 30.0
 
 #: Fill, border, text: on light paper, then on dark.
 PALETTE: Mapping[Look, tuple[tuple[str, str, str], tuple[str, str, str]]] = {
@@ -42,9 +43,10 @@ def svg(
 ) -> str:
     shown = picture(net, statuses, counts)
     laid_out = _laid_out(shown)
-    _Shift(laid_out).by(MARGIN, MARGIN + HEAD)
-    width = laid_out.width + 2 * MARGIN
-    height = laid_out.height + 2 * MARGIN + HEAD
+    margin = MARGIN + (FRAME_PAD if shown.frames else 0)
+    _Shift(laid_out).by(margin, margin + HEAD)
+    width = laid_out.width + 2 * margin
+    height = laid_out.height + 2 * margin + HEAD
     title = _text(shown.title)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="anb-graph" role="img" '
@@ -66,15 +68,30 @@ def svg(
 
 def _laid_out(shown: Picture) -> Layout:
     sizes = {box.id: _size(box) for box in shown.boxes}
-    edges = [Edge(arrow.source, arrow.target, _label_size(arrow)) for arrow in shown.arrows]
     targets = {arrow.target for arrow in shown.arrows}
-    return layout(
-        sizes,
-        edges,
+    laid_out = layout(
+        _with_loops(sizes, shown.arrows),
+        [Edge(arrow.source, arrow.target, _label_size(arrow)) for arrow in shown.arrows],
         roots=[box.id for box in shown.boxes if box.entry],
         groups={box.id: box.frame for box in shown.boxes if box.frame is not None},
         last=[box.id for box in shown.boxes if box.final and box.id not in targets],
     )
+    for name, size in sizes.items():
+        laid_out.boxes[name].width = size.width
+    return laid_out
+
+
+def _with_loops(sizes: Mapping[str, Size], arrows: Iterable[Arrow]) -> dict[str, Size]:
+    """Room beside the boxes that lead to themselves."""
+    room = dict(sizes)
+    for arrow in arrows:
+        if arrow.source == arrow.target:
+            label = _label_size(arrow)
+            wide = LOOP_WIDTH + (label.width if label else 0)
+            room[arrow.source] = Size(
+                max(room[arrow.source].width, sizes[arrow.source].width + 2 * wide), BOX_HEIGHT
+            )
+    return room
 
 
 def _size(box: Box) -> Size:
@@ -122,6 +139,7 @@ def _box(box: Box, point: Point) -> str:
             f'<rect class="anb-inner" x="{left + 3.5:.1f}" y="{top + 3.5:.1f}" '
             f'width="{point.width - 7:.1f}" height="{point.height - 7:.1f}" rx="6"/>'
         )
+        parts.append(_line("anb-note", point.x, top - 6, "at the end"))
     if box.entry:
         parts.append(_entry(point, top))
     parts.append(_words(box, point))
@@ -192,7 +210,7 @@ def _arrows(shown: Picture, laid_out: Layout) -> Iterable[str]:
         classes = "anb-arrow anb-dashed" if arrow.dashed else "anb-arrow"
         hint = f"<title>{_text(arrow.hint)}</title>" if arrow.hint else ""
         if route is None:
-            path, label = _self_loop(laid_out.boxes[arrow.source])
+            path, label = _self_loop(laid_out.boxes[arrow.source], arrow.label)
         else:
             path = _path(route, leaving[index], arriving[index])
             label = (route.label.x, route.label.y) if route.label else _middle(route)
@@ -201,8 +219,16 @@ def _arrows(shown: Picture, laid_out: Layout) -> Iterable[str]:
             f'marker-end="url(#anb-tip)"/></g>'
         )
         if arrow.label:
-            labels.append(_line("anb-label", label[0], label[1] + 3.5, arrow.label, hint))
+            labels.append(_label(arrow, *label, hint))
     yield from labels  # last, so that no line crosses a label
+
+
+def _label(arrow: Arrow, x: float, y: float, hint: str) -> str:
+    width = 6.0 * len(arrow.label) + 8
+    paper = f'x="{x - width / 2:.1f}" y="{y - LABEL_HEIGHT / 2:.1f}" width="{width:.1f}"'
+    return f'<rect class="anb-under" {paper} height="{LABEL_HEIGHT:.0f}" rx="4"/>' + _line(
+        "anb-label", x, y + 3.5, arrow.label, hint
+    )
 
 
 def _ports(laid_out: Layout) -> tuple[dict[int, float], dict[int, float]]:
@@ -233,11 +259,11 @@ def _path(route: Route, leaving: float, arriving: float) -> str:
     """A smooth line through the points, vertical at each of them."""
     first, last = route.points[0], route.points[-1]
     sign = -1 if route.upwards else 1
-    points = [
-        (leaving, first.y + sign * first.height / 2),
-        *((point.x, point.y) for point in route.points[1:-1]),
-        (arriving, last.y - sign * (last.height / 2 + 1)),
-    ]
+    points = [(leaving, first.y + sign * first.height / 2)]
+    for point in route.points[1:-1]:
+        points.append((point.x, point.y - sign * point.height / 2))
+        points.append((point.x, point.y + sign * point.height / 2))
+    points.append((arriving, last.y - sign * (last.height / 2 + 1)))
     path = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for (x0, y0), (x1, y1) in pairwise(points):
         if abs(x0 - x1) < 0.5:
@@ -248,13 +274,13 @@ def _path(route: Route, leaving: float, arriving: float) -> str:
     return "".join(path)
 
 
-def _self_loop(point: Point) -> tuple[str, tuple[float, float]]:
+def _self_loop(point: Point, label: str) -> tuple[str, tuple[float, float]]:
     right, y = point.x + point.width / 2, point.y
     path = (
         f"M{right:.1f} {y + 8:.1f}C{right + 26:.1f} {y + 20:.1f} {right + 26:.1f} {y - 20:.1f} "
         f"{right + 1:.1f} {y - 8:.1f}"
     )
-    return path, (right + 24, y + 26)
+    return path, (right + LOOP_WIDTH - 2 + 3.1 * len(label), y)
 
 
 def _middle(route: Route) -> tuple[float, float]:
@@ -279,7 +305,7 @@ _SHAPES = (
     ".anb-join .anb-name{font-size:11.5px}"
     ".anb-line{fill:none;stroke-width:1.4}"
     ".anb-dashed .anb-line{stroke-dasharray:4 3}"
-    ".anb-label{font-size:10.5px;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}"
+    ".anb-label{font-size:10.5px}.anb-under{fill-opacity:.9}.anb-note{font-size:10.5px}"
     ".anb-badge-text{font-size:10.5px;font-weight:600}"
     ".anb-frame rect{fill-opacity:.35;stroke-dasharray:5 4}"
     ".anb-graph .anb-frame text{font-size:10.5px;text-anchor:start}"
@@ -294,7 +320,7 @@ def _colours(dark: bool) -> str:
     rules = [
         f".anb-paper{{fill:{paper}}}",
         f".anb-line{{stroke:{line}}}.anb-tip,.anb-start{{fill:{line}}}",
-        f".anb-label{{fill:{label};stroke:{paper}}}",
+        f".anb-label,.anb-note{{fill:{label}}}.anb-under{{fill:{paper}}}",
         f".anb-frame rect{{fill:{frame[0]};stroke:{frame[1]}}}.anb-frame text{{fill:{label}}}",
     ]
     for look, colours in PALETTE.items():

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 SPACE = 28.0  # between neighbours on a rank
+GROUP_SPACE = 26.0  # more where a group ends, for its frame
+RANK_SPACE = 22.0
 SWEEPS = 6
 #: Beyond this many points long arrows are drawn straight through: the picture is dense anyway.
 POINTS_MAX = 20_000
@@ -75,6 +77,7 @@ def layout(
 ) -> Layout:
     """`roots` come first, `last` at the bottom; boxes of one group stay side by side."""
     groups = groups or {}
+    last = [name for name in last if name in sizes]
     ranks = _ranks(sizes, edges, list(roots), set(last))
     boxes = {
         name: Point(name, 2 * ranks[name], size.width, size.height, groups.get(name, -1))
@@ -84,6 +87,8 @@ def layout(
     rows = _rows(boxes.values(), routes)
     _order(rows)
     width = _place_across(rows)
+    if len(last) == 1:
+        boxes[last[0]].x = width / 2
     height = _place_down(rows)
     return Layout(boxes, routes, width, height)
 
@@ -106,7 +111,7 @@ def _ranks(
             if place[target] > place[name]:
                 ranks[target] = max(ranks[target], ranks[name] + 1)
     lowest = max((rank for name, rank in ranks.items() if name not in last), default=-1)
-    return ranks | dict.fromkeys((name for name in last if name in ranks), lowest + 1)
+    return ranks | dict.fromkeys(last, lowest + 1)
 
 
 def _topological(following: Mapping[str, Sequence[str]], roots: Iterable[str]) -> list[str]:
@@ -224,9 +229,9 @@ def _place_across(rows: list[list[Point]]) -> float:
     """Each rank as near to its neighbours as the widths allow, down and up in turn."""
     for row in rows:
         x = 0.0
-        for point in row:
-            point.x = x + point.width / 2
-            x += point.width + SPACE
+        for index, point in enumerate(row):
+            x += _distance(row[index - 1], point) if index else 0.0
+            point.x = x
     for sweep in range(SWEEPS + 2):
         downwards = sweep % 2 == 0
         for row in rows if downwards else reversed(rows):
@@ -245,7 +250,7 @@ def _settle(row: list[Point], *, downwards: bool) -> None:
     reach = 0.0
     for index, point in enumerate(row):
         if index:
-            reach += (row[index - 1].width + point.width) / 2 + SPACE
+            reach += _distance(row[index - 1], point)
         offsets[id(point)] = reach
         near = point.above if downwards else point.below
         wish = sum(other.x for other in near) / len(near) if near else point.x
@@ -262,6 +267,12 @@ def _settle(row: list[Point], *, downwards: bool) -> None:
             point.x = _mean_of(block) + offsets[id(point)]
 
 
+def _distance(left: Point, right: Point) -> float:
+    """Between the centres of two neighbours, at least."""
+    apart = 0.0 if left.group == right.group else GROUP_SPACE
+    return (left.width + right.width) / 2 + SPACE + apart
+
+
 def _mean_of(block: tuple[float, float, list[Point]]) -> float:
     return block[0] / block[1]
 
@@ -272,6 +283,7 @@ def _place_down(rows: list[list[Point]]) -> float:
         height = max((point.height for point in row), default=0.0)
         for point in row:
             point.y = y + height / 2
-        gap = 20.0 if rank + 1 < len(rows) else 0.0
-        y += height + gap
+            if not point.id and not point.height:
+                point.height = height  # an arrow passes its rank straight, clear of the boxes
+        y += height + (RANK_SPACE if rank + 1 < len(rows) else 0.0)
     return y

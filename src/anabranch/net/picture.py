@@ -118,7 +118,8 @@ class _Painter:
         return Box(
             id=self._ids[step.name],
             title=shortened(step.name, NAME_MAX),
-            detail=detail(step),
+            # The word as well as the colour: not everybody sees colours.
+            detail=" · ".join(word for word in (status, detail(step)) if word),
             look=LOOKS.get(status, "plain"),
             status=status,
             count=self._counts.get(step.name, 0),

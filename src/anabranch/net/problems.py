@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
@@ -47,3 +47,57 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if 0 < len(options) <= 12:
         return "known here: " + ", ".join(sorted(options))
     return ""
+
+
+#: Every code a problem can have. They are stable: scripts and editors may rely on them.
+CODES: Mapping[str, str] = {
+    # the text
+    "too-large": "the document is longer than the size limit",
+    "not-utf8": "the file is not UTF-8",
+    "bad-character": "a character that YAML does not allow",
+    "syntax": "the text is not YAML or JSON",
+    "empty": "there is nothing in the document",
+    "several-documents": "a second YAML document in the same file",
+    "too-deep": "more nesting than the depth limit",
+    "too-many-values": "more values than the limit, aliases written out",
+    "bad-alias": "a YAML alias that is not defined, or contains itself",
+    "bad-merge": "`<<` with something other than mappings",
+    "bad-key": "a key that is not text",
+    "duplicate-key": "a key that stands twice in one mapping",
+    "unknown-tag": "a YAML tag other than those of plain values",
+    "bad-value": "a value that is not what it says, or that JSON cannot hold",
+    # the dialect
+    "unknown-dialect": "no dialect recognises the document",
+    "not-yet": "known, but it cannot be run so far",
+    "wrong-type": "a value of another type than the key takes",
+    "missing-key": "a key that must be there",
+    "unknown-key": "a key nobody knows at this place",
+    "ignored-key": "a key that has no effect here",
+    "conflicting-keys": "two keys of which only one may be there",
+    "bad-choice": "a word that is not one of the choices",
+    "bad-number": "a number outside its range",
+    "bad-duration": "not a duration, or zero where time is needed",
+    "bad-name": "a name that cannot be used",
+    "no-name": "the definition has no name",
+    "no-steps": "a workflow without steps",
+    "empty-step": "a step that does nothing and leads nowhere",
+    "duplicate-step": "two steps of the same name",
+    "unknown-step": "a step that does not exist is named",
+    "unknown-kind": "a task kind that does not exist",
+    "unknown-name": "a template reads a name nothing sets, close to one that exists",
+    "hidden-name": "a step whose result another name hides",
+    "bad-template": "a template that cannot be compiled",
+    "text-condition": "a condition that is text with templates in it",
+    "dead-rule": "an admission rule after `else`",
+    "old-spelling": "an older way to write something",
+    # the net
+    "unreachable-step": "a step no route leads to",
+    "several-tokens": "a step that runs once for each of several tokens of a fork",
+    "final-step-routed": "the final step also runs as an ordinary step",
+    "final-step-routes": "arcs of the final step, which are never followed",
+    "dead-arc": "an arc behind one that is always taken",
+    "endless-cycle": "a cycle nothing leads out of",
+    "idle-cycle": "a cycle in which nothing works or waits",
+    "join-impossible": "a join that can never close",
+    "slot-unreachable": "a slot of a join that can never be filled",
+}

@@ -1,0 +1,61 @@
+"""What a step really does when nobody scripted it.
+
+Work that only computes is done: `noop` says so, `python` code runs in this very process and takes
+no virtual time. Everything else would reach outside, which a test in virtual time must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.kernel.values import Answer
+from anabranch.work import inputs
+from anabranch.work.faults import misconfigured
+from anabranch.work.noop import Noop
+from anabranch.work.port import Task
+from anabranch.work.python import code_of, run_inline
+
+_noop = Noop()
+
+
+def perform_inside(task: Task) -> Answer | None:
+    """The answer of work that stays inside the process; None for work that reaches outside."""
+    match task.kind:
+        case "noop":
+            return _noop.perform_now(task)
+        case "python":
+            return _python(task)
+        case _:
+            return None
+
+
+def _python(task: Task) -> Answer:
+    try:
+        code = code_of(task.inputs)
+        args = _copied(inputs.mapping(task.inputs.get("args"), "args"))
+        libs = _copied(inputs.mapping(task.inputs.get("libs"), "libs"))
+        context = _copied(task.names)
+    except InputError as error:
+        return misconfigured(error)
+    return run_inline(code, args, context, libs=libs, name=task.step)
+
+
+def _copied(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Code gets what a process of its own would get: a copy, so that nothing of ours changes."""
+    try:
+        encoded = msgspec.json.encode(value, enc_hook=_as_builtin)
+        return msgspec.json.decode(encoded, type=dict[str, Any])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the arguments or the context are not JSON: {error}") from None
+
+
+def _as_builtin(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"a {type(value).__name__} cannot be passed on")

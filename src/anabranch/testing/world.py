@@ -1,0 +1,235 @@
+"""The world around one engine core: store, clock, workers and post, all in virtual time.
+
+No thread, no event loop, no waiting: `turn` lets the core work off what has arrived and carries out
+the effects, `advance` moves the clock to the next instant at which anything happens. `play` uses it
+as it is; `simulate` makes it a hostile place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from anabranch.clock import ManualClock
+from anabranch.errors import AnabranchError
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.state import Job, State
+from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.net.net import Net
+from anabranch.runtime.core import Core
+from anabranch.runtime.crew import build_task
+from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
+from anabranch.runtime.lanes import Lanes, Ready
+from anabranch.runtime.nets import Nets
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Definition
+from anabranch.testing.answers import Planned, Scripted, planned
+from anabranch.testing.performing import perform_inside
+from anabranch.testing.post import Letter, Post
+from anabranch.testing.script import UNSCRIPTED, Script
+from anabranch.work.port import Task
+
+EPOCH = 1_700_000_000_000  # virtual time begins here; any instant above zero would do
+UNLIMITED = 1_000_000
+
+JobKey = tuple[str, str, int]  # run, job, attempt
+
+
+class OneLane(Lanes):
+    """All kinds of work in one queue: first come, first served, or any order where there are dice."""
+
+    def __init__(self, total: int, dice: Random | None) -> None:
+        super().__init__(total)
+        self._dice = dice
+
+    def add(self, run: str, job: str, attempt: int, lane: str) -> None:  # noqa: ARG002
+        queue = self._queues.setdefault("", deque())
+        ready = Ready(run, job, attempt)
+        if self._dice is None:
+            queue.append(ready)
+        else:
+            queue.insert(self._dice.randint(0, len(queue)), ready)
+
+
+@dataclass(slots=True)
+class AtWork:
+    """A job somebody is carrying out."""
+
+    plan: Planned
+    step: str
+
+
+class World:
+    def __init__(
+        self,
+        net: Net,
+        script: Script,
+        *,
+        dice: Random | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        self.net = net
+        self.script = script
+        self.dice = dice
+        self.concurrency = concurrency if concurrency is not None else UNLIMITED
+        self.clock = ManualClock(EPOCH)
+        self.store = MemoryStore()
+        self.post = Post(dice)
+        self.at_work: dict[JobKey, AtWork] = {}
+        self.unscripted: dict[str, bool] = {}  # steps that would have reached outside
+        self.core = self.new_core()
+        self._given: dict[tuple[str, str], tuple[int, Scripted]] = {}
+        self._lost: set[JobKey] = set()
+
+    def new_core(self, snapshot_every: int = 200) -> Core:
+        """An engine that has just been started on this store."""
+        nets = Nets(self.store, lambda _definition: self.net)
+        lanes = OneLane(self.concurrency, self.dice)
+        core = Core(self.store, nets, lanes, snapshot_every=snapshot_every)
+        core.on_defect = _raise
+        return core
+
+    def begin(self, run: str, given: Mapping[str, Any], step: str | None = None) -> None:
+        """Ask for the run to be started."""
+        definition = Definition(
+            fingerprint=self.net.fingerprint,
+            dialect=self.net.dialect,
+            name=self.net.name,
+            source="",
+        )
+        self.core.nets.put(definition, self.net)
+        self.core.open_run(run, self.net)
+        self.core.offer(run, s.Start(run=run, input=given, step=step), ticket=1)
+
+    # -- a turn ------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        turned = self.core.turn(self.clock.now())
+        if turned.batch.commits:
+            self.store.commit(turned.batch)
+        for effect in turned.effects:
+            self.carry_out(effect)
+
+    def carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Execute():
+                self.execute(effect)
+            case Stop():
+                self.stop(effect)
+            case Published():
+                self.published(effect)
+            case Replied():
+                self.replied(effect)
+
+    def advance(self) -> bool:
+        """Go to the next instant at which something happens; false when nothing will."""
+        coming = [at for at in (self.post.next_at(), self.core.next_alarm()) if at is not None]
+        if not coming:
+            return False
+        self.clock.advance_to(min(coming))
+        if self.dice is not None and self.dice.random() < 0.5:
+            self.turn()  # timers of this instant before its letters, for once
+        self.deliver()
+        return True
+
+    def deliver(self) -> None:
+        """Hand over the letters that have arrived."""
+        for letter in self.post.due(self.clock.now()):
+            self.core.offer(letter.run, letter.stimulus, letter.ticket)
+
+    # -- effects -----------------------------------------------------------------------------
+
+    def execute(self, effect: Execute) -> None:
+        live = self.core.live.get(effect.run)
+        job = live.state.jobs.get(effect.job) if live is not None else None
+        if live is None or job is None:
+            return  # over before it began: a kill in the very next turn
+        key = (effect.run, effect.job, effect.attempt)
+        try:
+            task = build_task(live, effect.job, self.store.payload)
+        except AnabranchError as error:
+            plan = Planned(failed("expression", str(error), retryable=False))
+        else:
+            plan = self.plan(key, task, _label(live.state, job))
+        self.at_work[key] = AtWork(plan, job.step)
+        if plan.answer is not None:
+            self.report(key, plan.answer, plan.delay_ms)
+
+    def plan(self, key: JobKey, task: Task, label: str) -> Planned:
+        """What this execution will answer, and when."""
+        entry = self._entry(key, task.step, label)
+        if entry is UNSCRIPTED:
+            return self.unscripted_plan(task)
+        return planned(entry, task)
+
+    def _entry(self, key: JobKey, step: str, label: str) -> Scripted:
+        """The next answer of the script, or once more the one whose execution was lost."""
+        run, job, attempt = key
+        before, entry = self._given.get((run, job), (0, UNSCRIPTED))
+        if (run, job, before) not in self._lost:
+            entry = self.script.take(step, label)
+        self._given[run, job] = (attempt, entry)
+        return entry
+
+    def unscripted_plan(self, task: Task) -> Planned:
+        answer = perform_inside(task)
+        if answer is None:
+            self.unscripted[task.step] = True
+            answer = succeeded(None)
+        return Planned(answer)
+
+    def report(self, key: JobKey, answer: Answer, delay_ms: int = 0) -> None:
+        run, job, attempt = key
+        letter = Letter(run, s.JobReport(job, attempt, answer), key)
+        self.post.send(self.clock.now() + delay_ms, letter)
+
+    def stop(self, effect: Stop) -> None:
+        """Work stops when it is told to, unless it is stubborn."""
+        key = (effect.run, effect.job, effect.attempt)
+        working = self.at_work.get(key)
+        if working is not None and working.plan.stubborn:
+            return
+        self.at_work.pop(key, None)
+        self.post.withdraw(key)
+        if effect.discharge:
+            self.core.offer(effect.run, s.JobDischarge(effect.job))
+
+    def published(self, news: Published) -> None:
+        for event in news.events:
+            match event:
+                case e.JobReported() | e.JobTimedOut() | e.JobParked():
+                    self.at_work.pop((news.run, event.job, event.attempt), None)
+                case e.JobLost():
+                    self.at_work.pop((news.run, event.job, event.attempt), None)
+                    self._lost.add((news.run, event.job, event.attempt))
+                case e.GatherOpened(kind="fan"):
+                    self.script.saw_slots(self._step_of(news, event), event.labels)
+                case _:
+                    pass
+
+    def _step_of(self, news: Published, opened: e.GatherOpened) -> str:
+        state = self.state(news.run) if news.final is None else news.final
+        return state.joins[opened.gather].target
+
+    def replied(self, reply: Replied) -> None:
+        if reply.ticket and reply.error is not None:
+            raise reply.error
+
+    def state(self, run: str) -> State:
+        """The state of a run that has not finished."""
+        return self.core.run(run).state
+
+
+def _label(state: State, job: Job) -> str:
+    if job.slot < 0:
+        return ""
+    gather = state.gathers[state.tokens[job.token].gather]
+    return gather.labels[job.slot]
+
+
+def _raise(_run: str, defect: BaseException) -> None:
+    raise defect
