@@ -12,12 +12,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import gethostname
 
+import pytest
+
 from anabranch.errors import StoreError, StoreInUse
+from anabranch.store import file_lock
+from anabranch.store.file_lock import FileLock
 from anabranch.store.sqlite import SqliteStore
 from anabranch.testing.store_samples import refused
 
 HOLD = """
 import subprocess, sys
+from anabranch.store.file_lock import FileLock
 from anabranch.store.sqlite import SqliteStore
 store = SqliteStore(sys.argv[1])
 store.acquire("the other engine")
@@ -167,6 +172,26 @@ def test_of_many_engines_that_start_at_once_one_wins(tmp_path: Path) -> None:
     for store in stores:
         store.close()
     assert len(won) == 1
+
+
+def test_who_locks_a_lock_file_that_was_just_removed_does_not_own_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (FileLock(tmp_path / "store.db.lock") for _ in range(3))
+    first.acquire("the first")
+    lock = file_lock._lock
+
+    def overtaken(descriptor: int, kind: int) -> bool:
+        """Between opening and locking, the owner leaves and another engine takes over."""
+        monkeypatch.undo()
+        first.release()
+        third.acquire("the third")
+        return lock(descriptor, kind)
+
+    monkeypatch.setattr(file_lock, "_lock", overtaken)
+    with refused(StoreInUse, "the third"):
+        second.acquire("the second")
+    third.release()
 
 
 def test_a_reader_cannot_become_the_engine(tmp_path: Path) -> None:

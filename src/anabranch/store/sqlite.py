@@ -200,6 +200,7 @@ class SqliteStore:
         self._lock.release()
 
     def owner(self) -> str | None:
+        self._check_open()
         return self._lock.owner()
 
     def statistics(self) -> Mapping[str, Any]:

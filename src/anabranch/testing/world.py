@@ -146,7 +146,7 @@ class World:
     def execute(self, effect: Execute) -> None:
         live = self.core.live.get(effect.run)
         job = live.state.jobs.get(effect.job) if live is not None else None
-        if live is None or job is None:
+        if live is None or job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
         key = (effect.run, effect.job, effect.attempt)
         try:

@@ -1,0 +1,228 @@
+"""`play`: run a definition in memory, in virtual time, with scripted answers.
+
+    played = play("order.yaml", {"sku": "A-1"}, script={
+        "reserve": [error("timeout"), ok({"held": True})],
+        "charge": after(30, ok({"paid": 12.5})),
+        "notify": never(),
+    })
+    assert played.status == "completed"
+    assert played.step("reserve").runs == 1
+
+It drives the same core as the engine, so what is played is what runs; only the clock, the store and
+the outside world are replaced. A timeout of an hour takes no time at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import Any
+
+from anabranch.errors import AnabranchError, InputError
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.explain import explain
+from anabranch.kernel.state import State
+from anabranch.kernel.summary import summarise
+from anabranch.kernel.values import Answer, ContextPatch
+from anabranch.net.net import Net
+from anabranch.runtime.core import history
+from anabranch.runtime.effects import Published
+from anabranch.testing.answers import Scripted, planned
+from anabranch.testing.definitions import Definition, compiled
+from anabranch.testing.played import Played, PlayedEvent
+from anabranch.testing.post import PEOPLE, Letter
+from anabranch.testing.script import UNSCRIPTED, Script
+from anabranch.testing.world import EPOCH, World
+from anabranch.work.json_values import require_json
+
+RUN = "play"
+
+
+def play(
+    definition: Definition,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word every surface uses
+    start: str | None = None,
+    script: Mapping[str, Scripted] | None = None,
+    concurrency: int | None = None,
+    seed: int = 0,
+    *,
+    decisions: Mapping[str, Scripted] | None = None,
+    patches: Mapping[float, Mapping[str, Any]] | None = None,
+    cancel_at: float | None = None,
+    limit: int = 100_000,
+    tools: Iterable[str] = (),
+) -> Played:
+    """Run `definition` to its end, or until nothing can move it any more.
+
+    `script` maps step names to an answer or a list of answers, used in execution order, the last
+    one repeating (see `anabranch.testing.answers`). The job of a fan-out slot looks for its label
+    first, then for its step. Steps that are not scripted: `noop` and `python` really run, taking no
+    virtual time; a decision stays open; anything that would reach outside answers `None` and is
+    listed in `Played.unscripted`.
+
+    `start` begins at another step than the definition says. `concurrency` is how many jobs run at
+    once; the others stay scheduled. `seed` fixes the order of things that happen at the same
+    instant; 0 is the order in which they came up.
+
+    `decisions` answers gates by step name: `ok(evidence)` fulfils, `error(…, reason)` rejects,
+    `after` takes its time. A decision that is the whole step may stand in `script` as well. The
+    last answer repeats for the gates of other step runs, not when the same gate opens again.
+    `patches` writes to the context at virtual seconds, `{30: {"approved": True}}`; `cancel_at`
+    cancels the run. `limit` is the number of events after which an endless loop is assumed.
+    `tools` names kinds of work that are not registered in this process.
+
+    Raises `DefinitionError` for a definition that cannot run and `InputError` for a script that
+    does not fit it.
+    """
+    net = compiled(definition, tools)
+    _check_numbers(concurrency, limit)
+    theatre = _Theatre(
+        net,
+        Script(net, script or {}),
+        Script(net, decisions or {}, "decisions"),
+        dice=Random(seed) if seed else None,
+        concurrency=concurrency,
+    )
+    theatre.announce(patches or {}, cancel_at)
+    theatre.begin(RUN, require_json(input or {}, "the input", root="input"), start)
+    return theatre.perform(limit)
+
+
+class _Theatre(World):
+    """The world of a play: nothing goes wrong that was not scripted."""
+
+    def __init__(self, net: Net, script: Script, decisions: Script, **more: Any) -> None:
+        super().__init__(net, script, **more)
+        self._decisions = decisions
+        self._decided: set[str] = set()
+        self._final: State | None = None
+
+    def announce(
+        self, patches: Mapping[float, Mapping[str, Any]], cancel_at: float | None
+    ) -> None:
+        """What people will do at fixed times."""
+        for seconds, values in patches.items():
+            values = require_json(dict(values), "the patch", root="patch")
+            changes = tuple(ContextPatch(key, value) for key, value in values.items())
+            self._at(seconds, s.PatchContext(changes, "play"))
+        if cancel_at is not None:
+            self._at(cancel_at, s.Cancel("play", "cancelled by the play"))
+
+    def _at(self, seconds: float, stimulus: s.Stimulus) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+            raise InputError(f"a moment is a number of seconds from 0 up, not {seconds!r}")
+        letter = Letter(RUN, stimulus, ticket=PEOPLE)
+        self.post.send(EPOCH + round(seconds * 1000), letter)
+
+    def perform(self, limit: int) -> Played:
+        while self._final is None:
+            self.turn()
+            if self._final is None:
+                self._guard(limit)
+            if self._final is None and not self.core.busy and not self.advance():
+                break
+        state = self._final or self.state(RUN)
+        self.script.check_names(state.steps)
+        self._decisions.check_names(state.steps)
+        return self._played(state)
+
+    def _guard(self, limit: int) -> None:
+        state = self.state(RUN)
+        if state.seq <= limit:
+            return
+        busiest = max(state.steps, key=lambda name: state.steps[name].runs)
+        raise AnabranchError(
+            f"the play was stopped after {state.seq:,} events, {self._seconds():g} virtual seconds "
+            f"in: step {busiest!r} has run {state.steps[busiest].runs:,} times. A loop without an "
+            f"end? If not, play(…, limit=…) allows more than {limit:,} events",
+            code="limit",
+        )
+
+    # -- people ------------------------------------------------------------------------------
+
+    def published(self, news: Published) -> None:
+        super().published(news)
+        self._final = news.final or self._final
+        for event in news.events:
+            match event:
+                case e.GateOpened():
+                    self._ask(event.gate, self._step_with_gate(event.gate), event.actors)
+                case e.TokenHeld():
+                    self._ask(f"gate-{event.token}", self._held_at(event.token), ())
+                case _:
+                    pass
+
+    def _step_with_gate(self, gate: str) -> str:
+        found = None if self._final is not None else self.state(RUN).gates.get(gate)
+        return found.step if found is not None else ""
+
+    def _held_at(self, token: int) -> str:
+        found = None if self._final is not None else self.state(RUN).tokens.get(token)
+        return found.step if found is not None and found.phase == "held" else ""
+
+    def _ask(self, gate: str, step: str, actors: Iterable[str]) -> None:
+        """Send the scripted decision on its way, if there is one."""
+        entry = self._decision_for(gate, step) if step else UNSCRIPTED
+        if entry is UNSCRIPTED:
+            return
+        plan = planned(entry, gate)
+        if plan.answer is None:
+            return
+        actor = next(iter(actors), "play")
+        letter = Letter(RUN, _decide(gate, plan.answer, actor), ("gate", gate))
+        self.post.send(self.clock.now() + plan.delay_ms, letter)
+
+    def _decision_for(self, gate: str, step: str) -> Scripted:
+        again = gate in self._decided
+        self._decided.add(gate)
+        if step in self._decisions:
+            return self._decisions.next(step, repeat=not again)
+        waits_for_work = self.net.steps[step].work is not None or self._held(gate)
+        return UNSCRIPTED if waits_for_work else self.script.next(step, repeat=not again)
+
+    def _held(self, gate: str) -> bool:
+        return gate not in self.state(RUN).gates
+
+    # -- the result --------------------------------------------------------------------------
+
+    def _seconds(self) -> float:
+        return (self.clock.now() - EPOCH) / 1000
+
+    def _played(self, state: State) -> Played:
+        summary = summarise(self.net, state)
+        status = "waiting" if summary["status"] == "running" else summary["status"]
+        return Played(
+            run=state.run,
+            status=status,
+            result=summary["result"],
+            steps=summary["steps"],
+            joins=summary["joins"],
+            events=self._events(),
+            seconds=self._seconds(),
+            problem=summary["problem"],
+            waiting=explain(self.net, state),
+            unscripted=sorted(self.unscripted),
+            state=state,
+            _known=tuple(self.net.steps),
+        )
+
+    def _events(self) -> list[PlayedEvent]:
+        pairs = history(self.store.read(RUN))
+        return [
+            PlayedEvent(seq, (at - EPOCH) / 1000, e.kind_of(event), e.fields_of(event))
+            for seq, (at, event) in enumerate(pairs, start=1)
+        ]
+
+
+def _decide(gate: str, answer: Answer, actor: str) -> s.Decide:
+    if answer.status == "ok":
+        return s.Decide(gate, "fulfil", actor, evidence=answer.result)
+    why = answer.fault.message if answer.fault is not None else ""
+    return s.Decide(gate, "reject", actor, why)
+
+
+def _check_numbers(concurrency: int | None, limit: int) -> None:
+    for name, value in (("concurrency", concurrency), ("limit", limit)):
+        if value is not None and (isinstance(value, bool) or value < 1):
+            raise InputError(f"{name} must be a whole number above zero, not {value!r}")
