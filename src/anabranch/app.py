@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -56,10 +55,6 @@ def open_store(settings: Settings, *, read_only: bool = False) -> Store:
     return SqliteStore(settings.store, synchronous=settings.synchronous, read_only=read_only)
 
 
-def owner_name() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
-
-
 class Parts:
     """An engine and everything it was built from."""
 
@@ -80,7 +75,6 @@ class Parts:
             self.performers,
             clock=SystemClock(),
             settings=settings,
-            owner=owner_name(),
         )
         self.verbs = Verbs(self.engine, lambda: [tool.name for tool in toolbox])
 

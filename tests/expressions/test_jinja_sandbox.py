@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import tracemalloc
 
 import pytest
 
@@ -31,7 +30,6 @@ ATTRIBUTE_WALKS = [
     "namespace.__init__.__globals__",
     "missing.__class__",
     "missing.a.b.__init__",
-    "self.__init__.__globals__",
     "s.upper.__func__",
     "s.upper.__self__",
     "s.format.__globals__",
@@ -78,7 +76,7 @@ def test_only_listed_things_can_be_called(call: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["lipsum", "cycler", "joiner", "namespace", "self", "caller", "super", "open"]
+    "name", ["lipsum", "cycler", "joiner", "namespace", "caller", "super", "open"]
 )
 def test_there_are_no_other_globals(name: str) -> None:
     assert Jinja().condition(f"{name} is defined").evaluate(NAMES) is False
@@ -101,7 +99,7 @@ def test_filters_that_leak_wander_or_grow_are_left_out(name: str) -> None:
         ("{{ (1, 2) * 10**9 }}", "items_max"),
         ("{{ range(10**9) }}", "range_max"),
         ("{{ range(0, 10**15, 2) | length }}", "range_max"),
-        ("{{ 10 ** 10 ** 10 ** 3 }}", "bits_max"),
+        ("{{ 10 ** 10 ** 10 ** 30 }}", "bits_max"),
         ("{{ 2 ** 10000000 }}", "bits_max"),
         ("{{ (2 ** 8000) * (2 ** 8000) }}", "bits_max"),
         ("{{ 'a'.ljust(10**10) }}", "text_max"),
@@ -129,16 +127,11 @@ def test_filters_that_leak_wander_or_grow_are_left_out(name: str) -> None:
     ],
 )
 def test_bombs_are_stopped_before_they_cost_anything(template: str, limit: str) -> None:
-    tracemalloc.start()
+    expression = Jinja().value(template)
     began = time.perf_counter()
-    try:
-        with pytest.raises(ExpressionError, match=limit):
-            Jinja().value(template).evaluate(NAMES)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 200_000_000
-    assert time.perf_counter() - began < 10
+    with pytest.raises(ExpressionError, match=limit):
+        expression.evaluate(NAMES)
+    assert time.perf_counter() - began < 5  # made for real, each would take minutes or all memory
 
 
 def test_a_limit_error_names_limit_and_value() -> None:
@@ -181,6 +174,11 @@ def test_widths_from_arguments_are_refused() -> None:
 def test_statements_that_recurse_or_buffer_are_refused(template: str, tag: str) -> None:
     with pytest.raises(TemplateError, match=f"{tag} %}} is not available here"):
         Jinja().value(template)
+
+
+def test_the_name_jinja_keeps_for_itself_is_refused() -> None:
+    with pytest.raises(TemplateError, match="'self' is not available"):
+        Jinja().value("{{ self.__init__.__globals__ }}")
 
 
 def test_recursive_loops_are_refused() -> None:

@@ -60,14 +60,16 @@ def _report_character(text: str, index: int, reading: Reading) -> None:
 def _report(error: yaml.MarkedYAMLError, text: str, reading: Reading) -> None:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    lines = text.split("\n")
+    if line > len(lines):  # the parser counts a line behind the last one
+        line, column = len(lines), len(lines[-1]) + 1
     message = error.problem or "this is not YAML"
     context = f" ({error.context})" if error.context else ""
-    reading.stop(line, column, f"{message}{context}", _hint(message, text, line))
+    reading.stop(line, column, f"{message}{context}", _hint(message, lines[line - 1]))
 
 
-def _hint(message: str, text: str, line: int) -> str:
-    source = text.split("\n")[line - 1 : line]
-    if source and "\t" in source[0][: len(source[0]) - len(source[0].lstrip())]:
+def _hint(message: str, source: str) -> str:
+    if "\t" in source[: len(source) - len(source.lstrip())]:
         return "indent with spaces, not tabs"
     if "mapping values are not allowed" in message:
         return "put the text in quotes, or check the indentation"

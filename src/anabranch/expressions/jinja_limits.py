@@ -25,7 +25,7 @@ class Limits:
     """The limits of one evaluation. An error that reports one names its field."""
 
     text_max: int = 4 * 1024 * 1024  # characters of any one text
-    items_max: int = 1_000_000  # values in a result or in one sequence
+    items_max: int = 250_000  # values in a result or in one sequence that was made
     range_max: int = 100_000  # numbers in one range()
     turns_max: int = 1_000_000  # turns of all loops together
     bits_max: int = 8_192  # size of a whole number
@@ -158,43 +158,44 @@ class _Copy:
     """Copies a value into plain data, counting as it goes so that shared parts cannot explode."""
 
     def __init__(self, limits: Limits) -> None:
+        self._items_left = limits.items_max
+        self._characters_left = 4 * limits.text_max
         self._limits = limits
-        self._items = 0
-        self._characters = 0
 
     def of(self, value: Any, depth: int) -> Any:
-        self._count(value, depth)
-        match value:
-            case None | bool():
-                return value
-            case str():
-                return str(value)
-            case int():
-                return whole(value)
-            case float():
-                return finite(value)
-            case Mapping():
-                return {_key(key): self.of(item, depth + 1) for key, item in value.items()}
-            case Undefined():
-                return None
+        self._items_left -= 1
+        if self._items_left < 0:
+            items = self._limits.items_max
+            raise TooMuch("a value of size", items + 1, "items_max", items)
+        if value is None or value is True or value is False:
+            return value
+        if isinstance(value, str):
+            return self._text(value, depth)
+        if isinstance(value, int):
+            return whole(value)
+        if isinstance(value, float):
+            return finite(value)
+        return self._structure(value, depth)
+
+    def _text(self, value: str, depth: int) -> str:
+        if depth:  # a text on its own was bounded when it was made; here many add up
+            self._characters_left -= len(value)
+            if self._characters_left < 0:
+                characters = 4 * self._limits.text_max
+                raise TooMuch("text in a value of", characters + 1, "4 x text_max", characters)
+        return str(value)
+
+    def _structure(self, value: Any, depth: int) -> Any:
+        if depth > DEPTH_MAX:
+            raise ValueError(f"the value is nested more than {DEPTH_MAX} deep")
+        if isinstance(value, Undefined):
+            return None
+        if isinstance(value, Mapping):
+            return {_key(key): self.of(item, depth + 1) for key, item in value.items()}
         no_list = isinstance(value, (bytes, bytearray, LoopContext))
         if no_list or not hasattr(value, "__iter__"):
             raise TypeError(f"a {type(value).__name__} is not JSON")
         return [self.of(item, depth + 1) for item in value]
-
-    def _count(self, value: Any, depth: int) -> None:
-        limits = self._limits
-        self._items += 1
-        if self._items > limits.items_max:
-            raise TooMuch("a value of size", self._items, "items_max", limits.items_max)
-        if depth > DEPTH_MAX:
-            raise ValueError(f"the value is nested more than {DEPTH_MAX} deep")
-        if depth and isinstance(value, str):
-            # A text on its own was bounded when it was made; here the sum of many counts.
-            self._characters += len(value)
-            if self._characters > 4 * limits.text_max:
-                allowed = 4 * limits.text_max
-                raise TooMuch("text in a value of", self._characters, "4 x text_max", allowed)
 
 
 def whole(value: int) -> int:

@@ -258,6 +258,9 @@ def check_tree(tree: nodes.Node) -> None:
         found = tree.find(kind)
         if found is not None:
             raise TemplateSyntaxError(f"{{% {tag} %}} is not available here", found.lineno)
+    for name in tree.find_all(nodes.Name):
+        if name.name == "self":  # Jinja gives it a meaning of its own
+            raise TemplateSyntaxError("the name 'self' is not available here", name.lineno)
     for loop in tree.find_all(nodes.For):
         if loop.recursive:
             raise TemplateSyntaxError("a recursive loop is not available here", loop.lineno)

@@ -14,19 +14,40 @@ from anabranch.kernel.values import Ending, Fault
 
 
 def abort(turn: Turn, token: Token, reason: str) -> None:
-    """End the token now, or doom it while its work runs. Its own scope goes down with it."""
-    if token.doomed:
-        return
+    """End the token now, or doom it while its work runs. The scopes below go down with it.
+
+    Scopes nest without limit, so they are walked with a list, not by recursion.
+    """
+    marked = [token.id]
+    while marked:
+        one = turn.state.tokens.get(marked.pop())
+        if one is None or one.doomed:
+            continue
+        below = _members_below(turn, one)
+        _abort_one(turn, one, reason)
+        marked += reversed(below)
+
+
+def _abort_one(turn: Turn, token: Token, reason: str) -> None:
     jobs = jobs_of(turn, token)
-    if any(job.phase in ("running", "cancelling") for job in jobs):
+    works = token.phase in ("ready", "running")
+    doomed = works and any(job.phase in ("running", "cancelling") for job in jobs)
+    if doomed:
         _give_up_gather(turn, token, reason)
         turn.emit(e.TokenDoomed(token.id, reason))
-        for job in jobs:
-            cancel(turn, job, reason)
-        return
     for job in jobs:
         cancel(turn, job, reason)
-    end_now(turn, token, "aborted", Fault("aborted", reason, retryable=False), end="killed")
+    if not doomed:
+        fault = Fault("aborted", reason, retryable=False)
+        end_now(turn, token, "aborted", fault, end="killed")
+
+
+def _members_below(turn: Turn, token: Token) -> list[int]:
+    """Who works for the open join that this token waits at."""
+    gather = turn.state.gathers.get(token.gather)
+    if gather is None or gather.kind != "join" or gather.verdict != "open":
+        return []
+    return list(turn.state.scopes[token.id].members)
 
 
 def end_now(
@@ -52,13 +73,10 @@ def gate_id(token: Token) -> str:
 
 
 def _give_up_gather(turn: Turn, token: Token, why: str) -> None:
-    """The token ends while its gather is open: nothing below it is needed any more."""
+    """The token ends while its gather is open."""
     gather = turn.state.gathers.get(token.gather)
-    if gather is None or gather.verdict != "open":
-        return
-    turn.emit(e.GatherSettled(gather.id, "impossible", (), why))
-    if gather.kind == "join":
-        kill_scope(turn, token.id, why)
+    if gather is not None and gather.verdict == "open":
+        turn.emit(e.GatherSettled(gather.id, "impossible", (), why))
 
 
 def kill_scope(turn: Turn, scope_id: int, reason: str) -> None:

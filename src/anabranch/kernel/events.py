@@ -16,7 +16,7 @@ from anabranch.kernel.values import Answer, ContextPatch, Ending, Fault
 from anabranch.net.net import GatherRule
 
 
-class _Event(msgspec.Struct, frozen=True, array_like=True):
+class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
 
 
@@ -197,6 +197,8 @@ class JobCancelling(_Event, frozen=True, tag="job.cancelling"):
 
     job: str
     reason: str
+    attempt: int = 0
+    ticket: str = ""  # of a parked job: what it waited for
 
 
 class JobDischarged(_Event, frozen=True, tag="job.discharged"):

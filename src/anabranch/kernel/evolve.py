@@ -19,6 +19,7 @@ from anabranch.kernel.state import (
     Gate,
     Gather,
     Job,
+    JobPhase,
     JoinRecord,
     Scope,
     State,
@@ -27,7 +28,7 @@ from anabranch.kernel.state import (
     TokenPhase,
     join_names,
 )
-from anabranch.kernel.values import Answer
+from anabranch.kernel.values import Answer, Fault
 
 
 def evolve(state: State, event: e.Event, at: int) -> None:
@@ -57,6 +58,7 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
 
 def _run_paused(state: State, event: e.RunPaused, at: int) -> None:
     state.paused = True
+    state.paused_at = at
     state.pause_reason = event.reason
 
 
@@ -67,8 +69,10 @@ def _run_resumed(state: State, event: e.RunResumed, at: int) -> None:
 
 def _run_ending(state: State, event: e.RunEnding, at: int) -> None:
     state.ending = event.status
+    state.ending_at = at
     state.ending_reason = event.reason
     state.paused = False
+    state.pause_reason = ""
     state.timers.drop("deadline")
 
 
@@ -106,6 +110,7 @@ def _token_created(state: State, event: e.TokenCreated, at: int) -> None:
     )
     tally.runs += 1
     tally.statuses.append("new")
+    state.phases["new"] = state.phases.get("new", 0) + 1
     state.tokens[event.token] = token
     state.next_token = event.token + 1
     scope = state.scopes[event.scope]
@@ -117,15 +122,24 @@ def _token_created(state: State, event: e.TokenCreated, at: int) -> None:
 
 
 def _enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:
+    _leave(state, token)
+    state.phases[phase] = state.phases.get(phase, 0) + 1
     token.phase = phase
     token.since = at
     state.steps[token.step].statuses[token.ordinal] = phase
+
+
+def _leave(state: State, token: Token) -> None:
+    state.phases[token.phase] -= 1
+    if token.phase == "held":
+        del state.held[token.id]
 
 
 def _token_held(state: State, event: e.TokenHeld, at: int) -> None:
     token = state.tokens[event.token]
     token.reason = event.reason
     _enter(state, token, "held", at)
+    state.held[token.id] = True
 
 
 def _token_admitted(state: State, event: e.TokenAdmitted, at: int) -> None:
@@ -163,10 +177,10 @@ def _token_released(state: State, event: e.TokenReleased, at: int) -> None:
     gather = state.gathers.pop(token.gather)
     if gather.kind == "join":
         kept = {key: value for key, value in token.payload.items() if key.startswith("__")}
-        token.payload = {**kept, **combine(gather)}
+        token.payload = {**kept, **(combine(gather) or {})}
     else:
         token.args = combine(gather)
-        state.barriers.pop(f"{token.scope}:{token.step}", None)
+        state.scopes[token.scope].barriers.pop(token.step, None)
     token.gather = ""
     _enter(state, token, "new", at)
 
@@ -182,6 +196,7 @@ def _token_doomed(state: State, event: e.TokenDoomed, at: int) -> None:
 def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     token = state.tokens[event.token]
     _drop_answered(state, token)
+    _leave(state, token)
     del state.tokens[event.token]
     state.steps[token.step].statuses[token.ordinal] = event.ending
     scope = state.scopes[token.scope]
@@ -190,15 +205,19 @@ def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
         del scope.live[token.step]
     else:
         scope.live[token.step] -= 1
+    if token.gather:
+        state.gathers.pop(token.gather, None)
+        if scope.barriers.get(token.step) == token.id:
+            del scope.barriers[token.step]
     _drop_empty(state, scope)
     if token.until:
         state.timers.drop(f"step:{token.id}")
     if token.phase == "sleeping":
         state.timers.drop(f"wake:{token.id}")
-    if token.gather:
-        _forget_gather(state, token)
     _keep_result(state, token, event)
     _count(state, token, event)
+    if event.fault is not None:
+        _keep_fault(state, token, event, event.fault)
 
 
 def _drop_empty(state: State, scope: Scope) -> None:
@@ -214,14 +233,10 @@ def _drop_answered(state: State, token: Token) -> None:
         _drop_job(state, job.id)
 
 
-def _forget_gather(state: State, token: Token) -> None:
-    state.gathers.pop(token.gather, None)
-    if state.barriers.get(f"{token.scope}:{token.step}") == token.id:
-        del state.barriers[f"{token.scope}:{token.step}"]
-
-
 def _keep_result(state: State, token: Token, event: e.TokenFinished) -> None:
     result = token.answer.result if token.answer is not None else None
+    if event.end == "killed":
+        return  # whatever a killed one came to stays unseen
     if event.ending == "done" or result is not None:
         state.results[token.step] = result
     if token.via == "final":
@@ -238,13 +253,27 @@ def _count(state: State, token: Token, event: e.TokenFinished) -> None:
     if event.ending == "aborted":
         counts.aborted += 1
     elif event.ending == "failed" and token.via != "final":
+        timed_out = event.fault is not None and event.fault.kind == "step_timeout"
         counts.failed += 1
         counts.handled += event.end == ""
-        counts.timed_out += event.fault is not None and event.fault.kind == "step_timeout"
+        counts.timed_out += timed_out
+        counts.timed_out_handled += timed_out and event.end == ""
     if event.end in ("leaf", "no_match"):
         counts.branch_ends += 1
-    if event.fault is not None and len(state.faults) < FAULTS_KEPT:
-        state.faults.append((token.step, event.fault))
+
+
+def _keep_fault(state: State, token: Token, event: e.TokenFinished, fault: Fault) -> None:
+    """Failures and aborts count as faults; what was skipped, turned away or killed does not."""
+    if event.end == "killed" or event.ending not in ("failed", "aborted"):
+        return
+    if len(state.faults) < FAULTS_KEPT:
+        state.faults.append((token.step, fault))
+    if token.via == "final":
+        state.final_fault = fault
+    elif event.ending == "failed":
+        state.failure = state.failure or fault
+        if event.end:
+            state.unhandled = state.unhandled or fault
 
 
 # -- jobs ------------------------------------------------------------------------------------
@@ -254,18 +283,30 @@ def _job_scheduled(state: State, event: e.JobScheduled, at: int) -> None:
     job = state.jobs.get(event.job)
     if job is None:
         job = _new_job(state, event.job, event.token, event.slot, at)
-    job.phase = "scheduled"
+    else:
+        if job.phase == "backoff":
+            state.timers.drop(f"retry:{job.id}")
+        _turn_to(state, job, "scheduled", at)
     job.attempt = event.attempt
-    job.since = at
     job.answer = None
-    state.timers.drop(f"retry:{job.id}")
     if event.slot < 0 and event.token in state.tokens:
-        state.tokens[event.token].attempt = event.attempt
+        token = state.tokens[event.token]
+        token.attempt = event.attempt
+        token.answer = None
+
+
+def _turn_to(state: State, job: Job, phase: JobPhase, at: int) -> None:
+    state.busy += (job.phase == "parked") - (phase == "parked")
+    job.phase = phase
+    job.since = at
 
 
 def _drop_job(state: State, job_id: str) -> None:
     job = state.jobs.pop(job_id, None)
-    if job is not None and job.token in state.tokens:
+    if job is None:
+        return
+    state.busy -= job.phase != "parked"
+    if job.token in state.tokens:
         state.tokens[job.token].jobs -= 1
 
 
@@ -274,6 +315,7 @@ def _new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Jo
     job = state.jobs[job_id] = Job(
         id=job_id, token=token_id, slot=slot, step=token.step, attempt=1, since=at
     )
+    state.busy += 1
     token.jobs += 1
     if slot >= 0:
         gather = state.gathers[token.gather]
@@ -285,8 +327,7 @@ def _new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Jo
 
 def _job_started(state: State, event: e.JobStarted, at: int) -> None:
     job = state.jobs[event.job]
-    job.phase = "running"
-    job.since = at
+    _turn_to(state, job, "running", at)
     job.worker = event.worker
     job.lease = event.lease
     job.until = event.until
@@ -306,8 +347,7 @@ def _job_extended(state: State, event: e.JobExtended, at: int) -> None:
 
 def _job_parked(state: State, event: e.JobParked, at: int) -> None:
     job = state.jobs[event.job]
-    job.phase = "parked"
-    job.since = at
+    _turn_to(state, job, "parked", at)
     job.ticket = event.ticket
     if job.lease:
         job.lease = 0
@@ -332,8 +372,7 @@ def _off_worker(state: State, job: Job) -> None:
 def _job_reported(state: State, event: e.JobReported, at: int) -> None:
     job = state.jobs[event.job]
     _off_worker(state, job)
-    job.phase = "answered"
-    job.since = at
+    _turn_to(state, job, "answered", at)
     job.answer = event.answer
     job.failures += event.answer.status == "error"
     _answer_plain(state, job)
@@ -351,6 +390,8 @@ def _job_reused(state: State, event: e.JobReused, at: int) -> None:
     job.phase = "answered"
     job.answer = event.answer
     _answer_plain(state, job)
+    if event.slot < 0:  # only step runs that ended well are taken over: theirs was decided
+        state.tokens[event.token].decided = True
     left = state.reuse[event.key]
     left.pop(0)
     if not left:
@@ -360,8 +401,7 @@ def _job_reused(state: State, event: e.JobReused, at: int) -> None:
 def _job_retrying(state: State, event: e.JobRetrying, at: int) -> None:
     job = state.jobs[event.job]
     _off_worker(state, job)
-    job.phase = "backoff"
-    job.since = at
+    _turn_to(state, job, "backoff", at)
     job.due = event.due
     state.timers.set(f"retry:{job.id}", event.due)
 
@@ -369,16 +409,14 @@ def _job_retrying(state: State, event: e.JobRetrying, at: int) -> None:
 def _job_timed_out(state: State, event: e.JobTimedOut, at: int) -> None:
     job = state.jobs[event.job]
     _off_worker(state, job)
-    job.phase = "answered"
-    job.since = at
+    _turn_to(state, job, "answered", at)
     job.failures += 1
 
 
 def _job_lost(state: State, event: e.JobLost, at: int) -> None:
     job = state.jobs[event.job]
     _off_worker(state, job)
-    job.phase = "answered"
-    job.since = at
+    _turn_to(state, job, "answered", at)
     job.losses += 1
 
 
@@ -390,8 +428,7 @@ def _job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:
     if lease:  # a worker that never says it stopped is forgotten with its lease
         job.lease = lease
         state.timers.set(f"lease:{job.id}", lease)
-    job.phase = "cancelling"
-    job.since = at
+    _turn_to(state, job, "cancelling", at)
     job.reason = event.reason
 
 
@@ -421,12 +458,20 @@ def _gather_opened(state: State, event: e.GatherOpened, at: int) -> None:
     state.joins[event.gather] = JoinRecord(token.step, "open", [], 0, event.kind)
     token.gather = event.gather
     if event.kind == "join":
-        takes = list(dict.fromkeys(event.labels))
-        state.scopes[event.token] = Scope(event.token, gather=event.gather, takes=takes)
+        state.scopes[event.token] = Scope(event.token, gather=event.gather, takes=_takes(event))
     if event.kind == "barrier":
-        state.barriers[f"{token.scope}:{token.step}"] = token.id
+        state.scopes[token.scope].barriers[token.step] = token.id
     if event.kind != "fan":
         _enter(state, token, "joining", at)
+
+
+def _takes(event: e.GatherOpened) -> dict[str, list[str]]:
+    takes: dict[str, list[str]] = {}
+    for label, when in zip(event.labels, event.whens, strict=True):
+        outcomes = takes.setdefault(label, [])
+        if when not in outcomes:
+            outcomes.append(when)
+    return takes
 
 
 def _delivered(state: State, event: e.Delivered, at: int) -> None:
@@ -436,8 +481,10 @@ def _delivered(state: State, event: e.Delivered, at: int) -> None:
         answer = state.jobs[event.producer].answer
         value = answer.result if answer is not None else None
         _drop_job(state, event.producer)
-    elif gather.kind == "barrier" and event.slot == len(gather.labels):
+    elif event.slot == len(gather.labels):  # a barrier met once more by the same predecessor
         gather.labels.append(event.producer)
+    else:
+        gather.free.fill_first(gather.labels[event.slot], gather.when(event.slot))
     gather.filled[event.slot] = Delivery(
         event.slot, event.producer, len(gather.filled), event.outcome, event.score, value
     )
@@ -493,7 +540,8 @@ def _gate_decided(state: State, event: e.GateDecided, at: int) -> None:
     gate = state.gates.pop(event.gate)
     token = state.tokens[gate.token]
     token.decided = event.verdict == "fulfil"
-    if token.answer is None:
+    if token.answer is None or token.answers_itself:
+        token.answers_itself = True
         token.answer = Answer(
             status="ok" if event.verdict == "fulfil" else "error",
             outcome="ok" if event.verdict == "fulfil" else "error",

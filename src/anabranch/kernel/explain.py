@@ -39,12 +39,11 @@ def _run(state: State) -> Iterator[Waiting]:
     if state.paused:
         why = f"the run is paused ({state.pause_reason})" if state.pause_reason else "paused"
         yield Waiting(
-            "run", state.run, "", why, state.updated_at, None, (f"anabranch resume {state.run}",)
+            "run", state.run, "", why, state.paused_at, None, (f"anabranch resume {state.run}",)
         )
     if state.ending:
-        yield Waiting(
-            "run", state.run, "", f"winding down: {state.ending_reason}", state.updated_at
-        )
+        why = f"winding down: {state.ending_reason}"
+        yield Waiting("run", state.run, "", why, state.ending_at, None, ("the engine",))
     elif state.deadline:
         yield Waiting(
             "run", state.run, "", "the run has a deadline", state.started_at, state.deadline,
@@ -129,7 +128,7 @@ def _gathering(net: Net, state: State, token: Token) -> Waiting:
 
 
 def _barrier(net: Net, state: State, token: Token, gather: Gather) -> Waiting:
-    reach = reachability(net).not_through(token.step)
+    reach = reachability(net).in_scope
     live = state.scopes[token.scope].live
     coming = [step for step in live if step != token.step and token.step in reach[step]]
     what = f"the branches that can still reach it: {len(gather.filled)} arrived"
@@ -143,7 +142,8 @@ def _fanning(state: State, token: Token) -> Waiting:
         f"answers: {len(gather.filled)} of {len(gather.labels)} in, {needed(gather)} needed, "
         f"{len(gather.lost)} lost, {busy} open"
     )
-    return Waiting("gather", gather.id, token.step, what, gather.opened_at, token.until or None)
+    until = token.until or None
+    return Waiting("gather", gather.id, token.step, what, gather.opened_at, until, ("its jobs",))
 
 
 def _job(state: State, job: Job) -> Waiting:
@@ -157,10 +157,11 @@ def _job_words(state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:
             held = "the run is paused" if state.paused else "a free worker"
             return f"{held} (attempt {job.attempt})", 0, ("the engine",)
         case "running":
-            until = job.until or job.lease
+            until = min((limit for limit in (job.until, job.lease) if limit), default=0)
             return f"its work (attempt {job.attempt})", until, (job.worker or "the engine",)
         case "parked":
-            return f"an answer from outside ({job.ticket or 'parked'})", job.until, (job.ticket,)
+            whom = job.ticket or "whoever was asked"
+            return f"an answer from outside ({job.ticket or 'parked'})", job.until, (whom,)
         case "backoff":
             return f"its next try (attempt {job.attempt + 1})", job.due, ("time",)
         case "cancelling":

@@ -15,7 +15,7 @@ from anabranch.kernel.gather import Verdict, expire, open_slots, weigh
 from anabranch.kernel.jobs import cancel, fan_id, jobs_of, schedule
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Gather, Job, Token
-from anabranch.kernel.turn import Conclude, FillWindow, SlotOver, Turn
+from anabranch.kernel.turn import Conclude, EndRun, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Fan
 
@@ -64,10 +64,13 @@ def slot_over(turn: Turn, item: SlotOver) -> None:
         return
     gather = turn.state.gathers.get(fan_id(job.token))
     if gather is None or gather.verdict != "open":
-        outcome = job.answer.outcome if job.answer is not None else "error"
-        turn.emit(e.DeliveryLate(fan_id(job.token), job.id, outcome))
-        turn.emit(e.JobDischarged(job.id, "reported"))
+        if job.answer is not None and job.answer.status == "ok":
+            turn.emit(e.DeliveryLate(fan_id(job.token), job.id, job.answer.outcome))
+        turn.emit(e.JobDischarged(job.id, "reported" if job.answer is not None else "lost"))
         return
+    if job.answer is not None and job.answer.status == "cancel_run":
+        why = job.answer.fault.message if job.answer.fault is not None else "asked by its work"
+        turn.later(EndRun(why))
     _take(turn, gather, job, item.fault)
     _settle(turn, gather)
     turn.later(FillWindow(job.token))
@@ -116,8 +119,9 @@ def close(turn: Turn, gather: Gather, verdict: Verdict) -> None:
     """Record the verdict, stop the losers, let the token go on."""
     token = turn.state.tokens[gather.token]
     turn.emit(e.GatherSettled(gather.id, verdict.verdict, verdict.selected, verdict.reason))
+    drains = ("running", "parked") if gather.rule.losers == "drain" else ()
     for job in jobs_of(turn, token):
-        if job.phase != "answered" and (gather.rule.losers == "kill" or job.phase != "running"):
+        if job.phase != "answered" and job.phase not in drains:
             cancel(turn, job, f"the gather at {token.step} is {verdict.verdict}")
     fault = None
     if verdict.verdict != "closed":

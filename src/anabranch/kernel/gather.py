@@ -15,6 +15,7 @@ Every question is O(1) per delivery, except the selection at the very end. How m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -39,9 +40,15 @@ def needed(gather: Gather) -> int:
             return 1
         case "quorum":
             return max(min(rule.k, reachable), 1) if rule.exclude_lost else rule.k
+        case "all" if rule.exclude_lost and slots and not reachable:
+            return 1  # to have reached nobody is not to have heard from all
         case "all":
-            allowed = max(rule.tolerate, int(slots * rule.tolerate_percent / 100))
-            return max(reachable - allowed, 0)
+            return max(reachable - _tolerated(rule, slots), 0)
+
+
+def _tolerated(rule: GatherRule, slots: int) -> int:
+    """Count or percentage, whichever allows more; 29 % of 100 are 29, whatever floats say."""
+    return max(rule.tolerate, math.floor(slots * rule.tolerate_percent / 100 + 1e-9))
 
 
 def open_slots(gather: Gather) -> int:
@@ -142,12 +149,5 @@ def merged(deliveries: list[Delivery]) -> dict[str, Any]:
 
 def slot_for(gather: Gather, node: str, outcome: str) -> int | None:
     """The free slot that an offer from `node` fills; a named outcome goes before `any`."""
-    fallback = None
-    for slot, label in enumerate(gather.labels):
-        if label != node or slot in gather.filled or slot in gather.lost:
-            continue
-        if gather.whens[slot] == outcome:
-            return slot
-        if gather.whens[slot] == "any" and fallback is None:
-            fallback = slot
-    return fallback
+    slot = gather.free.first(node, outcome)
+    return slot if slot is not None else gather.free.first(node, "any")

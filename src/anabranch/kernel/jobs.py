@@ -44,19 +44,21 @@ def idempotency_key(run: str, job: str) -> str:
 
 def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     """A new job for the token, or its answer at once where the origin of a redrive had it."""
-    job = job_id(token.id, slot)
-    if turn.state.reuse and _reuse(turn, token, slot, job):
+    if reuse_answer(turn, token, slot):
         return
     attempt = token.attempt + 1 if slot < 0 else 1
-    turn.emit(e.JobScheduled(job, token.id, slot, attempt))
+    turn.emit(e.JobScheduled(job_id(token.id, slot), token.id, slot, attempt))
 
 
-def _reuse(turn: Turn, token: Token, slot: int, job: str) -> bool:
-    label = turn.state.gathers[token.gather].labels[slot] if slot >= 0 else ""
-    key = reuse_key(token.step, label, token.args)
+def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
+    """Take the answer that the origin of a redriven run had for this, if it had one."""
+    if not turn.state.reuse:
+        return False
+    key = reuse_key(turn.state, token, slot)
     answers = turn.state.reuse.get(key)
     if not answers:
         return False
+    job = job_id(token.id, slot)
     turn.emit(e.JobReused(job, token.id, slot, answers[0], key))
     settle(turn, turn.state.jobs[job])
     return True
@@ -125,7 +127,7 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
         raise Refused(f"job {job.id} is {job.phase}: nobody has it", code="job_not_running")
     turn.emit(e.JobLost(job.id, job.attempt, stimulus.reason))
     work = turn.net.steps[job.step].work or DEFAULT_WORK
-    if job.losses > work.losses_max:
+    if job.losses > work.losses_max or not _still_wanted(turn, job):
         message = f"lost {job.losses} times, the last time by: {stimulus.reason}"
         over(turn, job, Fault("lost", message, code="JOB_LOST"))
     else:  # a loss is nobody's fault: it costs no attempt of the retry policy and no delay
@@ -135,8 +137,9 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
 def time_out(turn: Turn, job: Job) -> None:
     """The attempt took longer than it may."""
     work = turn.net.steps[job.step].work or DEFAULT_WORK
+    seconds = (work.timeout_ms if work.timeout_ms is not None else job.until - job.since) / 1000
     turn.emit(e.JobTimedOut(job.id, job.attempt))
-    fault = Fault("timeout", f"no answer within {(work.timeout_ms or 0) / 1000:g} s", "TIMEOUT")
+    fault = Fault("timeout", f"no answer within {seconds:g} s", "TIMEOUT")
     if not _retry(turn, job, work, fault):
         over(turn, job, fault)
 
@@ -148,26 +151,37 @@ def settle(turn: Turn, job: Job) -> None:
     """The attempt is over; the job is too, unless it may be tried again."""
     answer = job.answer
     assert answer is not None, "settle follows a report"
-    work = turn.net.steps[job.step].work or DEFAULT_WORK
-    if answer.status == "error" and answer.fault is not None:
-        if _retry(turn, job, work, answer.fault):
-            return
-        over(turn, job, answer.fault)
+    if answer.status != "error":
+        over(turn, job, None)
         return
-    over(turn, job, None)
+    fault = answer.fault or Fault("unknown", "the work failed and did not say why")
+    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    if not _retry(turn, job, work, fault):
+        over(turn, job, fault)
 
 
 def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
-    token = turn.state.tokens.get(job.token)
-    if token is None or token.doomed or turn.state.ending:
-        return False
     if job.failures >= work.retry.attempts or not fault.retryable:
         return False
-    due = turn.at + work.retry.delay_before(job.failures)
+    if not _still_wanted(turn, job):
+        return False
+    try_again(turn, job, work.retry.delay_before(job.failures))
+    return True
+
+
+def try_again(turn: Turn, job: Job, delay: int) -> None:
+    due = turn.at + delay
     turn.emit(e.JobRetrying(job.id, job.attempt + 1, due))
     if due <= turn.at:
         turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
-    return True
+
+
+def _still_wanted(turn: Turn, job: Job) -> bool:
+    """False for a job that only drains: its token or its gather has gone on without it."""
+    token = turn.state.tokens.get(job.token)
+    if token is None or token.doomed or turn.state.ending:
+        return False
+    return job.slot < 0 or turn.state.gathers[token.gather].verdict == "open"
 
 
 def over(turn: Turn, job: Job, fault: Fault | None) -> None:
@@ -180,12 +194,13 @@ def over(turn: Turn, job: Job, fault: Fault | None) -> None:
 
 def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
     """The job was told to stop and answered all the same: recorded, without effect."""
-    if job.slot >= 0:
-        turn.emit(e.DeliveryLate(fan_id(job.token), job.id, answer.outcome))
-        discharge(turn, job, "reported")
-        return
     turn.emit(e.JobReported(job.id, job.attempt, answer))
-    turn.later(Conclude(job.token, answer.fault))
+    if job.slot < 0 and job.token in turn.state.tokens:
+        turn.later(Conclude(job.token, answer.fault))
+        return
+    if job.slot >= 0 and answer.status == "ok":
+        turn.emit(e.DeliveryLate(fan_id(job.token), job.id, answer.outcome))
+    discharge(turn, job, "reported")
 
 
 # -- cancelling ------------------------------------------------------------------------------
@@ -195,12 +210,11 @@ def cancel(turn: Turn, job: Job, reason: str) -> None:
     """Stop it: at once where nobody works on it, by an intent where somebody does."""
     if job.phase == "cancelling":
         return
-    if job.phase == "running":
-        turn.emit(e.JobCancelling(job.id, reason))
-        return
-    if job.phase == "parked":
-        turn.emit(e.JobCancelling(job.id, reason))
-        turn.emit(e.JobDischarged(job.id, "stopped"))
+    if job.phase in ("running", "parked"):
+        outside = job.phase == "parked"
+        turn.emit(e.JobCancelling(job.id, reason, job.attempt, job.ticket))
+        if outside:  # nobody of ours works on it; whoever does is told, not waited for
+            turn.emit(e.JobDischarged(job.id, "stopped"))
         return
     turn.emit(e.JobDischarged(job.id, "reported" if job.phase == "answered" else "unstarted"))
 

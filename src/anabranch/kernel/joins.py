@@ -53,7 +53,8 @@ def offer(
     turn: Turn, producer: Token, scope: Scope, outcome: str, payload: Mapping[str, Any]
 ) -> None:
     """A member of `scope` finished a step: the scope's join may have a slot for that."""
-    if producer.step not in scope.takes:
+    whens = scope.takes.get(producer.step)
+    if whens is None or not (outcome in whens or "any" in whens):
         return
     if scope.closed or producer.doomed:
         turn.emit(e.DeliveryLate(scope.gather, str(producer.id), outcome))
@@ -71,8 +72,11 @@ def possible_slots(turn: Turn, gather: Gather) -> int:
     """How many unfilled slots some live member of the scope can still reach."""
     reach = reachability(turn.net).in_scope
     live = turn.state.scopes[gather.token].live
-    wanted = [label for slot, label in enumerate(gather.labels) if slot not in gather.filled]
-    return sum(1 for label in wanted if any(label in reach[step] for step in live))
+    return sum(
+        slots
+        for label, slots in gather.free.of_label.items()
+        if label in live or any(label in reach[step] for step in live)
+    )
 
 
 def _settle_join(turn: Turn, gather: Gather, possible: int) -> None:
@@ -105,39 +109,54 @@ def recheck(turn: Turn, scope_id: int) -> None:
     if scope.gather and not scope.closed:
         gather = turn.state.gathers[scope.gather]
         _settle_join(turn, gather, possible_slots(turn, gather))
-    for key in [key for key in turn.state.barriers if key.startswith(f"{scope_id}:")]:
-        token = turn.state.tokens[turn.state.barriers[key]]
-        if token.phase == "joining" and not _someone_may_come(turn, token):
-            release_barrier(turn, token)
+    for token in _complete_barriers(turn, scope) if scope.barriers else ():
+        release_barrier(turn, token)
 
 
 # -- barriers --------------------------------------------------------------------------------
 
 
-def arrive(turn: Turn, parent: Token, step: str, args: Mapping[str, Any], wake: int) -> None:
+def arrive(
+    turn: Turn, parent: Token, scope: int, step: str, args: Mapping[str, Any], wake: int
+) -> None:
     """A token's arc leads to a barrier: it joins the one that is open there, or opens it."""
-    waiting = turn.state.barriers.get(f"{parent.scope}:{step}")
+    waiting = turn.state.scopes[scope].barriers.get(step)
     if waiting is None:
         waiting = turn.state.next_token
-        turn.emit(e.TokenCreated(waiting, step, parent.id, parent.scope, "barrier", {}, {}, wake))
+        turn.emit(e.TokenCreated(waiting, step, parent.id, scope, "barrier", {}, {}, wake))
         labels = predecessors(turn.net)[step]
         turn.emit(e.GatherOpened(f"b{waiting}", "barrier", waiting, BARRIER_RULE, labels))
     gather = turn.state.gathers[f"b{waiting}"]
-    free = [s for s, label in enumerate(gather.labels) if label == parent.step]
-    slot = next((s for s in free if s not in gather.filled), len(gather.labels))
-    turn.emit(e.Delivered(gather.id, slot, _name(parent, slot, gather), "ok", None, dict(args)))
-    turn.dirty[parent.scope] = True
+    slot = gather.free.first(parent.step, "any")
+    if slot is None:  # an arrival beyond the known predecessors is labelled by its step
+        slot, producer = len(gather.labels), parent.step
+    else:
+        producer = str(parent.id)
+    turn.emit(e.Delivered(gather.id, slot, producer, "ok", None, dict(args)))
+    turn.dirty[scope] = True
 
 
-def _name(parent: Token, slot: int, gather: Gather) -> str:
-    """An arrival beyond the known predecessors is labelled by its step."""
-    return parent.step if slot == len(gather.labels) else str(parent.id)
+def _complete_barriers(turn: Turn, scope: Scope) -> list[Token]:
+    """The barriers of the scope at which nobody else can arrive.
 
-
-def _someone_may_come(turn: Turn, token: Token) -> bool:
-    reach = reachability(turn.net).not_through(token.step)
-    live = turn.state.scopes[token.scope].live
-    return any(token.step in reach[step] for step in live if step != token.step)
+    A barrier waits for whoever moves and can reach it, and for a barrier that itself waits for
+    such a one. Those left over wait for nobody, or only for one another: then the oldest of
+    those that nothing outside their circle can reach gives way.
+    """
+    reach = reachability(turn.net).in_scope
+    moving = [step for step, count in scope.live.items() if count > (step in scope.barriers)]
+    idle = dict(scope.barriers)
+    while moving:
+        waiting = [b for b in idle if any(b in reach[step] for step in moving if step != b)]
+        for barrier in waiting:
+            del idle[barrier]
+        moving = waiting
+    before = {b: [other for other in idle if other != b and b in reach[other]] for b in idle}
+    free = [b for b in idle if not before[b]]
+    if idle and not free:
+        circles = [b for b in idle if all(other in reach[b] for other in before[b])]
+        free = [min(circles, key=lambda barrier: idle[barrier])]
+    return [turn.state.tokens[idle[barrier]] for barrier in free]
 
 
 def release_barrier(turn: Turn, token: Token) -> None:

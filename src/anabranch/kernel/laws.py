@@ -1,8 +1,9 @@
 """The laws of the kernel, as code.
 
 `check(state)` looks at a state and raises `LawBroken` with everything that does not hold. It is
-called after every event in tests and simulation. `Witness` adds the laws that speak about change:
-it is shown every event as it is recorded.
+called after every event in tests and simulation. `check_rest(state)` adds what holds between two
+turns, when every consequence has been followed. `Witness` adds the laws that speak about change: it
+is shown every event as it is recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from anabranch.errors import LawBroken
 from anabranch.kernel import events as e
 from anabranch.kernel.gather import needed
 from anabranch.kernel.replay import replay
-from anabranch.kernel.state import Gather, State, encode_state
+from anabranch.kernel.state import Gather, Job, State, encode_state
 from anabranch.kernel.values import TERMINAL
 
 
@@ -22,8 +23,33 @@ def check(state: State) -> None:
     """Raise if the state breaks a law."""
     broken = [*_counters(state), *_references(state), *_gathers(state), *_timers(state)]
     broken += _ending(state)
+    _raise(state, broken)
+
+
+def check_rest(state: State) -> None:
+    """Raise if the state breaks a law, or if a turn has left something undone in it."""
+    check(state)
+    _raise(state, [*_at_rest(state)])
+
+
+def _raise(state: State, broken: list[str]) -> None:
     if broken:
         raise LawBroken(f"run {state.run} at event {state.seq}: " + "; ".join(broken))
+
+
+def _at_rest(state: State) -> Iterator[str]:
+    for token in state.tokens.values():
+        if token.phase == "new":
+            yield f"token {token.id} was left without a decision"
+        if token.phase in ("ready", "running") and not token.jobs:
+            yield f"token {token.id} is {token.phase} and has no job"
+        if (token.phase == "deciding") != (f"gate-{token.id}" in state.gates):
+            yield f"token {token.id} is {token.phase}, which does not fit its gate"
+    for job in state.jobs.values():
+        if job.phase == "answered":
+            yield f"the answer of job {job.id} was left unused"
+    if state.run and not state.finished and not state.tokens and not state.jobs:
+        yield "nothing is left to do and the run has not ended"
 
 
 def _counters(state: State) -> Iterator[str]:
@@ -40,6 +66,13 @@ def _counters(state: State) -> Iterator[str]:
             yield f"scope {scope.id} lists a member that is gone"
         if Counter(token.step for token in members) != Counter(scope.live):
             yield f"scope {scope.id} miscounts its live members"
+    phases = Counter(token.phase for token in state.tokens.values())
+    if phases != Counter({phase: n for phase, n in state.phases.items() if n}):
+        yield f"tokens are counted as {state.phases} and are {dict(phases)}"
+    if phases["held"] != len(state.held) or any(t not in state.tokens for t in state.held):
+        yield f"held tokens are listed as {list(state.held)}"
+    if state.busy != sum(job.phase != "parked" for job in state.jobs.values()):
+        yield f"{state.busy} jobs are counted as busy"
     jobs = Counter(job.token for job in state.jobs.values())
     for token in state.tokens.values():
         if token.jobs != jobs[token.id]:
@@ -55,16 +88,25 @@ def _references(state: State) -> Iterator[str]:
             yield f"token {token.id} is not a member of its scope {token.scope}"
         if token.gather and token.gather not in state.gathers:
             yield f"token {token.id} waits for gather {token.gather}, which is gone"
-        if token.phase in ("ready", "running") and not token.jobs and not token.gather:
-            yield f"token {token.id} is {token.phase} and has no job"
         if state.steps[token.step].statuses[token.ordinal] != token.phase:
             yield f"token {token.id} is {token.phase} and listed otherwise"
     for gate in state.gates.values():
         if gate.token not in state.tokens or state.tokens[gate.token].phase != "deciding":
             yield f"gate {gate.id} is open for a token that does not wait at it"
+    for scope in state.scopes.values():
+        for step, barrier in scope.barriers.items():
+            if barrier not in state.tokens or state.tokens[barrier].phase != "joining":
+                yield f"nobody gathers at the barrier {step} of scope {scope.id}"
     for job in state.jobs.values():
-        if job.token not in state.tokens and job.phase not in ("cancelling", "answered"):
+        if job.token not in state.tokens and not _may_outlive_its_token(state, job):
             yield f"job {job.id} is {job.phase} for a token that is gone"
+
+
+def _may_outlive_its_token(state: State, job: Job) -> bool:
+    """Told to stop, or a loser of a fan that drains."""
+    if job.phase in ("running", "parked"):
+        return job.slot >= 0 and state.joins[f"f{job.token}"].verdict != "open"
+    return job.phase in ("cancelling", "answered")
 
 
 def _gathers(state: State) -> Iterator[str]:
@@ -108,7 +150,7 @@ def _ending(state: State) -> Iterator[str]:
         return
     if state.status not in TERMINAL:
         yield f"the run ended as {state.status}, which is no terminal status"
-    for what in ("tokens", "jobs", "gathers", "gates", "barriers"):
+    for what in ("tokens", "jobs", "gathers", "gates"):
         if getattr(state, what):
             yield f"the run has ended and still has {what}: {list(getattr(state, what))}"
     if state.timers.due:
@@ -121,6 +163,8 @@ class Witness:
     def __init__(self) -> None:
         self.settled: set[str] = set()
         self.finished_tokens: set[int] = set()
+        self.doomed: set[int] = set()
+        self.producers: set[tuple[str, str]] = set()
         self.finals = 0
         self.ended = ""
 
@@ -132,19 +176,35 @@ class Witness:
                 self._once(event.gather in self.settled, f"gather {event.gather} settled twice")
                 self.settled.add(event.gather)
             case e.Delivered() | e.SlotLost():
-                late = event.gather in self.settled
-                self._once(late, f"gather {event.gather} changed after its verdict")
+                self._fills(event)
+            case e.TokenDoomed():
+                self.doomed.add(event.token)
+            case e.ContextPatched():
+                by_loser = event.by in {f"token {token}" for token in self.doomed}
+                self._once(by_loser, f"killed {event.by} patched the context")
             case e.TokenFinished():
                 twice = event.token in self.finished_tokens
                 self._once(twice, f"token {event.token} finished twice")
                 self.finished_tokens.add(event.token)
-            case e.TokenCreated(via="final"):
-                self.finals += 1
+            case e.TokenCreated():
+                self.finals += event.via == "final"
                 self._once(self.finals > 1, "the final step got a second token")
+                by_loser = event.parent in self.doomed
+                self._once(by_loser, f"killed token {event.parent} made token {event.token}")
             case e.RunFinished():
                 self.ended = event.status
             case _:
                 pass
+
+    def _fills(self, event: e.Delivered | e.SlotLost) -> None:
+        late = event.gather in self.settled
+        self._once(late, f"gather {event.gather} changed after its verdict")
+        source = (event.gather, event.producer)
+        twice = source in self.producers and not event.gather.startswith("b")
+        self._once(twice, f"gather {event.gather} heard twice from {event.producer}")
+        self.producers.add(source)
+        by_loser = event.producer.isdecimal() and int(event.producer) in self.doomed
+        self._once(by_loser, f"killed token {event.producer} filled a slot of {event.gather}")
 
     @staticmethod
     def _once(broken: bool, what: str) -> None:

@@ -11,14 +11,11 @@ from typing import Any
 
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import end_now
-from anabranch.kernel.joins import release_barrier
 from anabranch.kernel.state import ROOT_SCOPE, State
 from anabranch.kernel.tokens import create
 from anabranch.kernel.turn import Turn
 from anabranch.kernel.values import Fault, RunStatus
 from anabranch.net.net import Net
-
-_AT_A_GATE = ("held", "deciding")
 
 
 def status_of(state: State) -> RunStatus:
@@ -31,28 +28,24 @@ def status_of(state: State) -> RunStatus:
 
 
 def stands_still(state: State) -> bool:
-    """Only somebody outside can move this run: every token is at a gate and nobody works."""
-    for job in state.jobs.values():
-        if job.phase != "parked":
-            return False
-    if not state.tokens:
+    """Only somebody outside can move this run.
+
+    Every token is at a gate, waits for one that is, or has its answer coming from outside.
+    """
+    if state.busy or not (state.tokens or state.jobs):
         return False
-    parked = {job.token for job in state.jobs.values()}
-    return all(token.phase in _AT_A_GATE or token.id in parked for token in state.tokens.values())
+    return not (state.phases.get("sleeping") or state.phases.get("new"))
 
 
 def settle(turn: Turn) -> bool:
     """If nothing moves any more, do what comes next; true when that gave the run new work."""
     state = turn.state
-    if state.finished or state.jobs or not _quiet(state):
+    if state.finished or state.jobs or _moves(state):
         return False
-    if _waits(turn):
-        return False
-    for token in [token for token in state.tokens.values() if token.phase == "held"]:
-        end_now(turn, token, "discarded", None)
-        return True
-    if state.barriers:  # barriers that wait for one another: the oldest gives way
-        release_barrier(turn, state.tokens[min(state.barriers.values())])
+    if state.gates or (state.held and turn.net.policy.held == "wait"):
+        return False  # somebody at a gate can still move the run
+    for token in state.held:
+        end_now(turn, state.tokens[token], "discarded", None)
         return True
     if turn.net.final is not None and not state.finalised and not state.ending:
         create(turn, turn.net.final, scope=ROOT_SCOPE, via="final", args=summary(turn))
@@ -62,15 +55,11 @@ def settle(turn: Turn) -> bool:
     return False
 
 
-def _quiet(state: State) -> bool:
-    quiet = (*_AT_A_GATE, "joining")
-    return all(token.phase in quiet for token in state.tokens.values())
-
-
-def _waits(turn: Turn) -> bool:
-    """Somebody at a gate can still move the run."""
-    phases = {token.phase for token in turn.state.tokens.values()}
-    return "deciding" in phases or ("held" in phases and turn.net.policy.held == "wait")
+def _moves(state: State) -> bool:
+    phases = state.phases
+    return bool(
+        phases.get("running") or phases.get("ready") or phases.get("sleeping") or phases.get("new")
+    )
 
 
 def completion(net: Net, state: State) -> tuple[str, Fault | None]:
@@ -82,22 +71,29 @@ def completion(net: Net, state: State) -> tuple[str, Fault | None]:
        `partial`, or `completed` if every failure was followed by a route
     4. otherwise `completed`
     """
-    first = state.faults[0][1] if state.faults else None
+    why = state.unhandled or state.failure
     if state.ending:
-        return state.ending, Fault(state.ending, state.ending_reason, retryable=False)
+        stopped = Fault(state.ending, state.ending_reason, retryable=False)
+        by_failure = state.ending in ("failed", "partial", "step_timeout")
+        return state.ending, (why or stopped) if by_failure else stopped
     if state.final_ending not in (None, "done", "skipped"):
-        return ("partial" if net.policy.on_final_failure == "partial" else "failed"), first
-    failed, handled = state.counts.failed, state.counts.handled
-    match net.policy.on_failure:
-        case "fail" if failed:
-            timed_out = net.policy.timeouts_have_own_status and state.counts.timed_out == failed
-            return ("step_timeout" if timed_out else "failed"), first
-        case "partial" if failed:
-            return "partial", first
-        case "handled" if failed > handled:
-            return "failed", first
-        case _:
-            return "completed", None
+        ended = Fault("final_step", f"the final step was {state.final_ending}", retryable=False)
+        status = "partial" if net.policy.on_final_failure == "partial" else "failed"
+        return status, state.final_fault or ended
+    return _by_failures(net, state, why)
+
+
+def _by_failures(net: Net, state: State, why: Fault | None) -> tuple[str, Fault | None]:
+    counts = state.counts
+    failed, timed_out = counts.failed, counts.timed_out
+    if net.policy.on_failure == "handled":
+        failed, timed_out = failed - counts.handled, timed_out - counts.timed_out_handled
+    if not failed:
+        return "completed", None
+    if net.policy.on_failure == "partial":
+        return "partial", why
+    own_status = net.policy.timeouts_have_own_status and timed_out == failed
+    return ("step_timeout" if own_status else "failed"), why
 
 
 def summary(turn: Turn) -> dict[str, Any]:

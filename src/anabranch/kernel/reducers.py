@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from anabranch.errors import InputError
@@ -17,9 +17,18 @@ def reduce_into(ctx: dict[str, Any], patch: ContextPatch) -> None:
         ctx[patch.key] = _REDUCERS[patch.reducer](ctx[patch.key], patch.value)
 
 
+def preview(ctx: Mapping[str, Any], patches: Iterable[ContextPatch]) -> dict[str, Any]:
+    """The context as it will be; refuses patches that do not fit."""
+    after = dict(ctx)
+    for patch in patches:
+        check_patch(after, patch)
+        reduce_into(after, patch)
+    return after
+
+
 def check_patch(ctx: Mapping[str, Any], patch: ContextPatch) -> None:
     """Refuse a patch that could not be applied, before anything is recorded."""
-    if not patch.key:
+    if not patch.key or not isinstance(patch.key, str):
         raise InputError("a context patch needs a key", code="patch")
     if not _fits(ctx, patch):
         old = ctx.get(patch.key)

@@ -21,7 +21,7 @@ TokenPhase = Literal["new", "held", "joining", "sleeping", "ready", "running", "
 JobPhase = Literal["scheduled", "running", "parked", "backoff", "answered", "cancelling"]
 
 
-class Token(msgspec.Struct):
+class Token(msgspec.Struct, gc=False):
     id: int
     step: str
     parent: int
@@ -41,10 +41,11 @@ class Token(msgspec.Struct):
     attempt: int = 0  # the last attempt of its one job
     admitted: bool = False
     decided: bool = False
+    answers_itself: bool = False  # the decision is its answer: there was no work
     answer: Answer | None = None  # what its work came to
 
 
-class Job(msgspec.Struct):
+class Job(msgspec.Struct, gc=False):
     id: str
     token: int
     slot: int  # -1 for the one job of a plain step
@@ -63,7 +64,7 @@ class Job(msgspec.Struct):
     answer: Answer | None = None
 
 
-class Delivery(msgspec.Struct, array_like=True):
+class Delivery(msgspec.Struct, array_like=True, gc=False):
     slot: int
     producer: str
     order: int  # arrival
@@ -72,7 +73,36 @@ class Delivery(msgspec.Struct, array_like=True):
     value: Any
 
 
-class Gather(msgspec.Struct):
+class FreeSlots:
+    """The unfilled slots of a join or barrier, found without a search by who may fill them.
+
+    Slots of one label and one `when` fill from the first to the last, so a list whose end is the
+    next one to fill is enough.
+    """
+
+    __slots__ = ("_slots", "of_label")
+
+    def __init__(self, gather: Gather) -> None:
+        self._slots: dict[tuple[str, str], list[int]] = {}
+        self.of_label: dict[str, int] = {}
+        for slot in range(len(gather.labels) - 1, -1, -1):
+            if slot not in gather.filled and slot not in gather.lost:
+                label = gather.labels[slot]
+                self._slots.setdefault((label, gather.when(slot)), []).append(slot)
+                self.of_label[label] = self.of_label.get(label, 0) + 1
+
+    def first(self, label: str, when: str) -> int | None:
+        slots = self._slots.get((label, when))
+        return slots[-1] if slots else None
+
+    def fill_first(self, label: str, when: str) -> None:
+        self._slots[label, when].pop()
+        self.of_label[label] -= 1
+        if not self.of_label[label]:
+            del self.of_label[label]
+
+
+class Gather(msgspec.Struct, dict=True):
     """See `kernel.gather` for how it decides."""
 
     id: str
@@ -94,19 +124,32 @@ class Gather(msgspec.Struct):
     reason: str = ""
     settled_at: int = 0
 
+    def when(self, slot: int) -> str:
+        """The outcome this slot takes."""
+        return self.whens[slot] if self.whens else "any"
 
-class Scope(msgspec.Struct):
+    @property
+    def free(self) -> FreeSlots:
+        """Worked out from the fields at the first question, kept up to date by `evolve`."""
+        free: FreeSlots | None = self.__dict__.get("free_slots")
+        if free is None:
+            free = self.__dict__["free_slots"] = FreeSlots(self)
+        return free
+
+
+class Scope(msgspec.Struct, gc=False):
     """The join group below one join target; its id is that token's id."""
 
     id: int
     live: dict[str, int] = {}  # step → how many unfinished members stand there
     members: dict[int, bool] = {}
     gather: str = ""
-    takes: list[str] = []  # the steps whose end its join has slots for
+    takes: dict[str, list[str]] = {}  # what its join has slots for: step → outcomes
+    barriers: dict[str, int] = {}  # step → the token that gathers there
     closed: bool = False
 
 
-class Gate(msgspec.Struct):
+class Gate(msgspec.Struct, gc=False):
     id: str
     token: int
     step: str
@@ -130,7 +173,10 @@ class Timers(msgspec.Struct, dict=True):
 
     def set(self, key: str, at: int) -> None:
         self.due[key] = at
-        heapq.heappush(self._heap, (at, key))
+        heap = self._heap
+        heapq.heappush(heap, (at, key))
+        if len(heap) > 64 + 4 * len(self.due):
+            del self.__dict__["heap"]  # mostly dropped ones by now: build it anew
 
     def drop(self, key: str) -> None:
         if self.due.pop(key, None) is not None and not self.due:
@@ -156,12 +202,12 @@ class Timers(msgspec.Struct, dict=True):
         return list(dict.fromkeys(key for _, key in ready))
 
 
-class StepTally(msgspec.Struct):
+class StepTally(msgspec.Struct, gc=False):
     runs: int = 0
     statuses: list[str] = []  # one per run, in creation order; the phase word while unfinished
 
 
-class JoinRecord(msgspec.Struct):
+class JoinRecord(msgspec.Struct, gc=False):
     """What became of a gather, kept after its token is gone."""
 
     target: str
@@ -171,7 +217,7 @@ class JoinRecord(msgspec.Struct):
     kind: str
 
 
-class Counts(msgspec.Struct):
+class Counts(msgspec.Struct, gc=False):
     """Tallies for the completion rule, the summary and the laws."""
 
     created: int = 0
@@ -179,11 +225,12 @@ class Counts(msgspec.Struct):
     failed: int = 0
     handled: int = 0  # failed, but a route followed
     aborted: int = 0
-    timed_out: int = 0
+    timed_out: int = 0  # failed, because the step took too long
+    timed_out_handled: int = 0
     branch_ends: int = 0
 
 
-class State(msgspec.Struct):
+class State(msgspec.Struct, gc=False):
     run: str = ""
     definition: str = ""
     name: str = ""
@@ -203,22 +250,29 @@ class State(msgspec.Struct):
     jobs: dict[str, Job] = {}
     gathers: dict[str, Gather] = {}
     scopes: dict[int, Scope] = {}
-    barriers: dict[str, int] = {}  # "scope:step" → the token that gathers there
     gates: dict[str, Gate] = {}
+    held: dict[int, bool] = {}  # the tokens at an admission gate
+    phases: dict[str, int] = {}  # phase → how many tokens are in it
+    busy: int = 0  # jobs that are not parked
     timers: Timers = msgspec.field(default_factory=Timers)
     steps: dict[str, StepTally] = {}
     joins: dict[str, JoinRecord] = {}
     counts: Counts = msgspec.field(default_factory=Counts)
     next_token: int = 1
     paused: bool = False
+    paused_at: int = 0
     pause_reason: str = ""
     ending: str = ""  # the status a winding-down run will finish with
+    ending_at: int = 0
     ending_reason: str = ""
     finalised: bool = False  # the final step has had its token
     final_ending: Ending | None = None
+    final_fault: Fault | None = None
     status: str = ""  # set once, when finished
     problem: Fault | None = None
-    faults: list[tuple[str, Fault]] = []  # the first few failures: (step, why)
+    faults: list[tuple[str, Fault]] = []  # the first few failures and aborts: (step, why)
+    failure: Fault | None = None  # why the first step run failed
+    unhandled: Fault | None = None  # why the first one failed that no route followed
     ends: dict[str, Any] = {}  # leaf step → result, for the result of the run
     final_result: Any = None
 
@@ -229,7 +283,9 @@ class State(msgspec.Struct):
 
 FAULTS_KEPT = 20
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+#: Keeps the order of every mapping: a run that goes on from its snapshot meets its tokens, jobs
+#: and members in the order in which the live one does.
+_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(State)
 
 

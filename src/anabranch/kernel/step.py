@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anabranch.errors import InputError, Refused
+from anabranch.errors import AnabranchError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import fans, gates, jobs, joins, quiescence, timing, tokens
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import ROOT_SCOPE, State
-from anabranch.kernel.turn import Activate, Conclude, FillWindow, SlotOver, Turn
+from anabranch.kernel.turn import Activate, Conclude, EndRun, FillWindow, SlotOver, Turn
 from anabranch.net.net import Net
 
 
@@ -26,8 +26,13 @@ def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]
     if not state.run and not isinstance(stimulus, s.Start):
         raise Refused("the run has not been started", code="not_started")
     turn = Turn(net, state, at)
-    _STIMULI[type(stimulus)](turn, stimulus)
-    _work_off(turn)
+    try:
+        _STIMULI[type(stimulus)](turn, stimulus)
+        _work_off(turn)
+    except AnabranchError as error:
+        if turn.events:  # not a refusal any more: the state has moved
+            raise RuntimeError(f"refused halfway through a turn: {error}") from error
+        raise
     return turn.events
 
 
@@ -53,6 +58,8 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
         raise Refused("the run has been started already", code="already_started")
     net = turn.net
     entry = stimulus.step or net.entry
+    if not stimulus.run:
+        raise InputError("a run needs an id", code="run_id")
     if entry not in net.steps:
         raise InputError(f"there is no step {entry!r} to start at", code="unknown_step")
     deadline = turn.at + net.policy.deadline_ms if net.policy.deadline_ms is not None else 0
@@ -120,4 +127,5 @@ _AGENDA: dict[type, Callable[[Turn, Any], None]] = {
     Conclude: tokens.conclude,
     FillWindow: fans.fill_window,
     SlotOver: fans.slot_over,
+    EndRun: tokens.end_run,
 }

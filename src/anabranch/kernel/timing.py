@@ -101,12 +101,12 @@ _DUE = {
 
 def wake(turn: Turn, stimulus: s.Wake) -> None:
     """Somebody wakes sleeping tokens before their time. An open join is never woken."""
-    asleep = [
-        token
-        for token in turn.state.tokens.values()
-        if token.phase == "sleeping"
-        and (token.id == stimulus.token if stimulus.token else token.step == stimulus.step)
-    ]
+    if stimulus.token:
+        named = turn.state.tokens.get(stimulus.token)
+        there = [named] if named is not None else []
+    else:
+        there = [token for token in turn.state.tokens.values() if token.step == stimulus.step]
+    asleep = [token for token in there if token.phase == "sleeping"]
     if not asleep:
         raise Refused("nothing sleeps there", code="not_sleeping")
     payload = {k: v for k, v in stimulus.payload.items() if not k.startswith("_")}

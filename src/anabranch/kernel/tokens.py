@@ -14,9 +14,9 @@ from anabranch.kernel import events as e
 from anabranch.kernel.ending import abort, close_gate, end_now
 from anabranch.kernel.fans import open_fan
 from anabranch.kernel.gates import admitted, open_decision
-from anabranch.kernel.jobs import cancel, schedule
+from anabranch.kernel.jobs import cancel, reuse_answer, schedule
 from anabranch.kernel.joins import arrive, offer, open_join
-from anabranch.kernel.reducers import check_patch, reduce_into
+from anabranch.kernel.reducers import preview
 from anabranch.kernel.routing import (
     Taken,
     boundary_event,
@@ -26,7 +26,7 @@ from anabranch.kernel.routing import (
     taken_arcs,
 )
 from anabranch.kernel.state import Token
-from anabranch.kernel.turn import Activate, Conclude, Turn
+from anabranch.kernel.turn import Activate, Conclude, EndRun, Turn
 from anabranch.kernel.values import ContextPatch, Ending, Fault
 from anabranch.net.net import Branch, Step
 
@@ -58,9 +58,12 @@ def activate(turn: Turn, item: Activate) -> None:
         abort(turn, token, turn.state.ending_reason)
         return
     step = turn.step_of(token)
-    if step.admission is not None and not token.admitted and not _admit(turn, token, step):
+    passes = step.admission is None or token.admitted
+    if not passes and not _admit(turn, token, step):
         return
     if token.wake > turn.at:
+        if not passes:  # asked once: it is not asked again when it wakes
+            turn.emit(e.TokenAdmitted(token.id, "rules"))
         turn.emit(e.TokenSlept(token.id))
         return
     _make_ready(turn, token, step)
@@ -71,7 +74,8 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
     try:
         allowed = admitted(step.admission, names_for(turn.state, token))
     except ExpressionError as error:
-        finish(turn, token, "failed", Fault("expression", str(error), retryable=False))
+        message = f"admission of step {token.step}: {error}"
+        finish(turn, token, "failed", Fault("expression", message, retryable=False))
         return False
     if allowed:
         return True
@@ -90,9 +94,9 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
         turn.emit(e.TokenTimed(token.id, turn.at + step.timeout_ms))
     if step.fan is not None:
         open_fan(turn, token, step.fan)
-    elif step.work is not None or (step.decision is not None and turn.state.reuse):
+    elif step.work is not None:
         schedule(turn, token)
-    else:
+    elif step.decision is None or not reuse_answer(turn, token):
         turn.later(Conclude(token.id))
 
 
@@ -177,8 +181,24 @@ def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> Non
     turn.dirty[token.scope] = True
     if plan.ending == "done":
         offer(turn, token, scope, outcome, payload)
-    if plan.ending == "failed" and turn.net.policy.fail_fast and not turn.state.ending:
-        wind_down(turn, "failed", f"step {token.step} failed")
+    if plan.ending == "failed" and turn.net.policy.fail_fast:
+        _fail_fast(turn, token, plan)
+
+
+def _fail_fast(turn: Turn, token: Token, plan: _Plan) -> None:
+    """One failure that counts ends the run, with the status it would have come to anyway."""
+    policy = turn.net.policy
+    handled = policy.on_failure == "handled" and plan.end == ""
+    if handled or token.via == "final" or turn.state.ending:
+        return
+    timed_out = plan.fault is not None and plan.fault.kind == "step_timeout"
+    if policy.on_failure == "partial":
+        status = "partial"
+    elif timed_out and policy.timeouts_have_own_status:
+        status = "step_timeout"
+    else:
+        status = "failed"
+    wind_down(turn, status, f"step {token.step} failed")
 
 
 def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Plan:
@@ -186,9 +206,9 @@ def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Pla
     names = names_for(turn.state, token)
     names["event"] = boundary_event(token, ending, fault, turn.at)
     try:
-        patches = _patches(turn, token, step, names) if ending == "done" else ()
+        patches = _patches(token, step, names) if ending == "done" else ()
         if patches:
-            names["ctx"] = _preview(turn, patches)
+            names["ctx"] = preview(turn.state.ctx, patches)
         return _routes(turn, step, _Plan(ending, fault, patches), token, names)
     except (ExpressionError, InputError) as error:
         wrong = Fault(error.code, f"step {token.step}: {error}", retryable=False)
@@ -209,25 +229,14 @@ def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[st
     return _Plan(ending, fault, patches, end="no_match")
 
 
-def _patches(
-    turn: Turn, token: Token, step: Step, names: Mapping[str, Any]
-) -> tuple[ContextPatch, ...]:
+def _patches(token: Token, step: Step, names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:
     own = token.answer.patches if token.answer is not None else ()
-    declared = tuple(
+    if not step.patches:
+        return own
+    return own + tuple(
         ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
         for patch in step.patches
     )
-    _preview(turn, own + declared)
-    return own + declared
-
-
-def _preview(turn: Turn, patches: tuple[ContextPatch, ...]) -> dict[str, Any]:
-    """The context as it will be; refuses patches that do not fit."""
-    ctx = dict(turn.state.ctx)
-    for patch in patches:
-        check_patch(ctx, patch)
-        reduce_into(ctx, patch)
-    return ctx
 
 
 def _payload_after(token: Token) -> Mapping[str, Any]:
@@ -249,8 +258,8 @@ def _spawn(turn: Turn, token: Token, plan: _Plan, payload: Mapping[str, Any]) ->
         scope = open_join(turn, token, branch.join, payload, wake)
     for taken in plan.taken:
         target = taken.arc.target
-        if turn.net.steps[target].barrier is not None and branch.join is None:
-            arrive(turn, token, target, taken.args, wake)
+        if turn.net.steps[target].barrier is not None:
+            arrive(turn, token, scope, target, taken.args, wake)
         else:
             create(
                 turn,
@@ -264,6 +273,11 @@ def _spawn(turn: Turn, token: Token, plan: _Plan, payload: Mapping[str, Any]) ->
 
 
 # -- winding down ----------------------------------------------------------------------------
+
+
+def end_run(turn: Turn, item: EndRun) -> None:
+    if not turn.state.ending:
+        wind_down(turn, "cancelled", item.reason)
 
 
 def wind_down(turn: Turn, status: str, reason: str, actor: str = "") -> None:

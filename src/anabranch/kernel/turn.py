@@ -47,7 +47,14 @@ class SlotOver:
     fault: Fault | None = None
 
 
-Item = Activate | Conclude | FillWindow | SlotOver
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """The work of a slot asked for the end of the whole run."""
+
+    reason: str
+
+
+Item = Activate | Conclude | FillWindow | SlotOver | EndRun
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ TERMINAL: frozenset[str] = frozenset(
 )
 
 
-class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something failed, for machines (`kind`, `code`) and for people (`message`)."""
 
     kind: str
@@ -38,7 +38,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     details: Any = None
 
 
-class ContextPatch(msgspec.Struct, frozen=True, array_like=True):
+class ContextPatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One write to the context of the run."""
 
     key: str
@@ -46,7 +46,7 @@ class ContextPatch(msgspec.Struct, frozen=True, array_like=True):
     reducer: Reducer = "set"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a job reports. Use the constructors below; each names one legal shape."""
 
     status: Literal["ok", "error", "aborted", "cancel_run"]

@@ -24,7 +24,7 @@ from anabranch.net.problems import Position
 Reducer = Literal["set", "sum", "min", "max", "append", "merge"]
 
 
-class GatherRule(msgspec.Struct, frozen=True, omit_defaults=True):
+class GatherRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How a gather closes, what it selects, how it combines and what becomes of the losers.
 
     Unlike the rest of a net it is recorded, once per gather, so that evolving needs no net.

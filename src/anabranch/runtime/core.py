@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from anabranch.errors import AnabranchError, NotFound
+from anabranch.errors import AnabranchError, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
@@ -30,6 +30,7 @@ from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
 ENGINE = "engine"
+ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Core:
         self.lanes = lanes
         self.live: dict[str, LiveRun] = {}
         self.broken: dict[str, BaseException] = {}
+        self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         self.taking_work = True
         self._snapshot_every = snapshot_every
@@ -179,9 +181,9 @@ class Core:
             self._effects.append(Execute(live.state.run, event.job, event.attempt))
 
     def _cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:
-        job = live.state.jobs.get(event.job)
-        attempt, ticket = (job.attempt, job.ticket) if job is not None else (0, "")
-        self._effects.append(Stop(live.state.run, event.job, attempt, ticket))
+        waits = event.job in live.state.jobs  # a parked job is told to stop and not waited for
+        stop = Stop(live.state.run, event.job, event.attempt, event.ticket, discharge=waits)
+        self._effects.append(stop)
 
     def _timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
         self.lanes.free(live.state.run, event.job)
@@ -221,10 +223,17 @@ class Core:
             effects.append(published)
             self._set_alarm(run, live)
             if published.final is not None:
-                self.live.pop(run, None)
+                self._let_go(run, published.status)
         self._touched, self._effects = {}, []
         self._payloads, self._answers = {}, {}
         return Turned(batch, effects)
+
+    def _let_go(self, run: str, status: str) -> None:
+        """A finished run leaves memory. Until its end is durable, the store must not be asked."""
+        self.live.pop(run, None)
+        self._ended[run] = status
+        if len(self._ended) > ENDED_KEPT:
+            del self._ended[next(iter(self._ended))]
 
     def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, Published]:
         state, events = live.state, live.fresh
@@ -278,6 +287,8 @@ class Core:
         live = self.live.get(run)
         if live is not None:
             return live
+        if run in self._ended:
+            raise Refused(f"the run has ended: {self._ended[run]}", code="run_finished")
         if run in self.broken:
             raise AnabranchError(
                 f"run {run} is set aside after an internal error: {self.broken[run]!r}",

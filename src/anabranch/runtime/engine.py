@@ -71,6 +71,7 @@ class Engine:
         self._wake = asyncio.Event()
         self._tickets: dict[int, asyncio.Future[None]] = {}
         self._messages: dict[int, int] = {}  # ticket → message waiting for its answer
+        self._last_message = 0
         self._next_ticket = 1
         self._listeners: list[Listener] = []
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
@@ -240,10 +241,10 @@ class Engine:
         """Stimuli posted by other processes."""
         if not self.store.changed():
             return
-        pending = set(self._messages.values())
         for message in self.store.unanswered():
-            if message.id in pending:
-                continue
+            if message.id <= self._last_message:
+                continue  # taken already; its answer is on the way
+            self._last_message = message.id
             try:
                 stimulus = read_message(message)
             except InputError as error:

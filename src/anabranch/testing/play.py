@@ -24,15 +24,14 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
-from anabranch.kernel.values import Answer, ContextPatch
-from anabranch.net.net import Net
+from anabranch.kernel.values import ContextPatch
 from anabranch.runtime.core import history
 from anabranch.runtime.effects import Published
-from anabranch.testing.answers import Scripted, planned
+from anabranch.testing.answers import Scripted
 from anabranch.testing.definitions import Definition, compiled
 from anabranch.testing.played import Played, PlayedEvent
 from anabranch.testing.post import PEOPLE, Letter
-from anabranch.testing.script import UNSCRIPTED, Script
+from anabranch.testing.script import Script
 from anabranch.testing.world import EPOCH, World
 from anabranch.work.json_values import require_json
 
@@ -92,15 +91,9 @@ def play(
 class _Theatre(World):
     """The world of a play: nothing goes wrong that was not scripted."""
 
-    def __init__(self, net: Net, script: Script, decisions: Script, **more: Any) -> None:
-        super().__init__(net, script, **more)
-        self._decisions = decisions
-        self._decided: set[str] = set()
-        self._final: State | None = None
+    _final: State | None = None
 
-    def announce(
-        self, patches: Mapping[float, Mapping[str, Any]], cancel_at: float | None
-    ) -> None:
+    def announce(self, patches: Mapping[float, Mapping[str, Any]], cancel_at: float | None) -> None:
         """What people will do at fixed times."""
         for seconds, values in patches.items():
             values = require_json(dict(values), "the patch", root="patch")
@@ -115,6 +108,10 @@ class _Theatre(World):
         letter = Letter(RUN, stimulus, ticket=PEOPLE)
         self.post.send(EPOCH + round(seconds * 1000), letter)
 
+    def published(self, news: Published) -> None:
+        super().published(news)
+        self._final = news.final or self._final
+
     def perform(self, limit: int) -> Played:
         while self._final is None:
             self.turn()
@@ -124,7 +121,7 @@ class _Theatre(World):
                 break
         state = self._final or self.state(RUN)
         self.script.check_names(state.steps)
-        self._decisions.check_names(state.steps)
+        self.decisions.check_names(state.steps)
         return self._played(state)
 
     def _guard(self, limit: int) -> None:
@@ -138,51 +135,6 @@ class _Theatre(World):
             f"end? If not, play(…, limit=…) allows more than {limit:,} events",
             code="limit",
         )
-
-    # -- people ------------------------------------------------------------------------------
-
-    def published(self, news: Published) -> None:
-        super().published(news)
-        self._final = news.final or self._final
-        for event in news.events:
-            match event:
-                case e.GateOpened():
-                    self._ask(event.gate, self._step_with_gate(event.gate), event.actors)
-                case e.TokenHeld():
-                    self._ask(f"gate-{event.token}", self._held_at(event.token), ())
-                case _:
-                    pass
-
-    def _step_with_gate(self, gate: str) -> str:
-        found = None if self._final is not None else self.state(RUN).gates.get(gate)
-        return found.step if found is not None else ""
-
-    def _held_at(self, token: int) -> str:
-        found = None if self._final is not None else self.state(RUN).tokens.get(token)
-        return found.step if found is not None and found.phase == "held" else ""
-
-    def _ask(self, gate: str, step: str, actors: Iterable[str]) -> None:
-        """Send the scripted decision on its way, if there is one."""
-        entry = self._decision_for(gate, step) if step else UNSCRIPTED
-        if entry is UNSCRIPTED:
-            return
-        plan = planned(entry, gate)
-        if plan.answer is None:
-            return
-        actor = next(iter(actors), "play")
-        letter = Letter(RUN, _decide(gate, plan.answer, actor), ("gate", gate))
-        self.post.send(self.clock.now() + plan.delay_ms, letter)
-
-    def _decision_for(self, gate: str, step: str) -> Scripted:
-        again = gate in self._decided
-        self._decided.add(gate)
-        if step in self._decisions:
-            return self._decisions.next(step, repeat=not again)
-        waits_for_work = self.net.steps[step].work is not None or self._held(gate)
-        return UNSCRIPTED if waits_for_work else self.script.next(step, repeat=not again)
-
-    def _held(self, gate: str) -> bool:
-        return gate not in self.state(RUN).gates
 
     # -- the result --------------------------------------------------------------------------
 
@@ -213,13 +165,6 @@ class _Theatre(World):
             PlayedEvent(seq, (at - EPOCH) / 1000, e.kind_of(event), e.fields_of(event))
             for seq, (at, event) in enumerate(pairs, start=1)
         ]
-
-
-def _decide(gate: str, answer: Answer, actor: str) -> s.Decide:
-    if answer.status == "ok":
-        return s.Decide(gate, "fulfil", actor, evidence=answer.result)
-    why = answer.fault.message if answer.fault is not None else ""
-    return s.Decide(gate, "reject", actor, why)
 
 
 def _check_numbers(concurrency: int | None, limit: int) -> None:

@@ -46,6 +46,10 @@ class Post:
             letter.withdrawn = True
         return len(taken)
 
+    def holds(self, key: Hashable) -> bool:
+        """Is something with this key on its way?"""
+        return any(not letter.withdrawn for letter in self._by_key.get(key, ()))
+
     def next_at(self) -> int | None:
         """When the next letter arrives."""
         while self._letters and self._letters[0][3].withdrawn:

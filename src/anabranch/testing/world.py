@@ -8,7 +8,7 @@ as it is; `simulate` makes it a hostile place.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ from anabranch.clock import ManualClock
 from anabranch.errors import AnabranchError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.ending import gate_id
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Net
@@ -40,7 +41,7 @@ JobKey = tuple[str, str, int]  # run, job, attempt
 
 
 class OneLane(Lanes):
-    """All kinds of work in one queue: first come, first served, or any order where there are dice."""
+    """One queue for all kinds of work: first come, first served, or in any order with dice."""
 
     def __init__(self, total: int, dice: Random | None) -> None:
         super().__init__(total)
@@ -68,12 +69,14 @@ class World:
         self,
         net: Net,
         script: Script,
+        decisions: Script,
         *,
         dice: Random | None = None,
         concurrency: int | None = None,
     ) -> None:
         self.net = net
         self.script = script
+        self.decisions = decisions
         self.dice = dice
         self.concurrency = concurrency if concurrency is not None else UNLIMITED
         self.clock = ManualClock(EPOCH)
@@ -84,6 +87,8 @@ class World:
         self.core = self.new_core()
         self._given: dict[tuple[str, str], tuple[int, Scripted]] = {}
         self._lost: set[JobKey] = set()
+        #: What the script says about gates that have opened; None leaves a gate open.
+        self.verdicts: dict[str, s.Decide | None] = {}
 
     def new_core(self, snapshot_every: int = 200) -> Core:
         """An engine that has just been started on this store."""
@@ -154,7 +159,7 @@ class World:
         except AnabranchError as error:
             plan = Planned(failed("expression", str(error), retryable=False))
         else:
-            plan = self.plan(key, task, _label(live.state, job))
+            plan = self.plan(key, task, label_of(live.state, job))
         self.at_work[key] = AtWork(plan, job.step)
         if plan.answer is not None:
             self.report(key, plan.answer, plan.delay_ms)
@@ -199,21 +204,44 @@ class World:
             self.core.offer(effect.run, s.JobDischarge(effect.job))
 
     def published(self, news: Published) -> None:
-        for event in news.events:
+        self.recorded(news.run, news.events, news.final or self.state(news.run))
+
+    def recorded(self, run: str, events: Iterable[e.Event], state: State) -> None:
+        """These events are durable."""
+        for event in events:
             match event:
                 case e.JobReported() | e.JobTimedOut() | e.JobParked():
-                    self.at_work.pop((news.run, event.job, event.attempt), None)
+                    self.at_work.pop((run, event.job, event.attempt), None)
                 case e.JobLost():
-                    self.at_work.pop((news.run, event.job, event.attempt), None)
-                    self._lost.add((news.run, event.job, event.attempt))
+                    self.at_work.pop((run, event.job, event.attempt), None)
+                    self._lost.add((run, event.job, event.attempt))
                 case e.GatherOpened(kind="fan"):
-                    self.script.saw_slots(self._step_of(news, event), event.labels)
+                    self.script.saw_slots(state.joins[event.gather].target, event.labels)
+                case e.GateOpened() if event.gate in state.gates:
+                    self._ask(run, event.gate, state.gates[event.gate].step, event.actors)
+                case e.TokenHeld() if _is_held(state, event.token):
+                    gate = gate_id(state.tokens[event.token])
+                    self._ask(run, gate, state.tokens[event.token].step, ())
                 case _:
                     pass
 
-    def _step_of(self, news: Published, opened: e.GatherOpened) -> str:
-        state = self.state(news.run) if news.final is None else news.final
-        return state.joins[opened.gather].target
+    def _ask(self, run: str, gate: str, step: str, actors: Iterable[str]) -> None:
+        """Send the scripted decision on its way, if there is one."""
+        entry = self._decision_for(gate, step)
+        if entry is UNSCRIPTED:
+            return
+        plan = planned(entry, gate)
+        verdict = self.verdicts[gate] = _verdict(gate, plan.answer, next(iter(actors), "script"))
+        if verdict is not None:
+            self.post.send(self.clock.now() + plan.delay_ms, Letter(run, verdict))
+
+    def _decision_for(self, gate: str, step: str) -> Scripted:
+        """The last decision repeats for other gates, never for one that opens again."""
+        again = gate in self.verdicts
+        if step in self.decisions:
+            return self.decisions.next(step, repeat=not again)
+        only_asks = self.net.steps[step].work is None and self.net.steps[step].decision is not None
+        return self.script.next(step, repeat=not again) if only_asks else UNSCRIPTED
 
     def replied(self, reply: Replied) -> None:
         if reply.ticket and reply.error is not None:
@@ -224,11 +252,24 @@ class World:
         return self.core.run(run).state
 
 
-def _label(state: State, job: Job) -> str:
+def label_of(state: State, job: Job) -> str:
     if job.slot < 0:
         return ""
     gather = state.gathers[state.tokens[job.token].gather]
     return gather.labels[job.slot]
+
+
+def _is_held(state: State, token: int) -> bool:
+    return token in state.tokens and state.tokens[token].phase == "held"
+
+
+def _verdict(gate: str, answer: Answer | None, actor: str) -> s.Decide | None:
+    if answer is None:
+        return None
+    if answer.status == "ok":
+        return s.Decide(gate, "fulfil", actor, evidence=answer.result)
+    why = answer.fault.message if answer.fault is not None else ""
+    return s.Decide(gate, "reject", actor, why)
 
 
 def _raise(_run: str, defect: BaseException) -> None:

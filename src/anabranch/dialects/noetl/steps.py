@@ -71,7 +71,7 @@ class Steps:
             timeout_ms=spec.timeout_ms,
             on_timeout=spec.on_timeout,
             description=description,
-            position=section.position,
+            position=section.key_position("step"),
         )
 
     def _without_tool(self, section: Section) -> Tool:

@@ -1,0 +1,243 @@
+"""The hostile world: an engine that dies, a slow disk, a clock that leaps.
+
+The engine may die at any point between computing a turn and letting its effects out. Whatever was
+in memory is gone then, and the next engine knows only the store. After every committed event the
+audit looks; whenever an engine comes up, its memory is compared with the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch.errors import LawBroken
+from anabranch.kernel import stimuli as s
+from anabranch.runtime.core import Turned, load_state
+from anabranch.runtime.effects import Execute, Published, Replied
+from anabranch.runtime.recovery import recover
+from anabranch.testing.parties import RUN, Parties
+from anabranch.testing.post import Letter
+from anabranch.testing.world import EPOCH
+
+_PLACES = ("before commit", "after commit", "amid effects", "after effects")
+
+
+class Chaos(Parties):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._in_flight: Turned | None = None  # computed, and not yet on disk
+        self.moves = 0
+        self._storm = self.dice.randint(20, 200)  # moves until nothing goes wrong any more
+        self._input: Mapping[str, Any] = {}
+
+    def run_to_the_end(self, given: Mapping[str, Any], limit: int, until: float | None) -> None:
+        """Until the run has finished, or stands still with a reason."""
+        self._input = given
+        self.begin(RUN, given)
+        resting = False
+        while not resting and not self._ended(until):
+            self._count(limit)
+            resting = not self._move()
+        if self.audit.state.finished:
+            self._aftermath()
+        self._last_look(resting=resting)
+
+    def _ended(self, until: float | None) -> bool:
+        too_late = until is not None and self.virtual_seconds > until
+        return self.audit.state.finished or too_late
+
+    def _move(self) -> bool:
+        """One turn, and if that was all, on to whatever comes next; false when nothing does."""
+        self._trouble()
+        self.turn()
+        if not self.core.busy:
+            self._land()
+        if self.core.busy or self.audit.state.finished:
+            return True
+        return self._pass_time() or self._somebody_must()
+
+    def _count(self, limit: int) -> None:
+        self.moves += 1
+        self.calm = self.moves > self._storm
+        if self.audit.state.seq > limit or self.moves > limit:
+            raise LawBroken(f"the run did not end within {limit:,} events and turns")
+
+    @property
+    def virtual_seconds(self) -> float:
+        return (self.clock.now() - EPOCH) / 1000
+
+    # -- a turn ------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        if self._in_flight is not None and self.dice.random() < 0.5:
+            self._land()
+        turned = self.core.turn(self.clock.now())
+        if self.strikes("crash"):
+            self._crash_with(turned, self.dice.choice(_PLACES))
+        elif not turned.batch.commits:
+            self._let_out(turned)
+        else:
+            self._land()
+            if self.strikes("slow_disk"):
+                self._in_flight = turned
+            else:
+                self._write(turned)
+                self._let_out(turned)
+
+    def _land(self) -> None:
+        """The batch that was being written is durable: its effects leave."""
+        turned, self._in_flight = self._in_flight, None
+        if turned is not None:
+            self._write(turned)
+            self._let_out(turned)
+
+    def _write(self, turned: Turned) -> None:
+        self.store.commit(turned.batch)
+        for commit in turned.batch.commits:
+            events = self.audit.committed(commit)
+            self.recorded(commit.head.run, events, self.audit.state)
+
+    def _let_out(self, turned: Turned, most: int | None = None) -> None:
+        for effect in turned.effects[:most]:
+            self.carry_out(effect)
+
+    def execute(self, effect: Execute) -> None:
+        self.audit.executed(effect.job, effect.attempt)
+        super().execute(effect)
+
+    def published(self, news: Published) -> None:
+        if news.final is not None:
+            self.audit.same(news.final, "the finished run")
+
+    def replied(self, reply: Replied) -> None:
+        """Refusals are part of the game; only a start must succeed."""
+        if reply.error is not None and not self.audit.state.run:
+            raise reply.error
+
+    # -- the engine dies ---------------------------------------------------------------------
+
+    def _crash_with(self, turned: Turned, place: str) -> None:
+        if place != "before commit":
+            self._land()
+            self._write(turned)
+            if place != "after commit":
+                count = len(turned.effects)
+                most = count if place == "after effects" else self.dice.randint(0, count)
+                self._let_out(turned, most)
+        elif self._in_flight is not None and self.dice.random() < 0.5:
+            self._write(self._in_flight)
+        self.tally[f"crash {place}"] += 1
+        self._come_up()
+
+    def _come_up(self) -> None:
+        """A new engine on the same store."""
+        self._in_flight = None
+        for key in self.at_work:
+            self.post.withdraw(key)
+        self.at_work.clear()
+        self.clock.advance_to(self.later(600))
+        self.core = self.new_core(self.dice.choice((1, 5, 20, 200)))
+        self._compare()
+        recover(self.core, self.clock.now())
+        if self.store.head(RUN) is None:
+            self.begin(RUN, self._input)
+        self.remind()
+
+    def _compare(self) -> None:
+        if self.store.head(RUN) is not None:
+            found = load_state(*self.store.read_many([RUN])[RUN])
+            self.audit.same(found, "what a new engine reads from the store")
+
+    def _restart(self) -> None:
+        """An orderly stop hands back what runs and records that, then an engine comes up."""
+        self.core.taking_work = False
+        for run, job, attempt in list(self.at_work):
+            self.core.offer(run, s.JobLose(job, attempt, "the engine stopped"))
+        self._land()
+        while self.core.busy:
+            turned = self.core.turn(self.clock.now())
+            self._write(turned)
+            self._let_out(turned)
+        self._come_up()
+
+    # -- trouble and time --------------------------------------------------------------------
+
+    def _trouble(self) -> None:
+        if self.calm:
+            return
+        self.offer_elsewhere()
+        if self.strikes("restart"):
+            self._restart()
+        if self._in_flight is None and self.strikes("evict"):
+            self.core.evict(self.clock.now(), 0)
+        if self.strikes("spurious_tick"):
+            self.core.offer(RUN, s.Tick())
+        if self.strikes("clock_jump"):
+            self.clock.advance_to(self.later(self.dice.choice((60, 3_600, 86_400))))
+        if self.strikes("pause"):
+            self.core.offer(RUN, s.Pause("somebody", "simulated"))
+            self.post.send(self.later(300), Letter(RUN, s.Resume("somebody")))
+        if self.strikes("cancel"):
+            self.core.offer(RUN, s.Cancel("somebody", "simulated"))
+        if self.strikes("people"):
+            self.somebody_acts()
+
+    def _pass_time(self) -> bool:
+        """On to the next instant at which something happens; timers may be noticed late."""
+        letter, alarm = self.post.next_at(), self.core.next_alarm()
+        coming = [at for at in (letter, alarm) if at is not None]
+        if not coming:
+            return False
+        at = min(coming)
+        if alarm == at and self.strikes("lost_wake"):
+            at += self.dice.randint(1, 300_000)
+        self.clock.advance_to(at)
+        if self.dice.random() < 0.5:
+            self.turn()  # timers of this instant before its letters
+        self.deliver()
+        return True
+
+    def _somebody_must(self) -> bool:
+        """Nothing moves by itself any more."""
+        return self.remind() or self.somebody_acts(at_rest=True)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def _aftermath(self) -> None:
+        """Nothing that arrives after the end changes anything."""
+        self._land()
+        seq = self.audit.state.seq
+        for _ in range(5):
+            self.core.offer(RUN, s.Tick())
+            if not self._pass_time():
+                break
+            self.turn()
+        self._land()
+        if self.audit.state.seq != seq:
+            raise LawBroken("something was recorded after the end of the run")
+
+    def _last_look(self, *, resting: bool) -> None:
+        if resting:
+            self.audit.rests_rightly()
+            self._nothing_forgotten()
+        live = self.core.live.get(RUN)
+        if live is not None and self._in_flight is None:
+            self.audit.same(live.state, "the state in memory")
+        self._compare()
+        self.audit.whole_log(self.store.read(RUN))
+
+    def _nothing_forgotten(self) -> None:
+        """Every job that is open at rest is in the hands of somebody."""
+        state = self.audit.state
+        hangs = False
+        for job in state.jobs.values():
+            working = self.at_work.get((RUN, job.id, job.attempt))
+            if working is not None and working.plan.answer is None:
+                hangs = True  # the script says it never answers
+            elif job.phase == "scheduled" and self.core.lanes.at_work >= self.concurrency:
+                continue
+            elif not state.paused:
+                raise LawBroken(f"job {job.id} is {job.phase} and in nobody's hands")
+        stands = any(token.phase in ("held", "deciding") for token in state.tokens.values())
+        if not (hangs or stands or state.paused):
+            raise LawBroken("the run is not finished, and nothing can move it")

@@ -1,0 +1,229 @@
+"""Unreliable parties: workers that vanish, stutter, stop late or never; and people.
+
+This is the part of the hostile world outside the engine. It acts on what is durable, because that
+is all anybody outside can know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+from anabranch.errors import AnabranchError
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.ending import gate_id
+from anabranch.kernel.state import State
+from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
+from anabranch.net.net import Net
+from anabranch.runtime.core import ENGINE, LiveRun
+from anabranch.runtime.crew import build_task
+from anabranch.runtime.effects import Stop
+from anabranch.testing.answers import Planned
+from anabranch.testing.audit import Audit
+from anabranch.testing.faults import Faults
+from anabranch.testing.performing import perform_inside
+from anabranch.testing.post import Letter
+from anabranch.testing.random_steps import RANDOM_WORK, random_answer
+from anabranch.testing.script import Script
+from anabranch.testing.world import JobKey, World, label_of
+from anabranch.work.port import Task
+
+RUN = "simulated"
+Patches = Sequence[Mapping[str, Any]]
+
+
+class Parties(World):
+    dice: Random
+
+    def __init__(
+        self,
+        net: Net,
+        script: Script,
+        decisions: Script,
+        *,
+        dice: Random,
+        faults: Faults,
+        patches: Patches,
+    ) -> None:
+        concurrency = dice.choice((None, None, None, 1, 2, 3))
+        super().__init__(net, script, decisions, dice=dice, concurrency=concurrency)
+        self.audit = Audit(net)
+        self.tally: Counter[str] = Counter()  # which faults happened how often
+        self.calm = False  # from some point on nothing goes wrong any more
+        self._faults = faults
+        self._patches = patches
+        self._elsewhere: set[JobKey] = set()  # jobs of workers that are not the engine's own
+        self._parked: dict[JobKey, Answer] = {}
+        self._nobody_decides = dice.random() < 0.15
+
+    def strikes(self, fault: str) -> bool:
+        """Does it happen now?"""
+        if self.calm or self.dice.random() >= getattr(self._faults, fault):
+            return False
+        self.tally[fault] += 1
+        return True
+
+    def later(self, most_seconds: int) -> int:
+        """A random instant from now on."""
+        return self.clock.now() + self.dice.choice((0, self.dice.randint(1, most_seconds * 1000)))
+
+    def state(self, run: str) -> State:  # noqa: ARG002 - there is one run
+        return self.audit.state
+
+    # -- workers -----------------------------------------------------------------------------
+
+    def unscripted_plan(self, task: Task) -> Planned:
+        delay_ms = self.later(30) - self.clock.now()
+        error = 0.0 if self.calm else self._faults.error
+        if task.kind == RANDOM_WORK:
+            return Planned(random_answer(self.dice, error), delay_ms)
+        if self.strikes("error"):
+            return Planned(failed("simulated", "simulated failure"), delay_ms)
+        return Planned(perform_inside(task) or succeeded(None), delay_ms)
+
+    def report(self, key: JobKey, answer: Answer, delay_ms: int = 0) -> None:
+        run, job, attempt = key
+        at = self.clock.now() + delay_ms
+        if self.strikes("lost_job"):
+            self.post.send(at, Letter(run, s.JobLose(job, attempt, "simulated loss"), key))
+            return
+        if self._may_park(key) and self.strikes("parked"):
+            at = self._park(key, answer)
+        self.post.send(at, Letter(run, s.JobReport(job, attempt, answer), key))
+        if self.strikes("duplicate"):
+            self.post.send(self.later(60), Letter(run, s.JobReport(job, attempt, answer)))
+        if self.strikes("stale"):
+            wrong = self.dice.choice((attempt - 1, attempt + 1000))
+            self.post.send(self.later(60), Letter(run, s.JobReport(job, wrong, answer)))
+
+    def _may_park(self, key: JobKey) -> bool:
+        work = self.net.steps[self.at_work[key].step].work if key in self.at_work else None
+        return work is not None and work.kind == RANDOM_WORK
+
+    def _park(self, key: JobKey, answer: Answer) -> int:
+        """Somebody outside will answer; returns when."""
+        run, job, attempt = key
+        until = self.later(120) if self.dice.random() < 0.3 else 0
+        self.post.send(self.clock.now(), Letter(run, s.JobPark(job, attempt, "order", until), key))
+        self._parked[key] = answer
+        return self.later(120)
+
+    def remind(self) -> bool:
+        """Outside parties whose answer was not taken, because an engine died, give it again."""
+        state = self.audit.state
+        open_jobs = [
+            (key, answer)
+            for key, answer in self._parked.items()
+            if key[1] in state.jobs and state.jobs[key[1]].phase == "parked"
+        ]
+        for (run, job, attempt), answer in open_jobs:
+            self.post.send(self.later(10), Letter(run, s.JobReport(job, attempt, answer)))
+        return bool(open_jobs)
+
+    def stop(self, effect: Stop) -> None:
+        key = (effect.run, effect.job, effect.attempt)
+        busy = key in self.at_work or key in self._elsewhere
+        if busy and self.post.holds(key) and self.strikes("late"):
+            return  # it reports all the same
+        if busy and effect.discharge and self.strikes("slow_stop"):
+            self.post.withdraw(key)
+            self.post.send(self.later(20), Letter(effect.run, s.JobDischarge(effect.job), key))
+            return
+        self._elsewhere.discard(key)
+        super().stop(effect)
+
+    # -- workers elsewhere -------------------------------------------------------------------
+
+    def offer_elsewhere(self) -> None:
+        """A worker of some other process takes a job that waits, under a lease."""
+        for job in self.audit.state.jobs.values():
+            if job.phase == "scheduled" and self.strikes("outside"):
+                lease = self.clock.now() + self.dice.randint(1, 60) * 1000
+                worker = f"worker-{self.dice.randint(1, 3)}"
+                self.core.offer(RUN, s.JobStart(job.id, job.attempt, worker, lease))
+
+    def recorded(self, run: str, events: Iterable[e.Event], state: State) -> None:
+        events = list(events)
+        super().recorded(run, events, state)
+        for event in events:
+            if isinstance(event, e.JobStarted) and event.worker != ENGINE:
+                self._work_elsewhere(run, event, state)
+
+    def _work_elsewhere(self, run: str, event: e.JobStarted, state: State) -> None:
+        key = (run, event.job, event.attempt)
+        job = state.jobs.get(event.job)
+        if job is None or job.phase != "running" or job.attempt != event.attempt:
+            return  # stopped before it began
+        self._elsewhere.add(key)
+        if self.strikes("silent"):
+            return
+        try:
+            task = build_task(LiveRun(self.net, state), event.job, self.store.payload)
+            plan = self.plan(key, task, label_of(state, job))
+        except AnabranchError as error:
+            plan = Planned(failed("expression", str(error), retryable=False))
+        if plan.answer is not None:
+            self._heartbeats(key, event.lease, plan.delay_ms)
+            self.report(key, plan.answer, plan.delay_ms)
+
+    def _heartbeats(self, key: JobKey, lease: int, delay_ms: int) -> None:
+        run, job, attempt = key
+        start, length = self.clock.now(), lease - self.clock.now()
+        for at in range(start + length // 2, start + delay_ms, max(length, 1)):
+            self.post.send(at, Letter(run, s.JobExtend(job, attempt, at + length), key))
+
+    # -- people ------------------------------------------------------------------------------
+
+    def somebody_acts(self, *, at_rest: bool = False) -> bool:
+        """Answer a gate, patch the context, resume; false when there is nothing to do."""
+        state = self.audit.state
+        if state.finished or not state.run:
+            return False
+        moves = [*self._scripted_moves(), *self._free_moves()] if at_rest else self._free_moves()
+        if not moves:
+            return False
+        self.core.offer(RUN, self.dice.choice(moves)())
+        return True
+
+    def _scripted_moves(self) -> list[Callable[[], s.Stimulus]]:
+        """Decisions that were made and lost in a crash are made again."""
+        open_gates = self.audit.state.gates
+        return [
+            partial(_same, verdict)
+            for gate, verdict in self.verdicts.items()
+            if verdict is not None and gate in open_gates
+        ]
+
+    def _free_moves(self) -> list[Callable[[], s.Stimulus]]:
+        state = self.audit.state
+        moves: list[Callable[[], s.Stimulus]] = []
+        if state.paused and not self._nobody_decides:
+            moves.append(s.Resume)
+        if self._nobody_decides:
+            return moves
+        for gate in state.gates.values():
+            if gate.id not in self.verdicts:
+                moves.append(partial(self._decision, gate.id, gate.actors))
+        held = [token for token in state.tokens.values() if token.phase == "held"]
+        moves += [partial(self._decision, gate_id(token), ()) for token in held]
+        if held:
+            moves += [partial(_patch, patch) for patch in self._patches]
+        return moves
+
+    def _decision(self, gate: str, actors: Sequence[str]) -> s.Stimulus:
+        wrong = self.dice.random() < 0.1
+        actor = self.dice.choice(list(actors)) if actors and not wrong else "somebody"
+        rejects = not self.calm and self.dice.random() < 0.3
+        return s.Decide(gate, "reject" if rejects else "fulfil", actor, "simulated")
+
+
+def _same(verdict: s.Decide) -> s.Stimulus:
+    return verdict
+
+
+def _patch(patch: Mapping[str, Any]) -> s.Stimulus:
+    return s.PatchContext(tuple(ContextPatch(key, value) for key, value in patch.items()))

@@ -1,0 +1,181 @@
+"""One random step: work, fan-out, decision, gates, timing. `random_nets` wires them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from anabranch.errors import ExpressionError
+from anabranch.expressions.port import Constant, Expression
+from anabranch.kernel.values import Answer, ContextPatch, aborted, cancels_run, failed, succeeded
+from anabranch.net.net import (
+    Admission,
+    AdmitRule,
+    Decision,
+    Fan,
+    GatherRule,
+    Patch,
+    Retry,
+    Step,
+    Work,
+)
+
+#: The kind of work that random nets do; the simulator answers it with `random_answer`.
+RANDOM_WORK = "random"
+#: What people may write to the context of a random net; its admission gates look at it.
+RANDOM_PATCHES: tuple[Mapping[str, Any], ...] = ({"open": 1}, {"open": 2}, {"open": 3})
+
+Names = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An expression written in Python."""
+
+    text: str
+    function: Callable[[Names], Any]
+
+    def evaluate(self, names: Names) -> Any:
+        try:
+            return self.function(names)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ExpressionError(f"{self.text}: {error!r}") from None
+
+
+def random_step(dice: Random, name: str) -> Step:
+    """A step without routes. One that has to be a barrier or a join target stays plain."""
+    fan = random_fan(dice) if dice.random() < 0.2 else None
+    work = random_work(dice) if fan is not None or dice.random() < 0.85 else None
+    decision = None
+    if dice.random() < (0.4 if work is None else 0.08):
+        decision = random_decision(dice)
+    return Step(
+        name=name,
+        work=work,
+        fan=fan,
+        decision=decision,
+        admission=random_admission(dice) if dice.random() < 0.12 else None,
+        patches=random_patches(dice) if dice.random() < 0.25 else (),
+        timeout_ms=dice.randint(1, 90) * 1000 if dice.random() < 0.2 else None,
+        on_timeout=dice.choice(("fail", "fail", "skip", "abort_run")),
+    )
+
+
+def random_work(dice: Random) -> Work:
+    return Work(
+        kind=RANDOM_WORK,
+        inputs=Constant({"n": 1}) if dice.random() < 0.3 else None,
+        timeout_ms=dice.randint(1, 40) * 1000 if dice.random() < 0.3 else None,
+        retry=random_retry(dice) if dice.random() < 0.5 else Retry(),
+        error_aborts=dice.random() < 0.1,
+        losses_max=dice.choice((20, 20, 20, 2, 0)),
+    )
+
+
+def random_retry(dice: Random) -> Retry:
+    return Retry(
+        attempts=dice.randint(2, 4),
+        delay_ms=dice.choice((0, 0, 1, 500, 5_000)),
+        backoff=dice.choice(("constant", "linear", "exponential")),
+        multiplier=dice.choice((1.5, 2.0, 3.0)),
+        delay_ms_max=dice.choice((None, 2_000, 20_000)),
+    )
+
+
+def random_fan(dice: Random) -> Fan:
+    size = dice.choice((0, 1, 2, 3, 3, 4, 5))
+    labels: list[Any] = [f"party-{number}" for number in range(size)]
+    if dice.random() < 0.3:
+        labels = [{"item": number} for number in range(size)]
+    scored = dice.random() < 0.4
+    return Fan(
+        over=_over(dice, labels),
+        rule=random_rule(dice, size, scored=scored),
+        window=dice.choice((None, None, 1, 2)),
+        score=Function("answer.score", _score) if scored else None,
+        usable=Function("answer.n % 5", _usable) if dice.random() < 0.2 else None,
+    )
+
+
+def _over(dice: Random, labels: list[Any]) -> Expression:
+    if dice.random() < 0.05:
+        return Function("args.missing", lambda names: names["args"]["missing"])
+    return Constant("no list") if dice.random() < 0.03 else Constant(labels)
+
+
+def _score(names: Names) -> Any:
+    return names["answer"]["score"]
+
+
+def _usable(names: Names) -> bool:
+    return bool(names["answer"]["n"] % 5)
+
+
+def random_rule(dice: Random, slots: int, *, scored: bool = False) -> GatherRule:
+    """Any way to close; now and then one that cannot be met."""
+    return GatherRule(
+        mode=dice.choice(("any", "quorum", "quorum", "all", "all", "best_of")),
+        k=dice.randint(1, max(1, slots) + (dice.random() < 0.1)),
+        select="score" if scored else dice.choice(("slot", "arrival")),
+        order=dice.choice(("asc", "desc")),
+        combine=dice.choice(("one", "list", "merge", "counts")),
+        losers=dice.choice(("kill", "drain")),
+        tolerate=dice.choice((0, 0, 0, 1, 2)),
+        tolerate_percent=dice.choice((0.0, 0.0, 0.0, 50.0)),
+        exclude_lost=dice.random() < 0.3,
+        partial_on_expiry=dice.random() < 0.4,
+        empty_closes=dice.random() < 0.5,
+    )
+
+
+def random_decision(dice: Random) -> Decision:
+    return Decision(
+        ask="go on?",
+        actors=dice.choice(((), (), ("ann",), ("ann", "bob"))),
+        on_reject=dice.choice(("fail", "retry", "pause")),
+        when=Function("ctx.open >= 2", _is_open(2)) if dice.random() < 0.3 else None,
+    )
+
+
+def random_admission(dice: Random) -> Admission:
+    need = dice.randint(1, 3)
+    rules = [AdmitRule(Function(f"ctx.open >= {need}", _is_open(need)), True)]
+    if dice.random() < 0.4:
+        rules.append(AdmitRule(None, dice.random() < 0.5))
+    return Admission(tuple(rules), dice.choice(("pending", "pending", "discard", "skip")))
+
+
+def _is_open(need: int) -> Callable[[Names], bool]:
+    return lambda names: bool(names["ctx"].get("open", 0) >= need)
+
+
+def random_patches(dice: Random) -> tuple[Patch, ...]:
+    options = (
+        Patch("sum", Constant(1), "sum"),
+        Patch("least", Constant(dice.randint(0, 9)), "min"),
+        Patch("most", Constant(dice.randint(0, 9)), "max"),
+        Patch("list", Function("event.step", lambda names: names["event"]["step"]), "append"),
+        Patch("map", Constant({"a": 1}), "merge"),
+        Patch("open", Constant(dice.randint(0, 2))),
+        Patch("list", Constant(1), "sum"),  # may not fit what is there: the step fails
+    )
+    return tuple(dice.sample(options, dice.choice((1, 1, 2))))
+
+
+def random_answer(dice: Random, error: float) -> Answer:
+    """What a job of a random net reports; `error` is the share of failures."""
+    if dice.random() < error:
+        kind = dice.choice(("boom", "timeout", "unreachable"))
+        return failed(kind, "simulated failure", retryable=dice.random() < 0.8)
+    if dice.random() < 0.05:
+        return aborted("simulated", "simulated abort")
+    if dice.random() < 0.005:
+        return cancels_run("simulated", "simulated end of the run")
+    score = dice.choice((None, 1, 1, 2, dice.random() * 10))
+    outcome = dice.choice(("ok", "ok", "ok", "valid", "invalid"))
+    patches = (ContextPatch("said", 1, "sum"),) if dice.random() < 0.1 else ()
+    wait_ms = dice.randint(1, 20_000) if dice.random() < 0.1 else 0
+    result = {"n": dice.randint(0, 9), "score": score}
+    return succeeded(result, outcome=outcome, patches=patches, wait_ms=wait_ms)

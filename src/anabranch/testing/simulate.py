@@ -1,0 +1,134 @@
+"""`simulate`: a definition under random schedules and faults, seed after seed.
+
+    simulate("order.yaml", seeds=200)
+
+Each seed is one run in a hostile world (see `Faults`): the engine crashes around its commits,
+reports come twice or late, workers vanish, timers are noticed late, people interfere. After every
+event the laws of the kernel are checked, after every crash and at the end the log is replayed and
+compared with the live state, and a run that stands still must say for what. The same seed gives the
+same run, event by event, so a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from anabranch.errors import AnabranchError, InputError
+from anabranch.kernel import events as e
+from anabranch.kernel.quiescence import status_of
+from anabranch.net.net import Net
+from anabranch.testing.answers import Scripted
+from anabranch.testing.chaos import Chaos
+from anabranch.testing.definitions import Definition, compiled
+from anabranch.testing.faults import Faults
+from anabranch.testing.played import PlayedEvent
+from anabranch.testing.script import Script
+from anabranch.testing.simulation import Simulation, SimulationFailed
+from anabranch.testing.world import EPOCH
+from anabranch.work.json_values import require_json
+
+MakeNet = Callable[[int], Net]
+
+
+def simulate(
+    definition: Definition | MakeNet,
+    seeds: int | Iterable[int] = 100,
+    *,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - the word every surface uses
+    script: Mapping[str, Scripted] | None = None,
+    decisions: Mapping[str, Scripted] | None = None,
+    patches: Sequence[Mapping[str, Any]] = (),
+    faults: Faults | None = None,
+    until: float | None = None,
+    limit: int = 20_000,
+    tools: Iterable[str] = (),
+    on_seed: Callable[[int, Simulation], None] | None = None,
+) -> Simulation:
+    """Run the definition once per seed; raises `SimulationFailed` at the first that finds a defect.
+
+    `seeds` is how many (0, 1, 2, …) or which ones. `definition` is what `play` takes, or a function
+    that makes a net from a seed. Steps that are not scripted take up to 30 virtual seconds and now
+    and then fail; otherwise `noop` and `python` really run (with all that the code does) and work
+    that would reach outside answers `None`. Open gates that are not scripted are decided at random;
+    `patches` are context writes that somebody may make while a step waits for admission.
+
+    `until` stops each run after that many virtual seconds. `limit` is the number of events and
+    turns after which a run is taken for endless. `on_seed` is called after each seed with the sums
+    so far.
+    """
+    given = require_json(input or {}, "the input", root="input")
+    make = _maker(definition, tools)
+    repeat = _repeat(definition, plain=not (input or script or decisions or patches or faults))
+    sums, begun = Simulation(), time.perf_counter()
+    for seed in _seeds(seeds):
+        net = make(seed)
+        world = Chaos(
+            net,
+            Script(net, script or {}),
+            Script(net, decisions or {}, "decisions"),
+            dice=Random(f"world {seed}"),
+            faults=faults or Faults(),
+            patches=patches,
+        )
+        try:
+            world.run_to_the_end(given, limit, until)
+        except Exception as defect:
+            raise _failure(world, seed, defect, repeat(seed)) from defect
+        _add(sums, world)
+        sums.wall_seconds = time.perf_counter() - begun
+        if on_seed is not None:
+            on_seed(seed, sums)
+    return sums
+
+
+def _seeds(seeds: int | Iterable[int]) -> Iterable[int]:
+    if isinstance(seeds, bool) or (isinstance(seeds, int) and seeds < 1):
+        raise InputError(f"seeds is how many seeds to run, or which ones, not {seeds!r}")
+    return range(seeds) if isinstance(seeds, int) else seeds
+
+
+def _maker(definition: Definition | MakeNet, tools: Iterable[str]) -> MakeNet:
+    if callable(definition):
+        return definition
+    net = compiled(definition, tools)
+    return lambda _seed: net
+
+
+def _repeat(definition: Definition | MakeNet, *, plain: bool) -> Callable[[int], str]:
+    """How to say "this seed again": a command where one suffices, else the call."""
+    more = "" if plain else ", …the same arguments"
+    if isinstance(definition, str) and "\n" not in definition and len(definition) < 200:
+        return lambda seed: (
+            f"anabranch simulate {definition} --seed {seed}"
+            if plain
+            else f"simulate({definition!r}, seeds=[{seed}]{more})"
+        )
+    if isinstance(definition, os.PathLike):
+        return _repeat(os.fspath(definition), plain=plain)
+    name = getattr(definition, "__name__", "definition")
+    return lambda seed: f"simulate({name}, seeds=[{seed}]{more})"
+
+
+def _add(sums: Simulation, world: Chaos) -> None:
+    sums.seeds += 1
+    sums.events += world.audit.state.seq
+    sums.turns += world.moves
+    sums.virtual_seconds += world.virtual_seconds
+    sums.faults.update(world.tally)
+    sums.statuses[status_of(world.audit.state)] += 1
+
+
+def _failure(world: Chaos, seed: int, defect: Exception, repeat: str) -> SimulationFailed:
+    what = str(defect) or repr(defect)
+    if not isinstance(defect, AnabranchError):
+        what = f"{type(defect).__name__}: {what}"
+    recent = [
+        PlayedEvent(seq, (at - EPOCH) / 1000, e.kind_of(event), e.fields_of(event))
+        for seq, at, event in world.audit.recent
+    ]
+    faults = ", ".join(f"{name} {count}" for name, count in world.tally.items())
+    return SimulationFailed(seed, what, repeat, recent, faults)

@@ -1,0 +1,62 @@
+"""Helpers for reading and compiling short texts."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+from anabranch.dialects.nodes import plain
+from anabranch.dialects.port import Compiled
+from anabranch.dialects.registry import compile_source
+from anabranch.dialects.source import Document, SourceLimits, read_source
+from anabranch.net.net import Net, Step
+from anabranch.net.problems import Problem
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: test}\n"
+
+
+def read(text: str | bytes, file: str = "<text>", **limits: int) -> Document:
+    return read_source(text, file=file, limits=SourceLimits(**limits))
+
+
+def value_of(text: str, file: str = "<text>") -> Any:
+    document = read(text, file)
+    assert document.root is not None, document.problems
+    assert not document.problems
+    return plain(document.root)
+
+
+def places(problems: tuple[Problem, ...]) -> list[tuple[int, int, str]]:
+    return [(p.position.line, p.position.column, p.code) for p in problems]
+
+
+def codes(compiled: Compiled, severity: str | None = None) -> list[str]:
+    found = compiled.problems
+    return [p.code for p in found if severity is None or p.severity == severity]
+
+
+def steps(*lines: str) -> str:
+    return "workflow:\n" + "\n".join(lines) + "\n"
+
+
+def playbook(body: str, **options: Any) -> Compiled:
+    """Compile a playbook whose head is already there; `body` starts in line 4."""
+    return compile_source(HEAD + dedent(body), **options)
+
+
+def net_of(body: str, **options: Any) -> Net:
+    compiled = playbook(body, **options)
+    assert compiled.net is not None, "\n".join(map(str, compiled.problems))
+    return compiled.net
+
+
+def step_of(step: str, **options: Any) -> Step:
+    """Compile a playbook of one step named `s`, given the lines below its name."""
+    body = "workflow:\n- step: s\n" + "".join(f"  {line}\n" for line in dedent(step).splitlines())
+    return net_of(body, **options).steps["s"]
+
+
+def problems_of(step: str, **options: Any) -> tuple[Problem, ...]:
+    """The problems of such a playbook; the first of the given lines is line 6, column 3."""
+    body = "workflow:\n- step: s\n" + "".join(f"  {line}\n" for line in dedent(step).splitlines())
+    return playbook(body, **options).problems

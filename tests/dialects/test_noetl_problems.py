@@ -1,0 +1,146 @@
+"""Every problem code of a playbook, at its line and column, with the change that mends it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from anabranch.dialects.registry import compile_source
+from anabranch.net.problems import CODES
+
+from .support import HEAD, places, problems_of, steps
+from .test_noetl_playbook_problems import IN_A_PLAYBOOK
+
+SOURCE = Path(__file__).parents[2] / "src" / "anabranch"
+
+#: Codes that have their tests where they arise: reading a text, and nets with joins.
+ELSEWHERE = {
+    *("too-large", "not-utf8", "bad-character", "syntax", "empty", "several-documents"),
+    *("too-deep", "too-many-values", "bad-alias", "bad-merge", "bad-key", "unknown-tag"),
+    *("unknown-dialect", "join-impossible", "slot-unreachable"),
+}
+
+NOOP = "tool: {kind: noop}"
+TWO_RULES = "rules: [{else: {allow: true}}, {when: a}]"
+
+#: (code, lines below `- step: s`, line and column of the problem, words of the message)
+IN_A_STEP = [
+    ("wrong-type", "tool: 5", 6, 9, "must be a mapping, but it is the number 5"),
+    ("wrong-type", "spec: [a]\n" + NOOP, 6, 9, "`spec` of step 's' must be a mapping"),
+    ("wrong-type", NOOP + "\nnext: {arcs: x}", 7, 16, "must be a list"),
+    ("wrong-type", NOOP + "\nnext: {arcs: [[a]]}", 7, 17, "must be a mapping"),
+    ("wrong-type", NOOP + "\nnext: {arcs: [{step: s, args: [1]}]}", 7, 33, "`args` of arc 1"),
+    ("wrong-type", NOOP + "\nnext: {arcs: [{step: s, when: [1]}]}", 7, 33, "a condition"),
+    ("wrong-type", "tool: {kind: shell, command: [a]}", 6, 32, "`command`"),
+    ("wrong-type", "tool: {kind: python, code: {a: 1}}", 6, 30, "`code`"),
+    ("wrong-type", "tool: {kind: noop, args: 5}", 6, 28, "`args` of the task"),
+    ("wrong-type", "tool: {kind: decision, ask: x, actors: [5]}", 6, 43, "an actor"),
+    ("wrong-type", "desc: true\n" + NOOP, 6, 9, "must be text, but it is true"),
+    ("wrong-type", "spec: {retry: {attempts: many}}\n" + NOOP, 6, 28, "a whole number"),
+    ("wrong-type", "spec: {retry: {multiplier: x}}\n" + NOOP, 6, 30, "a number"),
+    ("wrong-type", "spec: {timeout: [1]}\n" + NOOP, 6, 19, "a duration"),
+    ("missing-key", "tool: {}", 6, 9, "has no `kind`"),
+    ("missing-key", "tool: []", 6, 9, "is missing"),
+    ("missing-key", "tool: {kind: python}", 6, 9, "has no `code`"),
+    ("missing-key", "tool: {kind: http}", 6, 9, "has no `url`"),
+    ("missing-key", "tool: {kind: shell}", 6, 9, "has no `command`"),
+    ("missing-key", "tool: {kind: decision}", 6, 9, "has no `ask`"),
+    ("missing-key", NOOP + "\nnext: {}", 7, 9, "has no `arcs`"),
+    ("missing-key", NOOP + "\nnext: {arcs: [{when: a}]}", 7, 17, "has no `step`"),
+    ("missing-key", "spec: {policy: {admit: {}}}\n" + NOOP, 6, 26, "has no `rules`"),
+    ("missing-key", "spec: {policy: {admit: {rules: []}}}\n" + NOOP, 6, 26, "has no `rules`"),
+    ("missing-key", "spec: {policy: {admit: {rules: [{}]}}}\n" + NOOP, 6, 35, "no `when`"),
+    ("missing-key", "spec: {policy: {admit: {rules: [{when: a}]}}}\n" + NOOP, 6, 35, "`allow`"),
+    ("unknown-key", NOOP + "\nnxt: {}", 7, 3, "step 's' has no key 'nxt'"),
+    ("unknown-key", "spec: {timout: 5s}\n" + NOOP, 6, 10, "'timout'"),
+    ("unknown-key", "tool: {kind: noop, colour: red}", 6, 22, "'colour'"),
+    ("unknown-key", "tool: {kind: noop, spec: {x: 1}}", 6, 29, "'x'"),
+    ("unknown-key", "tool: {kind: decision, ask: x, timeout: 5}", 6, 34, "'timeout'"),
+    ("conflicting-keys", "tool: {kind: shell, command: a, cmds: [b]}", 6, 35, "`cmds`"),
+    ("conflicting-keys", "tool: {kind: http, url: a, endpoint: b}", 6, 30, "`endpoint`"),
+    ("conflicting-keys", "tool: {kind: http, url: a, json: 1, body: 2}", 6, 30, "`json`"),
+    ("conflicting-keys", "tool: {kind: noop, timeout: 5, timeout_seconds: 6}", 6, 34, "timeout"),
+    ("bad-choice", "spec: {on_timeout: die}\n" + NOOP, 6, 22, "`on_timeout`"),
+    ("bad-choice", "spec: {join: some}\n" + NOOP, 6, 16, "`join`"),
+    ("bad-choice", NOOP + "\nset_ctx: {a: {reduce: avg, value: 1}}", 7, 25, "reducer 'avg'"),
+    ("bad-choice", "spec: {retry: {backoff: linea}}\n" + NOOP, 6, 27, "`backoff`"),
+    ("bad-number", "spec: {retry: {attempts: 0}}\n" + NOOP, 6, 28, "is 0"),
+    ("bad-number", "spec: {retry: {multiplier: 0.5}}\n" + NOOP, 6, 30, "is 0.5"),
+    ("bad-duration", "spec: {timeout: 5x}\n" + NOOP, 6, 19, "'5x' is not a duration"),
+    ("bad-duration", "spec: {timeout: 0}\n" + NOOP, 6, 19, "zero"),
+    ("bad-duration", "spec: {timeout: -5}\n" + NOOP, 6, 19, "negative"),
+    ("bad-duration", "tool: {kind: noop, timeout: ''}", 6, 31, "empty duration"),
+    ("bad-name", NOOP + "\nset_ctx: {'a b': 1}", 7, 13, "'a b' is not a name"),
+    ("bad-value", "tool: {kind: python, code_b64: '%%'}", 6, 34, "base64"),
+    ("bad-template", 'tool: {kind: noop, result: "{{ a"}', 6, 30, "expected `}}`"),
+    ("bad-template", "tool:\n  kind: noop\n  result: |\n    ok\n    {{ a b }}", 10, 7, "got 'b'"),
+    ("bad-template", 'tool: {kind: noop, result: "{{ a | nope }}"}', 6, 30, "no filter 'nope'"),
+    ("bad-template", NOOP + "\nnext: {arcs: [{step: s, when: 'a b'}]}", 7, 33, "unexpected 'b'"),
+    ("text-condition", NOOP + "\nnext: {arcs: [{step: s, when: '{{ a }} or b'}]}", 7, 33, "text"),
+    ("unknown-step", NOOP + "\nnext: {arcs: [{step: t}]}", 7, 24, "'t', which does not exist"),
+    ("unknown-kind", "tool: {kind: pyton, code: x}", 6, 16, "there is no task kind 'pyton'"),
+    ("unknown-name", 'tool: {kind: noop, result: "{{ worklod.x }}"}', 6, 30, "'worklod'"),
+    ("dead-rule", f"spec: {{policy: {{admit: {{{TWO_RULES}}}}}}}\n{NOOP}", 6, 58, "after `else`"),
+    ("not-yet", "tool: [{kind: noop}, {kind: noop}]", 6, 24, "a pipeline of 2 tasks"),
+    ("not-yet", "loop: {in: [1]}\n" + NOOP, 6, 3, "`loop` of step 's'"),
+    ("not-yet", "spec: {loop_mode: fanout}\n" + NOOP, 6, 10, "`loop_mode`"),
+    ("not-yet", "spec: {fanout: {}}\n" + NOOP, 6, 10, "`fanout`"),
+    ("not-yet", "spec: {policy: {rules: []}}\n" + NOOP, 6, 19, "`rules`"),
+    ("not-yet", "tool: {kind: noop, spec: {policy: {rules: []}}}", 6, 29, "`policy`"),
+    ("not-yet", "tool: {kind: noop, eval: []}", 6, 22, "`eval`"),
+    ("not-yet", "tool: {kind: postgres, query: x}", 6, 16, "the task kind 'postgres'"),
+    ("not-yet", "tool: {kind: workbook, name: x}", 6, 16, "the task kind 'workbook'"),
+    ("not-yet", "tool: {kind: http, url: u, auth: my_key}", 6, 36, "a named credential"),
+    ("not-yet", 'tool: {kind: decision, ask: "{{ a }}?"}', 6, 31, "a template in `ask`"),
+    ("not-yet", NOOP + "\nset: {iter.x: 1}", 7, 9, "'iter.x'"),
+    ("not-yet", NOOP + "\nnext: {arcs: [{step: s, set: {a: 1}}]}", 7, 27, "`set` of arc 1"),
+]
+
+
+@pytest.mark.parametrize(("code", "step", "line", "column", "words"), IN_A_STEP)
+def test_problems_inside_a_step(code: str, step: str, line: int, column: int, words: str) -> None:
+    found = problems_of(step)
+    assert (line, column, code) in places(found), list(map(str, found))
+    problem = next(p for p in found if p.code == code and p.position.line == line)
+    assert words in str(problem)
+
+
+def test_every_code_is_listed_and_every_listed_code_is_tested() -> None:
+    tested = {case[0] for case in IN_A_STEP} | {case[0] for case in IN_A_PLAYBOOK} | {"no-name"}
+    assert tested | ELSEWHERE == set(CODES)
+
+
+def test_no_other_code_is_used() -> None:
+    used = set()
+    for folder in ("dialects", "net"):
+        for file in (SOURCE / folder).rglob("*.py"):
+            used |= set(re.findall(r'"([a-z]+(?:-[a-z0-9]+)+)"', file.read_text()))
+    codes_with_a_dash = {code for code in CODES if "-" in code}
+    assert codes_with_a_dash <= used
+    others = {word for word in used if word not in CODES and not word.startswith("anb-")}
+    assert others == {"fan-out", "sans-serif", "utf-8"}
+
+
+def test_everything_wrong_is_reported_at_once() -> None:
+    compiled = compile_source(
+        HEAD
+        + steps(
+            "- step: a",
+            "  spec: {timeout: soon, retry: {attempts: 0}}",
+            "  tool: {kind: pyhton, code: x}",
+            '  next: {arcs: [{step: bb, when: "{{ a b }}"}, {stp: c}]}',
+            "- step: a",
+        )
+    )
+    assert places(compiled.errors) == [
+        (6, 19, "bad-duration"),
+        (6, 43, "bad-number"),
+        (7, 16, "unknown-kind"),
+        (8, 24, "unknown-step"),
+        (8, 34, "bad-template"),
+        (8, 48, "missing-key"),
+        (8, 49, "unknown-key"),
+        (9, 9, "duplicate-step"),
+    ]

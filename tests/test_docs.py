@@ -1,0 +1,66 @@
+"""The documentation says what the program does, and the README's examples run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+import anabranch
+from anabranch.kernel import events
+from anabranch.settings import PREFIX, Settings
+from anabranch.surfaces.cli.main import VERBS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def test_every_verb_has_its_heading() -> None:
+    text = (DOCS / "cli.md").read_text()
+    assert [verb for verb in VERBS if f"\n## anabranch {verb}\n" not in text] == []
+
+
+def test_every_setting_is_listed_with_its_variable() -> None:
+    text = (DOCS / "settings.md").read_text()
+    for field in dataclasses.fields(Settings):
+        assert f"| `{field.name}` | `{PREFIX}{field.name.upper()}` |" in text
+
+
+def test_every_kind_of_event_is_listed() -> None:
+    text = (DOCS / "events.md").read_text()
+    kinds = [kind.__struct_config__.tag for kind in events.Event.__args__]
+    assert [kind for kind in kinds if f"`{kind}`" not in text] == []
+
+
+def test_every_public_name_is_in_the_python_page() -> None:
+    text = (DOCS / "python.md").read_text() + (DOCS / "settings.md").read_text()
+    hidden = {"__version__", "RunResult", "Toolbox"}
+    assert [name for name in set(anabranch.__all__) - hidden if name not in text] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_first_playbook_of_the_readme_runs() -> None:
+    (playbook,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    result = anabranch.run(playbook, {"item": "anchor"})
+    assert (result.status, result.result) == ("completed", 11)
+    assert result.joins == [
+        {"target": "choose", "verdict": "closed", "selected": ["north", "south"], "late": 0}
+    ]
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda f: f.stem)
+def test_every_example_compiles_without_a_warning(file: Path) -> None:
+    from anabranch.operations.definitions import check
+
+    compiled = check(file)
+    assert compiled.net is not None
+    assert [p for p in compiled.problems if p.severity != "note"] == []
