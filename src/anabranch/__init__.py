@@ -5,8 +5,8 @@
     result = anabranch.run("playbook.yaml", {"city": "Gdynia"})
     print(result.status, result.result)
 
-`Engine` embeds the same thing in an asyncio program, `@tool` makes a Python function a kind of task,
-`anabranch.testing` plays and simulates workflows in virtual time.
+`Engine` embeds the same thing in an asyncio program, `@tool` makes a Python function a kind of
+task, `anabranch.testing` plays and simulates workflows in virtual time.
 """
 
 from anabranch.app import Engine, RunResult, run, tool

@@ -19,7 +19,7 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Reducer
 from anabranch.operations.definitions import Source, compiler
 from anabranch.operations.reading import EventRecord, Reader
-from anabranch.operations.verbs import Verbs, patches
+from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
@@ -160,8 +160,7 @@ class Engine:
         evidence: Any = None,
     ) -> None:
         """Answer an open gate, by its id or its step."""
-        decision = s.Decide(gate, verdict, actor, reason, evidence)
-        await self._open.verbs.send(run, decision)
+        await self._open.verbs.send(run, decision(gate, verdict, actor, reason, evidence))
 
     async def patch(
         self, run: str, values: Mapping[str, Any], *, reducer: Reducer = "set", actor: str = ""

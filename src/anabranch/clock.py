@@ -13,14 +13,22 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The wall clock, except that it never runs backwards inside one process."""
+    """The wall clock, except that inside one process it never runs backwards and never stops.
+
+    When somebody sets the wall clock back, time goes on from where it was, so that timers are as
+    late as they should be and no later.
+    """
 
     def __init__(self) -> None:
         self._last = 0
+        self._ticks = 0
 
     def now(self) -> int:
-        self._last = max(self._last, time.time_ns() // 1_000_000)
-        return self._last
+        wall = time.time_ns()
+        ticks = time.monotonic_ns()  # read after the wall clock: a pause between cannot add up
+        self._last = max(wall, self._last + ticks - self._ticks if self._last else 0)
+        self._ticks = ticks
+        return self._last // 1_000_000
 
 
 class ManualClock:

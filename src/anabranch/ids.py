@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 
+from anabranch.errors import InputError
+
+_CHOSEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_TAKEN = ("last",)  # words with a meaning of their own where a run is asked for
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 
 
 def new_run_id(now: int) -> str:
     """Nine letters of time and seven of chance (35 bits a millisecond)."""
     return _letters(now, 9) + _letters(secrets.randbits(35), 7)
+
+
+def checked_run_id(text: str) -> str:
+    """An id that somebody chose: as safe in a shell, a path and a URL as our own."""
+    if not _CHOSEN.fullmatch(text) or text in _TAKEN:
+        raise InputError(
+            f"{text[:80]!r} cannot be a run id: use up to 128 letters, digits, - _ . (but not "
+            f"{' or '.join(map(repr, _TAKEN))}), the first a letter or a digit",
+            code="bad_run_id",
+        )
+    return text
 
 
 def _letters(number: int, count: int) -> str:

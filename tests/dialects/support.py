@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -33,6 +35,13 @@ def places(problems: tuple[Problem, ...]) -> list[tuple[int, int, str]]:
 def codes(compiled: Compiled, severity: str | None = None) -> list[str]:
     found = compiled.problems
     return [p.code for p in found if severity is None or p.severity == severity]
+
+
+def documented_severity(code: str) -> str:
+    """What the table of problem codes in the documentation says."""
+    page = (Path(__file__).parents[2] / "docs" / "playbooks.md").read_text(encoding="utf-8")
+    found = re.search(rf"^\| `{code}` \| (\w+) \|", page, re.MULTILINE)
+    return found.group(1) if found else "undocumented"
 
 
 def steps(*lines: str) -> str:

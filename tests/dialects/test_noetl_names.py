@@ -135,6 +135,7 @@ def test_statuses_have_aliases() -> None:
     assert routed("{{ outcome.status == 'ok' and outcome.status == 'success' }}") is True
     assert routed("{{ outcome.status == 'error' }}", ending="failed") is True
     assert routed("{{ output.status == 'success' }}", ending="failed") is False
+    assert routed("{{ outcome.status }}", ending="skipped") == "skipped"
 
 
 def test_errors_are_readable_with_their_http_status() -> None:
@@ -185,7 +186,8 @@ def test_synonyms_are_ordinary_text_otherwise() -> None:
     assert isinstance(DONE, Synonym)
     assert DONE.startswith("step.")
     assert DONE != FAILED
-    assert {DONE: 1}["step.done"] == 1
+    by_name: dict[str, int] = {DONE: 1}
+    assert by_name["step.done"] == 1
 
 
 def test_computing_with_nothing_is_an_error_and_not_false() -> None:

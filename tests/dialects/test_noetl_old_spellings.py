@@ -33,8 +33,7 @@ def routed(written: str) -> Branch:
         ("next: [b, {step: c}]", "exclusive", ["b", "c"]),
         ("spec: {next_mode: inclusive}, next: [{step: b}, {step: c}]", "inclusive", ["b", "c"]),
         ("spec: {next_mode: exclusive}, next: [b, c]", "exclusive", ["b", "c"]),
-        ("spec: {next_mode: inclusive}, next: {arcs: [{step: b}, {step: c}]}", "inclusive")
-        + (["b", "c"],),
+        ("spec: {next_mode: inclusive}, next: {arcs: [{step: c}]}", "inclusive", ["c"]),
     ],
 )
 def test_next_as_name_list_or_arc(written: str, mode: str, targets: list[str]) -> None:

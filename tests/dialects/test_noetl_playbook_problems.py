@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.dialects.registry import compile_source
 
-from .support import places, playbook, steps
+from .support import documented_severity, places, playbook, steps
 
 NOOP = "tool: {kind: noop}"
 A = f"- {{step: a, {NOOP}}}"
@@ -23,6 +23,7 @@ GUARDED_ROUND = "- {step: a, next: {arcs: [{step: a, when: ctx.x}]}}"
 IN_A_PLAYBOOK = [
     ("no-steps", "workflow: []\n", 4, 11, "no steps"),
     ("no-steps", "workload: {}\n", 1, 1, "no steps"),
+    ("no-steps", "workflow:\n", 1, 1, "no steps"),
     ("wrong-type", "workflow: {a: 1}\n", 4, 11, "must be a list"),
     ("wrong-type", "workflow: [5]\n", 4, 12, "step 1 must be a mapping"),
     ("wrong-type", "workload: [1]\n" + steps(A), 4, 11, "`workload`"),
@@ -61,6 +62,7 @@ def test_problems_of_a_playbook(code: str, body: str, line: int, column: int, wo
     found = playbook(body).problems
     assert (line, column, code) in places(found), list(map(str, found))
     assert any(words in str(problem) for problem in found if problem.code == code)
+    assert {p.severity for p in found if p.code == code} == {documented_severity(code)}
 
 
 @pytest.mark.parametrize(

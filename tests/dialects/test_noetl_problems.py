@@ -10,7 +10,7 @@ import pytest
 from anabranch.dialects.registry import compile_source
 from anabranch.net.problems import CODES
 
-from .support import HEAD, places, problems_of, steps
+from .support import HEAD, documented_severity, places, problems_of, steps
 from .test_noetl_playbook_problems import IN_A_PLAYBOOK
 
 SOURCE = Path(__file__).parents[2] / "src" / "anabranch"
@@ -50,6 +50,7 @@ IN_A_STEP = [
     ("missing-key", NOOP + "\nnext: {}", 7, 9, "has no `arcs`"),
     ("missing-key", NOOP + "\nnext: {arcs: [{when: a}]}", 7, 17, "has no `step`"),
     ("missing-key", "spec: {policy: {admit: {}}}\n" + NOOP, 6, 26, "has no `rules`"),
+    ("missing-key", "spec: {policy: {admit: {rules: }}}\n" + NOOP, 6, 26, "has no `rules`"),
     ("missing-key", "spec: {policy: {admit: {rules: []}}}\n" + NOOP, 6, 26, "has no `rules`"),
     ("missing-key", "spec: {policy: {admit: {rules: [{}]}}}\n" + NOOP, 6, 35, "no `when`"),
     ("missing-key", "spec: {policy: {admit: {rules: [{when: a}]}}}\n" + NOOP, 6, 35, "`allow`"),
@@ -105,6 +106,7 @@ def test_problems_inside_a_step(code: str, step: str, line: int, column: int, wo
     assert (line, column, code) in places(found), list(map(str, found))
     problem = next(p for p in found if p.code == code and p.position.line == line)
     assert words in str(problem)
+    assert problem.severity == documented_severity(code)
 
 
 def test_every_code_is_listed_and_every_listed_code_is_tested() -> None:

@@ -62,17 +62,15 @@ class Section:
         return self.node.keys[key]
 
     def __contains__(self, key: str) -> bool:
-        return key in self.node
+        """Whether the key is there with a value; an empty one (`key:`) counts as absent."""
+        node = self.node.get(key)
+        return node is not None and not (isinstance(node, Scalar) and node.value is None)
 
     # -- asking ------------------------------------------------------------------------------
 
     def ask(self, key: str) -> Node | None:
-        """The value of a key; an empty one (`key:`) counts as absent."""
         self._asked.append(key)
-        node = self.node.get(key)
-        if isinstance(node, Scalar) and node.value is None:
-            return None
-        return node
+        return self.node.get(key) if key in self else None
 
     def section(self, key: str) -> Section | None:
         node = self.ask(key)

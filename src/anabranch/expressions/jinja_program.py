@@ -17,7 +17,7 @@ from jinja2.parser import Parser
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja_limits import Limits
-from anabranch.expressions.jinja_sandbox import Counting, Sandbox, Scope, check_tree
+from anabranch.expressions.jinja_sandbox import Counting, Sandbox, Scope, survey
 
 #: `value`: text whose one expression gives its own value. `text`: always rendered. `bare`: an
 #: expression without braces.
@@ -52,13 +52,13 @@ class Program:
         self._mode: Mode = mode
         self._root: Callable[[Scope], Iterator[str]] | None = None
         tree, expression = _parsed(text, mode, sandbox)
-        check_tree(tree)
-        _check_words(tree, sandbox)
+        found = survey(tree)
+        _check_words("filter", found.filters, sandbox.filters)
+        _check_words("test", found.tests, sandbox.tests)
         self.native = expression is not None
         self.lookup = expression is not None and _is_lookup(expression)
-        self.names = _free_names(tree)
-        filters_used = {node.name for node in tree.find_all(nodes.Filter)}
-        self.coerces = not filters_used & {"tojson", "string"}
+        self.names = frozenset(found.loaded - found.stored - {"loop"})
+        self.coerces = found.filters.keys().isdisjoint(("tojson", "string"))
 
     def run(self, names: Mapping[str, Any]) -> Any:
         """The native value, or the rendered text."""
@@ -95,12 +95,6 @@ def _is_lookup(node: nodes.Node) -> bool:
             return False
         node = node.node
     return isinstance(node, nodes.Name)
-
-
-def _free_names(tree: nodes.Template) -> frozenset[str]:
-    found = list(tree.find_all(nodes.Name))
-    stored = {node.name for node in found if node.ctx != "load"}
-    return frozenset(node.name for node in found if node.ctx == "load") - stored - {"loop"}
 
 
 @lru_cache(maxsize=16)
@@ -162,16 +156,14 @@ def _assignment(expression: nodes.Expr) -> nodes.Template:
     return nodes.Template(body, lineno=line)
 
 
-def _check_words(tree: nodes.Template, sandbox: Sandbox) -> None:
+def _check_words(kind: str, used: Mapping[str, int], known: Mapping[str, Any]) -> None:
     """Unknown filters and tests are found now, although Jinja would find them later."""
-    for node in tree.find_all((nodes.Filter, nodes.Test)):
-        known = sandbox.filters if isinstance(node, nodes.Filter) else sandbox.tests
-        if node.name not in known:
-            kind = "filter" if isinstance(node, nodes.Filter) else "test"
+    for name, line in used.items():
+        if name not in known:
+            near = _nearest(name, known)
             words = ", ".join(sorted(word for word in known if word[0].isalpha()))
-            near = _nearest(node.name, known)
             hint = f"did you mean {near!r}?" if near else f"there are: {words}"
-            raise TemplateSyntaxError(f"there is no {kind} {node.name!r}; {hint}", node.lineno)
+            raise TemplateSyntaxError(f"there is no {kind} {name!r}; {hint}", line)
 
 
 def _nearest(word: str, known: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ in the tables below.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -237,33 +238,57 @@ METHODS: tuple[tuple[type, Mapping[str, Callable[..., Any]]], ...] = (
 
 # -- what a template may contain -------------------------------------------------------------
 
-_REFUSED: tuple[tuple[type[nodes.Node], str], ...] = (
-    (nodes.Macro, "macro"),
-    (nodes.CallBlock, "call"),
-    (nodes.FilterBlock, "filter"),
-    (nodes.AssignBlock, "set … endset"),
-    (nodes.Block, "block"),
-    (nodes.Extends, "extends"),
-    (nodes.Include, "include"),
-    (nodes.Import, "import"),
-    (nodes.FromImport, "from"),
-    (nodes.ScopedEvalContextModifier, "autoescape"),
-    (nodes.NSRef, "set with a dot"),
-)
+_REFUSED: Mapping[type[nodes.Node], str] = {
+    nodes.Macro: "macro",
+    nodes.CallBlock: "call",
+    nodes.FilterBlock: "filter",
+    nodes.AssignBlock: "set … endset",
+    nodes.Block: "block",
+    nodes.Extends: "extends",
+    nodes.Include: "include",
+    nodes.Import: "import",
+    nodes.FromImport: "from",
+    nodes.ScopedEvalContextModifier: "autoescape",
+    nodes.NSRef: "set with a dot",
+}
 
 
-def check_tree(tree: nodes.Node) -> None:
-    """Refuse the statements that could recurse or buffer without measure."""
-    for kind, tag in _REFUSED:
-        found = tree.find(kind)
-        if found is not None:
-            raise TemplateSyntaxError(f"{{% {tag} %}} is not available here", found.lineno)
-    for name in tree.find_all(nodes.Name):
-        if name.name == "self":  # Jinja gives it a meaning of its own
-            raise TemplateSyntaxError("the name 'self' is not available here", name.lineno)
-    for loop in tree.find_all(nodes.For):
-        if loop.recursive:
-            raise TemplateSyntaxError("a recursive loop is not available here", loop.lineno)
+@dataclass(slots=True)
+class Survey:
+    """What a template uses, found in one walk."""
+
+    loaded: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    filters: dict[str, int] = field(default_factory=dict)  # name → line
+    tests: dict[str, int] = field(default_factory=dict)
+
+
+def survey(tree: nodes.Node) -> Survey:
+    """Walk a template; refuse the statements that could recurse or buffer without measure."""
+    found = Survey()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        kind = type(node)
+        if kind is nodes.Name:
+            _note_name(node, found)  # type: ignore[arg-type]
+        elif kind is nodes.Filter:
+            found.filters.setdefault(node.name, node.lineno)  # type: ignore[attr-defined]
+        elif kind is nodes.Test:
+            found.tests.setdefault(node.name, node.lineno)  # type: ignore[attr-defined]
+        elif kind in _REFUSED:
+            message = f"{{% {_REFUSED[kind]} %}} is not available here"
+            raise TemplateSyntaxError(message, node.lineno)
+        elif kind is nodes.For and node.recursive:  # type: ignore[attr-defined]
+            raise TemplateSyntaxError("a recursive loop is not available here", node.lineno)
+        waiting.extend(node.iter_child_nodes())
+    return found
+
+
+def _note_name(node: nodes.Name, found: Survey) -> None:
+    if node.name == "self":  # Jinja gives it a meaning of its own
+        raise TemplateSyntaxError("the name 'self' is not available here", node.lineno)
+    (found.loaded if node.ctx == "load" else found.stored).add(node.name)
 
 
 class Counting(NodeTransformer):

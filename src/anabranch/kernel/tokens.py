@@ -30,6 +30,8 @@ from anabranch.kernel.turn import Activate, Conclude, EndRun, Turn
 from anabranch.kernel.values import ContextPatch, Ending, Fault
 from anabranch.net.net import Branch, Step
 
+TOKENS_PER_TURN_MAX = 20_000
+
 # -- getting going ---------------------------------------------------------------------------
 
 
@@ -57,6 +59,9 @@ def activate(turn: Turn, item: Activate) -> None:
     if turn.state.ending:
         abort(turn, token, turn.state.ending_reason)
         return
+    if turn.state.next_token - turn.first_token > TOKENS_PER_TURN_MAX:
+        _stop_running_wild(turn, token)
+        return
     step = turn.step_of(token)
     passes = step.admission is None or token.admitted
     if not passes and not _admit(turn, token, step):
@@ -67,6 +72,16 @@ def activate(turn: Turn, item: Activate) -> None:
         turn.emit(e.TokenSlept(token.id))
         return
     _make_ready(turn, token, step)
+
+
+def _stop_running_wild(turn: Turn, token: Token) -> None:
+    """Steps without work that lead back to themselves would keep this turn from ever ending."""
+    message = (
+        f"one event led to more than {TOKENS_PER_TURN_MAX:,} step runs with no work in between, "
+        f"the last at step {token.step}: let the way back lead through a step that works or waits"
+    )
+    end_now(turn, token, "failed", Fault("endless", message, retryable=False))
+    wind_down(turn, "failed", message)
 
 
 def _admit(turn: Turn, token: Token, step: Step) -> bool:

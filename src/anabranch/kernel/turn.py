@@ -68,6 +68,7 @@ class Turn:
     dirty: dict[int, bool] = field(default_factory=dict)
     #: The context changed: held tokens are looked at again.
     readmit: bool = False
+    first_token: int = 0  # tokens from here on came into being in this turn
 
     def emit(self, event: Event) -> None:
         evolve(self.state, event, self.at)

@@ -11,6 +11,7 @@ from typing import Any
 
 from anabranch.dialects.port import Compiled
 from anabranch.dialects.registry import compile_source, load
+from anabranch.dialects.source import SourceLimits
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
@@ -31,27 +32,41 @@ class Prepared:
 
 def check(source: Source, tools: Iterable[str] = ()) -> Compiled:
     """Everything that can be said about a definition without running it."""
-    path = _as_path(source)
-    if path is not None:
-        return load(path, tools=tools)
-    return compile_source(_as_text(source), tools=tools)
+    return _compiled(source, tools)[0]
 
 
 def prepare(source: Source, tools: Iterable[str] = ()) -> Prepared:
     """The compiled definition; raises `DefinitionError` with all its errors."""
-    compiled = check(source, tools)
+    compiled, text, origin = _compiled(source, tools)
     if compiled.net is None:
         raise DefinitionError(compiled.errors)
-    path = _as_path(source)
     net = compiled.net
     definition = Definition(
         fingerprint=net.fingerprint,
         dialect=net.dialect,
         name=net.name,
-        source=path.read_text(encoding="utf-8") if path is not None else _as_text(source),
-        origin=str(path) if path is not None else "<text>",
+        source=text,
+        origin=origin,
     )
     return Prepared(definition, net, compiled.problems)
+
+
+def _compiled(source: Source, tools: Iterable[str]) -> tuple[Compiled, str, str]:
+    """The definition, its text and where it came from. A file (or a pipe) is read once."""
+    path = _as_path(source)
+    if path is None:
+        text = _as_text(source)
+        return compile_source(text, tools=tools), text, "<text>"
+    most = SourceLimits().bytes_max
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except (OSError, ValueError):
+        return load(path, tools=tools), "", ""  # raises, and says what is wrong with the file
+    if len(data) > most and path.is_file():
+        return load(path, tools=tools), "", ""  # says how large it is
+    compiled = compile_source(data, file=str(path), tools=tools)
+    return compiled, data.decode("utf-8", "replace"), str(path)
 
 
 def compiler(tools: Iterable[str] = ()) -> Compile:

@@ -49,10 +49,10 @@ class Reader:
             if newest:
                 return newest[0]
             raise NotFound("there is no run in this store yet")
-        found = self._store.heads(HeadFilter(run_prefix=name, limit=3)) if name else []
-        exact = [head for head in found if head.run == name]
-        if exact:
-            return exact[0]
+        exact = self._store.head(name)
+        if exact is not None:
+            return exact
+        found = self._store.heads(HeadFilter(run_prefix=name, limit=2)) if name else []
         if len(found) == 1:
             return found[0]
         if found:
@@ -74,6 +74,8 @@ class Reader:
         head = self.find(run)
         summary = summarise(self.net(head), state or self.state(head.run))
         summary["result"] = resolve(summary["result"], self._store.payload)
+        for step in summary["steps"].values():
+            step["result"] = resolve(step["result"], self._store.payload)
         return summary
 
     def show(self, run: str) -> dict[str, Any]:
@@ -99,7 +101,13 @@ class Reader:
         """Why it is not finished: everything it waits for, and who can move it."""
         head = self.find(run)
         waiting = self._waiting(self.net(head), self.state(head.run))
-        return {"run": head.run, "name": head.name, "status": head.status, "waiting": waiting}
+        return {
+            "run": head.run,
+            "name": head.name,
+            "status": head.status,
+            "engine": self._store.owner(),  # None: nobody moves it at present
+            "waiting": waiting,
+        }
 
     @staticmethod
     def _waiting(net: Net, state: State) -> list[dict[str, Any]]:

@@ -11,22 +11,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
+from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import reusable
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
 from anabranch.net.net import Reducer
-from anabranch.operations.definitions import Source, prepare
+from anabranch.operations.definitions import Prepared, Source, prepare
 from anabranch.operations.reading import EventRecord, Reader, event_record
 from anabranch.runtime.core import history
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.messages import Sayable, read_answer, write_message
+from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
 from anabranch.store.ports import Store
 from anabranch.work.json_values import require_json
 
 ANSWER_SECONDS = 10.0
+ASK_SECONDS = 0.02
 
 
 class Verbs:
@@ -39,7 +41,7 @@ class Verbs:
 
     async def start(
         self,
-        source: Source,
+        source: Source | Prepared,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
         *,
         run: str | None = None,
@@ -47,10 +49,14 @@ class Verbs:
         labels: Mapping[str, str] | None = None,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
-        prepared = prepare(source, self._tools())
-        given = _checked_input(input)
+        prepared = source if isinstance(source, Prepared) else prepare(source, self._tools())
         return await self.engine.start(
-            prepared.definition, prepared.net, run=run, input=given, step=step, labels=labels or {}
+            prepared.definition,
+            prepared.net,
+            run=run,
+            input=_checked_input(input),
+            step=step,
+            labels=_checked_labels(labels),
         )
 
     async def redrive(self, run: str) -> str:
@@ -96,18 +102,39 @@ def _checked_input(given: Mapping[str, Any] | None) -> dict[str, Any]:
     return checked
 
 
+def _checked_labels(given: Mapping[str, str] | None) -> dict[str, str]:
+    labels = dict(given or {})
+    for key, value in labels.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InputError(f"the label {key!r} is not text: labels are pairs of texts")
+    return labels
+
+
+def decision(
+    gate: str, verdict: str, actor: str = "", reason: str = "", evidence: Any = None
+) -> s.Decide:
+    """An answer to a gate; `evidence` is plain data that is kept with it."""
+    checked = require_json(evidence, "the evidence", root="evidence")
+    match verdict:
+        case "fulfil" | "reject":
+            return s.Decide(gate, verdict, actor, reason, checked)
+        case _:
+            raise InputError(f"a gate is answered with fulfil or reject, not {verdict!r}")
+
+
 def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[ContextPatch, ...]:
-    return tuple(ContextPatch(key, value, reducer) for key, value in values.items())
+    """Writes to the context, one for each key."""
+    if reducer not in get_args(Reducer):
+        raise InputError(f"there is no reducer {reducer!r}: {', '.join(get_args(Reducer))}")
+    checked = require_json(dict(values), "the patch", root="patch")
+    return tuple(ContextPatch(key, value, reducer) for key, value in checked.items())
 
 
 async def say(store: Store, open_engine: Callable[[], Engine], run: str, said: Sayable) -> str:
     """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded")."""
     engine = open_engine()
-    try:
-        await engine.open(run_jobs=False)
-    except StoreInUse:
-        await _post(store, run, said)
-        return "engine"
+    if not await _opened(engine):
+        return await _post(store, engine, run, said)
     try:
         await engine.send(run, said)
     finally:
@@ -115,20 +142,37 @@ async def say(store: Store, open_engine: Callable[[], Engine], run: str, said: S
     return "recorded"
 
 
-async def _post(store: Store, run: str, said: Sayable) -> None:
+async def _opened(engine: Engine) -> bool:
+    try:
+        await engine.open(run_jobs=False)
+    except StoreInUse:
+        return False
+    return True
+
+
+async def _post(store: Store, engine: Engine, run: str, said: Sayable) -> str:
+    """Put it into the mailbox; whoever owns the store answers. If nobody does any more, we do."""
     message = store.post(run, write_message(said), int(time.time() * 1000))
-    waited = 0.0
-    while waited < ANSWER_SECONDS:
-        posted = store.message(message)
-        if posted is not None and posted.answer is not None:
-            answer = read_answer(posted.answer)
-            if not answer.ok:
-                raise Refused(answer.message, code=answer.code)
-            return
-        await asyncio.sleep(0.01)
-        waited += 0.01
+    until = time.monotonic() + ANSWER_SECONDS
+    ours = False
+    try:
+        while time.monotonic() < until:
+            posted = store.message(message)
+            if posted is not None and posted.answer is not None:
+                return _accepted(read_answer(posted.answer), "recorded" if ours else "engine")
+            ours = ours or (store.owner() is None and await _opened(engine))
+            await asyncio.sleep(ASK_SECONDS)
+    finally:
+        if ours:
+            await engine.close(grace_seconds=0)
     raise AnabranchError(
         f"the engine ({store.owner() or 'gone'}) has not answered within {ANSWER_SECONDS:g} s; "
         "the message stays in its mailbox",
         code="no_answer",
     )
+
+
+def _accepted(answer: MailAnswer, how: str) -> str:
+    if not answer.ok:
+        raise Refused(answer.message, code=answer.code)
+    return how

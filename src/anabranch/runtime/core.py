@@ -13,24 +13,26 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from anabranch.errors import AnabranchError, NotFound, Refused
+from anabranch.errors import AnabranchError, LawBroken, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.replay import replay
-from anabranch.kernel.state import Job, State, decode_state, encode_state
+from anabranch.kernel.state import State, decode_state, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.summary import child_answer
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes
+from anabranch.runtime.messages import answer_bytes
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
 ENGINE = "engine"
 ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
+CHILDREN_KEPT = 256
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class Arrival:
     run: str
     stimulus: s.Stimulus
     ticket: int = 0  # who wants a reply; 0 is nobody
+    message: int = 0  # the message it came in, if it came from another process
 
 
 @dataclass(slots=True)
@@ -65,10 +68,12 @@ class Core:
         self.live: dict[str, LiveRun] = {}
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
+        self._ended_children: dict[str, State] = {}
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
+        self._family: deque[Arrival] = deque()  # between parents and children, for this very turn
         self._alarms: list[tuple[int, str]] = []
         self._wakes: dict[str, int] = {}
         self._touched: dict[str, LiveRun] = {}
@@ -78,8 +83,9 @@ class Core:
 
     # -- in ----------------------------------------------------------------------------------
 
-    def offer(self, run: str, stimulus: s.Stimulus, ticket: int = 0) -> None:
-        self._inbox.append(Arrival(run, stimulus, ticket))
+    def offer(self, run: str, stimulus: s.Stimulus, ticket: int = 0, message: int = 0) -> None:
+        """For the next turn. A message is answered in the batch that holds its effect."""
+        self._inbox.append(Arrival(run, stimulus, ticket, message))
 
     def open_run(self, run: str, net: Net) -> None:
         """A run that does not exist yet; its `Start` follows."""
@@ -95,7 +101,8 @@ class Core:
 
     @property
     def busy(self) -> bool:
-        return bool(self._inbox or self._answers or (self.taking_work and self.lanes.can_start()))
+        waiting = self._inbox or self._family or self._answers
+        return bool(waiting or (self.taking_work and self.lanes.can_start()))
 
     def next_alarm(self) -> int | None:
         """When the next timer of any run is due."""
@@ -112,6 +119,8 @@ class Core:
         self._ring(now)
         for _ in range(min(len(self._inbox), TURN_MAX)):
             self._take(self._inbox.popleft(), now)
+        while self._family:
+            self._take(self._family.popleft(), now)
         if self.taking_work:
             self._start_jobs(now)
         return self._seal(now)
@@ -123,28 +132,48 @@ class Core:
             self.offer(run, s.Tick())
 
     def _take(self, arrival: Arrival, now: int) -> None:
+        seq = -1
         try:
             live = self.run(arrival.run)
+            seq = live.state.seq
             self._step(live, arrival.stimulus, now)
         except AnabranchError as refusal:
-            if not arrival.ticket and isinstance(arrival.stimulus, s.Tick | s.JobReport):
-                return  # late news of a run or job that has moved on: recorded nowhere, harmless
-            self._effects.append(Replied(arrival.ticket, refusal))
+            if seq >= 0 and live.state.seq != seq:  # refused half-way: that is no refusal
+                self._set_aside(arrival.run, refusal)
+            self._answer(arrival, refusal)
         except Exception as defect:  # a defect of ours: this run stops here, the others go on
-            self._set_aside(arrival, defect)
+            self._set_aside(arrival.run, defect)
+            self._answer(arrival, self.aside(arrival.run))
         else:
-            if arrival.ticket:
-                self._effects.append(Replied(arrival.ticket))
+            self._answer(arrival, None)
 
-    def _set_aside(self, arrival: Arrival, defect: Exception) -> None:
+    def _answer(self, arrival: Arrival, error: AnabranchError | None) -> None:
+        """Late news of a run or job that has moved on is recorded nowhere, and harmless."""
+        if arrival.ticket or arrival.message:
+            self._effects.append(Replied(arrival.ticket, error, arrival.run, arrival.message))
+
+    def _set_aside(self, run: str, defect: Exception) -> None:
         """What is in memory of this run cannot be trusted; what is in the store can."""
-        self.live.pop(arrival.run, None)
-        self._touched.pop(arrival.run, None)
-        self.lanes.forget(arrival.run)
-        self.broken[arrival.run] = defect
-        self.on_defect(arrival.run, defect)
-        error = AnabranchError(f"run {arrival.run}: internal error: {defect!r}", code="defect")
-        self._effects.append(Replied(arrival.ticket, error))
+        self.live.pop(run, None)
+        self._touched.pop(run, None)
+        self.lanes.forget(run)
+        self.broken[run] = defect
+        self._effects = [self._unsaid(effect, run) for effect in self._effects]
+        self.on_defect(run, defect)
+
+    def _unsaid(self, effect: Effect, run: str) -> Effect:
+        """What this turn meant to do for a run set aside: nothing of it will be durable."""
+        if effect.run != run or (isinstance(effect, Replied) and effect.error is not None):
+            return effect
+        ticket, message = (effect.ticket, effect.message) if isinstance(effect, Replied) else (0, 0)
+        return Replied(ticket, self.aside(run), run, message)
+
+    def aside(self, run: str) -> AnabranchError:
+        """Why nothing can be done with a run that was set aside."""
+        cause = self.broken[run]
+        known = isinstance(cause, AnabranchError) and not isinstance(cause, LawBroken)
+        why = str(cause) if known else f"internal error: {cause!r}"
+        return AnabranchError(f"run {run} is set aside: {why}", code="defect")
 
     def _step(self, live: LiveRun, stimulus: s.Stimulus, now: int) -> None:
         events = step(live.net, live.state, stimulus, now)
@@ -184,6 +213,8 @@ class Core:
         waits = event.job in live.state.jobs  # a parked job is told to stop and not waited for
         stop = Stop(live.state.run, event.job, event.attempt, event.ticket, discharge=waits)
         self._effects.append(stop)
+        if event.ticket:
+            self._cancel_child(live.state.run, event)
 
     def _timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
         self.lanes.free(live.state.run, event.job)
@@ -202,28 +233,76 @@ class Core:
                 self.lanes.add(live.state.run, job.id, job.attempt, work.kind if work else "noop")
 
     def _finished(self, live: LiveRun, _event: e.RunFinished) -> None:
-        state = live.state
-        if state.parent is not None:
-            run, _, job = state.parent.partition("/")
-            self.offer_child_result(run, job, state)
+        if live.state.parent is not None:
+            self._tell_parent(live.state)
 
-    def offer_child_result(self, run: str, job: str, child: State) -> None:
-        """A child run ended: its parent's parked job has its answer."""
-        job_id, _, attempt = job.partition("#")
-        self.offer(run, s.JobReport(job_id, int(attempt or 1), child_answer(child)))
+    # -- parents and children ----------------------------------------------------------------
+
+    def _tell_parent(self, child: State) -> None:
+        """The parked job of the parent has its answer, in the batch that holds the child's end."""
+        run, _, job_name = (child.parent or "").partition("/")
+        job_id, _, number = job_name.partition("#")
+        self._ended_children[child.run] = child
+        if len(self._ended_children) > CHILDREN_KEPT:
+            del self._ended_children[next(iter(self._ended_children))]
+        try:
+            job = self.run(run).state.jobs.get(job_id)
+        except AnabranchError:
+            return  # the parent is gone, or set aside
+        if job is not None and job.ticket == child.run:
+            attempt = job.attempt  # the job may have been lost and asked for the same child again
+        else:
+            attempt = int(number) if number.isdecimal() else 1
+        self._family.append(Arrival(run, s.JobReport(job_id, attempt, child_answer(child))))
+
+    def _parked(self, live: LiveRun, event: e.JobParked) -> None:
+        self._over(live, event)
+        self._ask_child(live.state.run, event.job, event.attempt, event.ticket)
+
+    def _ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
+        """What the job is parked for may have ended without its parent having heard of it."""
+        child = self._ended_child(ticket) if ticket else None
+        if child is not None and child.parent and child.parent.startswith(f"{run}/{job}#"):
+            self._family.append(Arrival(run, s.JobReport(job, attempt, child_answer(child))))
+
+    def _ended_child(self, run: str) -> State | None:
+        if run in self._ended_children:
+            return self._ended_children[run]
+        if run in self.live:
+            return None
+        head = self.store.head(run)
+        if head is None or not head.finished:
+            return None
+        return load_state(*self.store.read_many([run])[run])
+
+    def _cancel_child(self, run: str, event: e.JobCancelling) -> None:
+        """Whoever no longer wants the answer ends the child run that was to give it."""
+        try:
+            child = self.run(event.ticket).state
+        except AnabranchError:
+            return  # not a run, or over
+        if child.parent is not None and child.parent.startswith(f"{run}/{event.job}#"):
+            self._family.append(Arrival(child.run, s.Cancel(ENGINE, event.reason)))
 
     # -- out ---------------------------------------------------------------------------------
 
     def _seal(self, now: int) -> Turned:
         batch = Batch(payloads=self._payloads, answers=self._answers)
-        effects = self._effects
-        for run, live in self._touched.items():
-            commit, published = self._seal_run(live, now)
+        for run, live in list(self._touched.items()):
+            try:
+                commit, published = self._seal_run(live, now)
+            except Exception as defect:  # something in it cannot be written down
+                self._set_aside(run, defect)
+                continue
             batch.commits.append(commit)
-            effects.append(published)
+            self._effects.append(published)
             self._set_alarm(run, live)
             if published.final is not None:
                 self._let_go(run, published.status)
+        effects = self._effects
+        for effect in effects:
+            if isinstance(effect, Replied) and effect.message:
+                batch.answers[effect.message] = answer_bytes(effect.error)
         self._touched, self._effects = {}, []
         self._payloads, self._answers = {}, {}
         return Turned(batch, effects)
@@ -290,10 +369,7 @@ class Core:
         if run in self._ended:
             raise Refused(f"the run has ended: {self._ended[run]}", code="run_finished")
         if run in self.broken:
-            raise AnabranchError(
-                f"run {run} is set aside after an internal error: {self.broken[run]!r}",
-                code="defect",
-            )
+            raise self.aside(run)
         head = self.store.head(run)
         if head is None:
             raise NotFound(f"there is no run {run}")
@@ -316,16 +392,9 @@ class Core:
             elif job.phase == "cancelling" and not job.lease:
                 self.offer(state.run, s.JobDischarge(job.id))
             elif job.phase == "parked":
-                self._recover_child(state.run, job)
+                self._ask_child(state.run, job.id, job.attempt, job.ticket)
         self._queue_scheduled(live)
         self._set_alarm(state.run, live)
-
-    def _recover_child(self, run: str, job: Job) -> None:
-        """The child may have ended without its parent having heard of it."""
-        head = self.store.head(job.ticket)
-        if head is not None and head.finished:
-            child = load_state(*self.store.read_many([head.run])[head.run])
-            self.offer_child_result(run, f"{job.id}#{job.attempt}", child)
 
     def set_wake(self, run: str, at: int) -> None:
         """A run that stays in the store wants a tick then."""
@@ -371,7 +440,7 @@ _FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
     e.JobTimedOut: Core._timed_out,
     e.JobReported: Core._over,
     e.JobLost: Core._over,
-    e.JobParked: Core._over,
+    e.JobParked: Core._parked,
     e.JobDischarged: Core._over,
     e.RunResumed: Core._resumed,
     e.RunFinished: Core._finished,

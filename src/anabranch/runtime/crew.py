@@ -18,10 +18,11 @@ from anabranch.kernel.routing import names_for
 from anabranch.kernel.values import Answer, failed
 from anabranch.runtime.core import LiveRun
 from anabranch.runtime.effects import Execute, Stop
-from anabranch.runtime.payloads import Resolved, is_ref
+from anabranch.runtime.payloads import Resolved, holds_ref
 from anabranch.work.port import Parked, Performer, Task
 
 Offer = Callable[[str, s.Stimulus], None]
+Key = tuple[str, str, int]  # run, job, attempt
 
 
 class Crew:
@@ -39,26 +40,31 @@ class Crew:
             for kind, performer in performers.items()
             if (perform_now := getattr(performer, "perform_now", None)) is not None
         }
-        self._tasks: dict[tuple[str, str, int], asyncio.Task[None]] = {}
-        self._told: dict[tuple[str, str, int], Stop] = {}
+        self._tasks: dict[Key, asyncio.Task[Answer | Parked]] = {}
+        self._told: dict[Key, Stop] = {}
+        self._closing = False
 
     @property
     def at_work(self) -> int:
         return len(self._tasks)
 
     def execute(self, live: LiveRun | None, effect: Execute) -> None:
-        if live is None or effect.job not in live.state.jobs:
+        job = live.state.jobs.get(effect.job) if live is not None else None
+        if job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
+        if self._closing:
+            self._hand_back(effect)
+            return
+        assert live is not None
         try:
             task = build_task(live, effect.job, self._fetch)
         except AnabranchError as error:
-            answer = failed("expression", str(error), retryable=False)
-            self._offer(effect.run, s.JobReport(effect.job, effect.attempt, answer))
+            self._deliver(effect, failed("expression", str(error), retryable=False))
             return
         performer = self._performers.get(task.kind)
         if performer is None:
-            answer = failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
-            self._offer(effect.run, s.JobReport(effect.job, effect.attempt, answer))
+            message = f"there is no work of kind {task.kind!r}"
+            self._deliver(effect, failed("config", message, retryable=False))
         elif task.kind in self._in_place:
             self._deliver(effect, _guarded(self._in_place[task.kind], task))
         else:
@@ -66,27 +72,24 @@ class Crew:
 
     def _send_out(self, effect: Execute, performer: Performer, task: Task) -> None:
         key = (effect.run, effect.job, effect.attempt)
-        running = asyncio.get_running_loop().create_task(self._carry_out(effect, performer, task))
+        running = asyncio.get_running_loop().create_task(_carry_out(performer, task))
         self._tasks[key] = running
+        running.add_done_callback(lambda done: self._back(effect, done))
 
-    async def _carry_out(self, effect: Execute, performer: Performer, task: Task) -> None:
+    def _back(self, effect: Execute, done: asyncio.Task[Answer | Parked]) -> None:
+        """An execution has ended, by itself or because it was stopped."""
         key = (effect.run, effect.job, effect.attempt)
-        try:
-            answer = await performer.perform(task)
-        except asyncio.CancelledError:
-            told = self._told.get(key)
-            if told is None:  # nobody asked for it: the engine stops and hands the job back
-                self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "the engine stopped"))
-            elif told.discharge:
-                self._offer(effect.run, s.JobDischarge(effect.job))
-        except Exception as defect:
-            message = f"the {task.kind} performer failed: {defect!r}"
-            self._deliver(effect, failed("defect", message, retryable=False))
-        else:
-            self._deliver(effect, answer)
-        finally:
-            self._tasks.pop(key, None)
-            self._told.pop(key, None)
+        del self._tasks[key]
+        told = self._told.pop(key, None)
+        if not done.cancelled():
+            self._deliver(effect, done.result())
+        elif told is None:  # nobody asked for it: the engine stops
+            self._hand_back(effect)
+        elif told.discharge:
+            self._offer(effect.run, s.JobDischarge(effect.job))
+
+    def _hand_back(self, effect: Execute) -> None:
+        self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "the engine stopped"))
 
     def _deliver(self, effect: Execute, answer: Answer | Parked) -> None:
         if isinstance(answer, Parked):
@@ -104,8 +107,16 @@ class Crew:
         elif effect.discharge:  # it was done in place, or its answer is already on the way
             self._offer(effect.run, s.JobDischarge(effect.job))
 
+    def abandon(self, run: str) -> None:
+        """Stop whatever is done for this run; nobody wants to hear of it."""
+        for key, task in self._tasks.items():
+            if key[0] == run:
+                self._told[key] = Stop(*key, discharge=False)
+                task.cancel()
+
     async def finish(self, grace_seconds: float) -> None:
         """Wait for what runs; hand back what takes longer than the grace."""
+        self._closing = True
         if self._tasks and grace_seconds > 0:
             await asyncio.wait(list(self._tasks.values()), timeout=grace_seconds)
         left = list(self._tasks.values())
@@ -115,12 +126,26 @@ class Crew:
             await asyncio.wait(left)
 
 
+async def _carry_out(performer: Performer, task: Task) -> Answer | Parked:
+    try:
+        answer: object = await performer.perform(task)
+    except Exception as defect:
+        return _defect(f"the {task.kind} performer failed: {defect!r}")
+    if not isinstance(answer, Answer | Parked):
+        kind = type(answer).__name__
+        return _defect(f"the {task.kind} performer gave a {kind} for an answer")
+    return answer
+
+
+def _defect(message: str) -> Answer:
+    return failed("defect", message, retryable=False)
+
+
 def _guarded(perform_now: Callable[[Task], Answer], task: Task) -> Answer:
     try:
         return perform_now(task)
     except Exception as defect:
-        message = f"the {task.kind} performer failed: {defect!r}"
-        return failed("defect", message, retryable=False)
+        return _defect(f"the {task.kind} performer failed: {defect!r}")
 
 
 def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None]) -> Task:
@@ -130,8 +155,9 @@ def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None])
     token = state.tokens[job.token]
     work = live.net.steps[job.step].work or DEFAULT_WORK
     names: dict[str, Any] = names_for(state, token)
-    if any(is_ref(result) for result in state.results.values()):
-        names["results"] = Resolved(state.results, fetch)
+    for name in ("results", "args", "payload", "ctx"):
+        if holds_ref(names[name]):
+            names[name] = Resolved(names[name], fetch)
     if job.slot >= 0:
         names["slot"] = slot_value(state.gathers[fan_id(token.id)], job.slot)
     inputs = work.inputs.evaluate(names) if work.inputs is not None else {}

@@ -48,6 +48,8 @@ class Replied:
 
     ticket: int
     error: AnabranchError | None = None
+    run: str = ""
+    message: int = 0  # of another process; its answer is in the same batch as the effect
 
 
 Effect = Execute | Stop | Published | Replied

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from anabranch.clock import Clock
-from anabranch.errors import AnabranchError, InputError, NotFound
-from anabranch.ids import new_run_id
+from anabranch.errors import AnabranchError, InputError, LawBroken, NotFound
+from anabranch.ids import checked_run_id, new_run_id
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
@@ -36,6 +36,7 @@ from anabranch.runtime.recovery import recover
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition, Store
+from anabranch.work.callables import ThreadTool
 from anabranch.work.port import Performer
 
 log = logging.getLogger("anabranch.engine")
@@ -43,6 +44,9 @@ log = logging.getLogger("anabranch.engine")
 Listener = Callable[[Published], None]
 EVICT_EVERY_SECONDS = 5.0
 FINISHED_KEPT = 256
+MAIL_AT_ONCE = 100
+THREADS = "(threads)"  # no kind is called that
+STAND_BY_SECONDS = 60
 
 
 class Engine:
@@ -63,15 +67,15 @@ class Engine:
         self.clock = clock
         self._settings = settings
         self._owner = owner
-        lanes = Lanes(settings.jobs_max, _limits(settings, performers))
+        lanes = _lanes(settings, performers)
         self.core = Core(store, nets, lanes, snapshot_every=settings.snapshot_every)
-        self.core.on_defect = _log_defect
+        self.core.on_defect = self._set_aside
         self._crew = Crew(performers, self._offer, store.payload)
         self._writer = Writer(store)
         self._wake = asyncio.Event()
         self._tickets: dict[int, asyncio.Future[None]] = {}
-        self._messages: dict[int, int] = {}  # ticket → message waiting for its answer
         self._last_message = 0
+        self._more_mail = False
         self._next_ticket = 1
         self._listeners: list[Listener] = []
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
@@ -118,6 +122,7 @@ class Engine:
         with contextlib.suppress(BaseException):
             await self._loop_task
         self._loop_task = None
+        self._tell_all(self._gone())
         self._writer.close()
         self.store.release()
 
@@ -134,13 +139,14 @@ class Engine:
             raise
 
     async def _turn_once(self) -> None:
+        if self._writer.failed:
+            await self._writer.drain()  # raises
         now = self.clock.now()
         self._read_mail()
         turned = self.core.turn(now)
-        if turned.batch.commits or turned.batch.answers:
-            await self._writer.write(turned.batch, lambda: self._release(turned))
-        else:
-            self._release(turned)
+        batch = turned.batch
+        if batch.commits or batch.answers or batch.payloads or turned.effects:
+            await self._writer.write(batch, lambda: self._release(turned))
         self._evict(now)
 
     async def _rest(self) -> None:
@@ -171,7 +177,8 @@ class Engine:
                     self._reply(effect)
 
     def _evict(self, now: int) -> None:
-        if now - self._evicted_at >= EVICT_EVERY_SECONDS * 1000:
+        """Not while a batch is on its way: the store does not know yet what it will hold."""
+        if now - self._evicted_at >= EVICT_EVERY_SECONDS * 1000 and not self._writer.busy:
             self._evicted_at = now
             self.core.evict(now, int(self._settings.evict_after_seconds * 1000))
 
@@ -179,14 +186,34 @@ class Engine:
         """The store would not take a batch: memory is ahead of disk, so nothing may go on."""
         self._failure = failure
         if not isinstance(failure, asyncio.CancelledError):
-            log.error("engine stopped: %r", failure)
-        error = AnabranchError(f"the engine has stopped: {failure!r}")
+            log.error("engine stopped: %s", failure if _known(failure) else repr(failure))
+        self._tell_all(self._gone())
+
+    def _gone(self) -> AnabranchError:
+        """Why there is nobody to ask any more."""
+        if self._failure is None:
+            return AnabranchError("the engine is closed", code="engine_closed")
+        why = str(self._failure) if _known(self._failure) else repr(self._failure)
+        return AnabranchError(f"the engine has stopped: {why}", code="engine_stopped")
+
+    def _tell_all(self, error: AnabranchError) -> None:
         waiting: list[asyncio.Future[Any]] = [*self._tickets.values()]
         waiting += [future for futures in self._watchers.values() for future in futures]
         waiting += [future for pairs in self._waiters.values() for _, future in pairs]
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
+        _tell(waiting, error)
+
+    def _set_aside(self, run: str, defect: BaseException) -> None:
+        """Nobody will hear of this run any more; its work is no longer wanted."""
+        _log_defect(run, defect)
+        self._crew.abandon(run)
+        waiting: list[asyncio.Future[Any]] = [*self._watchers.pop(run, ())]
+        waiting += [future for _, future in self._waiters.pop(run, ())]
+        if waiting:
+            _tell(waiting, self.core.aside(run))
+
+    def _check_going(self) -> None:
+        if self._failure is not None or self._loop_task is None:
+            raise self._gone()
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -198,7 +225,11 @@ class Engine:
 
     def _lighten(self, report: s.JobReport) -> s.JobReport:
         """A large result is kept beside the log; only its ref travels."""
-        kept = as_ref(report.answer.result, self._settings.inline_bytes_max)
+        try:
+            kept = as_ref(report.answer.result, self._settings.inline_bytes_max)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            answer = failed("result", f"the result is not JSON: {error}", retryable=False)
+            return s.JobReport(report.job, report.attempt, answer)
         if kept is None:
             return report
         stand_in, sha256, content = kept
@@ -215,8 +246,7 @@ class Engine:
 
     async def send(self, run: str, stimulus: s.Stimulus) -> None:
         """Returns when the stimulus has taken effect durably; raises if it was refused."""
-        if self._failure is not None:
-            raise AnabranchError(f"the engine has stopped: {self._failure!r}")
+        self._check_going()
         ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
         waiting = self._tickets[ticket] = asyncio.get_running_loop().create_future()
         self.core.offer(run, stimulus, ticket)
@@ -224,11 +254,6 @@ class Engine:
         await waiting
 
     def _reply(self, effect: Replied) -> None:
-        message = self._messages.pop(effect.ticket, None)
-        if message is not None:
-            self.core.answer_message(message, answer_bytes(effect.error))
-            self._wake.set()
-            return
         waiting = self._tickets.pop(effect.ticket, None)
         if waiting is None or waiting.done():
             return
@@ -239,9 +264,11 @@ class Engine:
 
     def _read_mail(self) -> None:
         """Stimuli posted by other processes."""
-        if not self.store.changed():
+        if not (self.store.changed() or self._more_mail):
             return
-        for message in self.store.unanswered():
+        found = self.store.unanswered(MAIL_AT_ONCE)
+        self._more_mail = len(found) == MAIL_AT_ONCE
+        for message in found:
             if message.id <= self._last_message:
                 continue  # taken already; its answer is on the way
             self._last_message = message.id
@@ -250,9 +277,7 @@ class Engine:
             except InputError as error:
                 self.core.answer_message(message.id, answer_bytes(error))
                 continue
-            ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
-            self._messages[ticket] = message.id
-            self.core.offer(message.run, stimulus, ticket)
+            self.core.offer(message.run, stimulus, message=message.id)
 
     # -- verbs -------------------------------------------------------------------------------
 
@@ -260,7 +285,8 @@ class Engine:
         self, definition: Definition, net: Net, start: s.Start | None = None, **given: Any
     ) -> str:
         """Begin a run; returns its id once it is durable. `given` are the fields of `Start`."""
-        run = given.pop("run", None) or new_run_id(self.clock.now())
+        chosen = given.pop("run", None)
+        run = new_run_id(self.clock.now()) if chosen is None else checked_run_id(chosen)
         self.nets.put(definition, net)
         if self.core.live.get(run) is not None or self.store.head(run) is not None:
             raise InputError(f"there is a run {run} already", code="run_exists")
@@ -273,9 +299,14 @@ class Engine:
         return run
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
-        """The state of the run when it has finished (or, with `standing`, only waits)."""
+        """The state of the run when it has finished.
+
+        With `standing` also when it is paused, or waits for somebody and no timer of it is due
+        within a minute: a decision with a day to answer is not worth standing by for.
+        """
+        self._check_going()
         state = self.state(run)
-        if state.finished or (standing and _stands(state)):
+        if state.finished or (standing and _stands(state, self.clock.now())):
             return state
         ending: asyncio.Future[State] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(run, []).append((standing, ending))
@@ -298,6 +329,7 @@ class Engine:
     async def events(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, int, e.Event]]:
         """(number, instant, event) from the log, then live until the run has finished."""
         while True:
+            self._check_going()
             changed = asyncio.get_running_loop().create_future()
             self._watchers.setdefault(run, []).append(changed)
             records = self.store.read(run, after)
@@ -329,7 +361,8 @@ class Engine:
     def _tell_waiters(self, news: Published) -> None:
         live = self.core.live.get(news.run)
         state = news.final or (live.state if live is not None else None)
-        stands = state is not None and news.status in ("waiting", "paused") and _stands(state)
+        still = state is not None and news.status in ("waiting", "paused")
+        stands = still and state is not None and _stands(state, news.at)
         left = []
         for standing, ending in self._waiters.pop(news.run):
             if state is None or not (news.final is not None or (standing and stands)):
@@ -340,22 +373,41 @@ class Engine:
             self._waiters[news.run] = left
 
 
-def _stands(state: State) -> bool:
-    """Nothing will happen by itself: not a timer, not a job."""
+def _stands(state: State, now: int) -> bool:
+    """Nothing will happen by itself for a while: not a timer, not a job."""
     status = status_of(state)
     if status == "paused":
         return not any(job.phase == "running" for job in state.jobs.values())
-    return status == "waiting" and not state.jobs and not state.timers.due
+    alarm = state.timers.earliest()
+    soon = alarm is not None and alarm - now <= STAND_BY_SECONDS * 1000
+    return status == "waiting" and not state.jobs and not soon
 
 
-def _limits(settings: Settings, performers: Mapping[str, Performer]) -> dict[str, int]:
-    """Kinds that occupy something scarce while they run."""
-    limits = {"python": settings.processes_max, "shell": settings.shells_max}
-    for kind, performer in performers.items():
-        if getattr(performer, "blocking", False):
-            limits[kind] = settings.threads_max
-    return limits
+def _lanes(settings: Settings, performers: Mapping[str, Performer]) -> Lanes:
+    """Some kinds occupy something scarce while they run; blocking callables share the threads."""
+    limits = {
+        "python": settings.processes_max,
+        "shell": settings.shells_max,
+        THREADS: settings.threads_max,
+    }
+    shared = {kind: THREADS for kind, one in performers.items() if isinstance(one, ThreadTool)}
+    return Lanes(settings.jobs_max, limits, shared)
+
+
+def _known(error: BaseException) -> bool:
+    """Meant for people; anything else is a defect of ours and shown as it is."""
+    return isinstance(error, AnabranchError) and not isinstance(error, LawBroken)
+
+
+def _tell(waiting: list[asyncio.Future[Any]], error: AnabranchError) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever has stopped listening is not to be complained of
 
 
 def _log_defect(run: str, defect: BaseException) -> None:
-    log.error("run %s set aside: internal error", run, exc_info=defect)
+    if _known(defect):
+        log.error("run %s set aside: %s", run, defect)
+    else:
+        log.error("run %s set aside: internal error", run, exc_info=defect)

@@ -19,14 +19,23 @@ class Ready:
 
 
 class Lanes:
-    def __init__(self, total: int = 1000, limits: Mapping[str, int] | None = None) -> None:
+    """`shared` names the lane of kinds that share one; every other kind has its own."""
+
+    def __init__(
+        self,
+        total: int = 1000,
+        limits: Mapping[str, int] | None = None,
+        shared: Mapping[str, str] | None = None,
+    ) -> None:
         self._total = total
         self._limits = dict(limits or {})
+        self._shared = dict(shared or {})
         self._queues: dict[str, deque[Ready]] = {}
         self._used: dict[str, int] = {}
         self._holders: dict[tuple[str, str], str] = {}  # (run, job) → lane
 
-    def add(self, run: str, job: str, attempt: int, lane: str) -> None:
+    def add(self, run: str, job: str, attempt: int, kind: str) -> None:
+        lane = self._shared.get(kind, kind)
         self._queues.setdefault(lane, deque()).append(Ready(run, job, attempt))
 
     def can_start(self) -> bool:

@@ -2,7 +2,8 @@
 
 A result above the limit is kept by its hash beside the log, and what goes into the log, the context
 and the guards is a small stand-in: where it is, how big, a preview, and the small fields of a
-mapping, so that a guard on `count` still works. Jobs get the whole value back.
+mapping, so that a guard on `count` still works. Jobs get the whole value back, wherever in their
+arguments, the context or the results the stand-in was put.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import msgspec
 from anabranch.errors import NotFound
 
 REF = "_ref"
+_KIND = "result_ref"
+_PLACE = "anabranch:sha256:"
 _PREVIEW = 1024
 _FIELD = 1000
 
@@ -33,7 +36,7 @@ def as_ref(result: Any, limit: int) -> tuple[Any, str, bytes] | None:
     sha256 = hashlib.sha256(content).hexdigest()
     stand_in = {
         **_small_fields(result),
-        REF: {"kind": "result_ref", "ref": f"anabranch:sha256:{sha256}", "bytes": len(content)},
+        REF: {"kind": _KIND, "ref": f"{_PLACE}{sha256}", "bytes": len(content)},
         "_preview": content[:_PREVIEW].decode("utf-8", "replace"),
         "_size_bytes": len(content),
         "_store": "payloads",
@@ -54,14 +57,34 @@ def _small_fields(result: Any) -> dict[str, Any]:
 
 
 def is_ref(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get(REF), Mapping)
+    ref = value.get(REF) if isinstance(value, Mapping) else None
+    return (
+        isinstance(ref, Mapping)
+        and ref.get("kind") == _KIND
+        and str(ref.get("ref")).startswith(_PLACE)
+    )
+
+
+def holds_ref(value: Any) -> bool:
+    """Is there a stand-in anywhere in it? Only containers are looked into."""
+    if isinstance(value, Mapping):
+        if REF in value and is_ref(value):
+            return True
+        return any(holds_ref(each) for each in value.values() if isinstance(each, dict | list))
+    if isinstance(value, list):
+        return any(holds_ref(each) for each in value if isinstance(each, dict | list))
+    return False
 
 
 def resolve(value: Any, fetch: Callable[[str], bytes | None]) -> Any:
-    """The whole value behind a stand-in; anything else as it is."""
-    if not is_ref(value):
+    """The value with every stand-in in it replaced by what it stands for."""
+    if not holds_ref(value):
         return value
-    sha256 = str(value[REF].get("ref", "")).rpartition(":")[2]
+    if isinstance(value, list):
+        return [resolve(each, fetch) for each in value]
+    if not is_ref(value):
+        return {key: resolve(each, fetch) for key, each in value.items()}
+    sha256 = str(value[REF]["ref"]).removeprefix(_PLACE)
     content = fetch(sha256)
     if content is None:
         raise NotFound(f"the payload {sha256} is not in the store")

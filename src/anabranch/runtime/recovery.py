@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from anabranch.errors import AnabranchError
 from anabranch.runtime.core import Core
 from anabranch.store.ports import Head, Record, Snapshot
 
@@ -34,7 +33,7 @@ def _bring_back(core: Core, head: Head, snapshot: Snapshot | None, tail: Sequenc
     """One run that cannot be read must not keep the others from going on."""
     try:
         core.recover(core.adopt(head, snapshot, tail))
-    except AnabranchError as error:
+    except Exception as error:
         core.live.pop(head.run, None)
         core.broken[head.run] = error
         core.on_defect(head.run, error)

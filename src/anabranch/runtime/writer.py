@@ -26,11 +26,16 @@ class Writer:
     def busy(self) -> bool:
         return self._in_flight is not None
 
+    @property
+    def failed(self) -> bool:
+        return self._in_flight is not None and self._in_flight.done()
+
     async def write(self, batch: Batch, then: Callable[[], None]) -> None:
         """Make the batch durable, then call `then`. Returns early for a large batch."""
         await self.drain()
         if len(batch.commits) <= SMALL_BATCH:
-            self._journal.commit(batch)
+            if batch.commits or batch.payloads or batch.answers:
+                self._journal.commit(batch)
             then()
             return
         loop = asyncio.get_running_loop()
@@ -40,8 +45,8 @@ class Writer:
         self, loop: asyncio.AbstractEventLoop, batch: Batch, then: Callable[[], None]
     ) -> None:
         await loop.run_in_executor(self._thread, self._journal.commit, batch)
-        self._in_flight = None
         then()
+        self._in_flight = None
 
     async def drain(self) -> None:
         """Wait until everything handed in is durable; raises if that failed."""

@@ -48,6 +48,7 @@ class Audit:
             evolve(self.state, event, commit.at)
             self._witness.see(event)
             laws.check(self.state)
+        laws.check_rest(self.state)
         self._head(commit.head)
         return events
 

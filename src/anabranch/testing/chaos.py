@@ -7,14 +7,16 @@ audit looks; whenever an engine comes up, its memory is compared with the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import LawBroken
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.explain import explain
+from anabranch.kernel.summary import summarise
 from anabranch.runtime.core import Turned, load_state
-from anabranch.runtime.effects import Execute, Published, Replied
-from anabranch.runtime.recovery import recover
+from anabranch.runtime.effects import Execute, Published
 from anabranch.testing.parties import RUN, Parties
 from anabranch.testing.post import Letter
 from anabranch.testing.world import EPOCH
@@ -28,12 +30,10 @@ class Chaos(Parties):
         self._in_flight: Turned | None = None  # computed, and not yet on disk
         self.moves = 0
         self._storm = self.dice.randint(20, 200)  # moves until nothing goes wrong any more
-        self._input: Mapping[str, Any] = {}
 
-    def run_to_the_end(self, given: Mapping[str, Any], limit: int, until: float | None) -> None:
+    def run_to_the_end(self, start: s.Start, limit: int, until: float | None) -> None:
         """Until the run has finished, or stands still with a reason."""
-        self._input = given
-        self.begin(RUN, given)
+        self.begin(start)
         resting = False
         while not resting and not self._ended(until):
             self._count(limit)
@@ -41,6 +41,7 @@ class Chaos(Parties):
         if self.audit.state.finished:
             self._aftermath()
         self._last_look(resting=resting)
+        self.calm = False
 
     def _ended(self, until: float | None) -> bool:
         too_late = until is not None and self.virtual_seconds > until
@@ -50,11 +51,11 @@ class Chaos(Parties):
         """One turn, and if that was all, on to whatever comes next; false when nothing does."""
         self._trouble()
         self.turn()
-        if not self.core.busy:
+        if self.dice.random() < 0.7:
             self._land()
         if self.core.busy or self.audit.state.finished:
             return True
-        return self._pass_time() or self._somebody_must()
+        return self._pass_time() or self._land() or self._somebody_must()
 
     def _count(self, limit: int) -> None:
         self.moves += 1
@@ -72,34 +73,32 @@ class Chaos(Parties):
         if self._in_flight is not None and self.dice.random() < 0.5:
             self._land()
         turned = self.core.turn(self.clock.now())
-        if self.strikes("crash"):
+        if not self.calm and self.dice.random() < self.faults.crash:
             self._crash_with(turned, self.dice.choice(_PLACES))
         elif not turned.batch.commits:
-            self._let_out(turned)
+            self.let_out(turned.effects)
         else:
             self._land()
             if self.strikes("slow_disk"):
                 self._in_flight = turned
             else:
-                self._write(turned)
-                self._let_out(turned)
+                self.write(turned)
+                self.let_out(turned.effects)
 
-    def _land(self) -> None:
+    def _land(self) -> bool:
         """The batch that was being written is durable: its effects leave."""
         turned, self._in_flight = self._in_flight, None
-        if turned is not None:
-            self._write(turned)
-            self._let_out(turned)
+        if turned is None:
+            return False
+        self.write(turned)
+        self.let_out(turned.effects)
+        return True
 
-    def _write(self, turned: Turned) -> None:
+    def write(self, turned: Turned) -> None:
         self.store.commit(turned.batch)
         for commit in turned.batch.commits:
             events = self.audit.committed(commit)
             self.recorded(commit.head.run, events, self.audit.state)
-
-    def _let_out(self, turned: Turned, most: int | None = None) -> None:
-        for effect in turned.effects[:most]:
-            self.carry_out(effect)
 
     def execute(self, effect: Execute) -> None:
         self.audit.executed(effect.job, effect.attempt)
@@ -109,44 +108,41 @@ class Chaos(Parties):
         if news.final is not None:
             self.audit.same(news.final, "the finished run")
 
-    def replied(self, reply: Replied) -> None:
-        """Refusals are part of the game; only a start must succeed."""
-        if reply.error is not None and not self.audit.state.run:
-            raise reply.error
-
     # -- the engine dies ---------------------------------------------------------------------
 
     def _crash_with(self, turned: Turned, place: str) -> None:
-        if place != "before commit":
+        if place == "before commit":
+            if self._in_flight is not None and self.dice.random() < 0.5:
+                self.write(self._in_flight)
+        else:
             self._land()
-            self._write(turned)
-            if place != "after commit":
-                count = len(turned.effects)
-                most = count if place == "after effects" else self.dice.randint(0, count)
-                self._let_out(turned, most)
-        elif self._in_flight is not None and self.dice.random() < 0.5:
-            self._write(self._in_flight)
+            self.write(turned)
+            self.let_out(turned.effects[: self._effects_before(place, len(turned.effects))])
         self.tally[f"crash {place}"] += 1
-        self._come_up()
+        self._next_engine()
 
-    def _come_up(self) -> None:
-        """A new engine on the same store."""
+    def _effects_before(self, place: str, count: int) -> int:
+        match place:
+            case "after commit":
+                return 0
+            case "amid effects":
+                return self.dice.randint(0, count)
+            case _:
+                return count
+
+    def _next_engine(self) -> None:
+        """A new engine on the same store, after a while."""
         self._in_flight = None
-        for key in self.at_work:
-            self.post.withdraw(key)
-        self.at_work.clear()
         self.clock.advance_to(self.later(600))
-        self.core = self.new_core(self.dice.choice((1, 5, 20, 200)))
         self._compare()
-        recover(self.core, self.clock.now())
-        if self.store.head(RUN) is None:
-            self.begin(RUN, self._input)
+        self.come_up(self.dice.choice((1, 5, 20, 200)))
         self.remind()
 
     def _compare(self) -> None:
         if self.store.head(RUN) is not None:
             found = load_state(*self.store.read_many([RUN])[RUN])
             self.audit.same(found, "what a new engine reads from the store")
+            explain(self.net, found)  # must have an answer at any time
 
     def _restart(self) -> None:
         """An orderly stop hands back what runs and records that, then an engine comes up."""
@@ -156,9 +152,9 @@ class Chaos(Parties):
         self._land()
         while self.core.busy:
             turned = self.core.turn(self.clock.now())
-            self._write(turned)
-            self._let_out(turned)
-        self._come_up()
+            self.write(turned)
+            self.let_out(turned.effects)
+        self._next_engine()
 
     # -- trouble and time --------------------------------------------------------------------
 
@@ -199,40 +195,42 @@ class Chaos(Parties):
 
     def _somebody_must(self) -> bool:
         """Nothing moves by itself any more."""
-        return self.remind() or self.somebody_acts(at_rest=True)
+        return self.remind() or self.somebody_acts()
 
     # -- the end -----------------------------------------------------------------------------
 
     def _aftermath(self) -> None:
         """Nothing that arrives after the end changes anything."""
-        self._land()
         seq = self.audit.state.seq
+        if self.dice.random() < 0.3:
+            self._next_engine()
         for _ in range(5):
             self.core.offer(RUN, s.Tick())
             if not self._pass_time():
                 break
             self.turn()
-        self._land()
-        if self.audit.state.seq != seq:
+        if self._land() or self.audit.state.seq != seq:
             raise LawBroken("something was recorded after the end of the run")
 
     def _last_look(self, *, resting: bool) -> None:
+        self._land()
         if resting:
             self.audit.rests_rightly()
             self._nothing_forgotten()
         live = self.core.live.get(RUN)
-        if live is not None and self._in_flight is None:
+        if live is not None:
             self.audit.same(live.state, "the state in memory")
         self._compare()
         self.audit.whole_log(self.store.read(RUN))
+        msgspec.json.encode(summarise(self.net, self.audit.state))
 
     def _nothing_forgotten(self) -> None:
         """Every job that is open at rest is in the hands of somebody."""
         state = self.audit.state
         hangs = False
         for job in state.jobs.values():
-            working = self.at_work.get((RUN, job.id, job.attempt))
-            if working is not None and working.plan.answer is None:
+            plan = self.at_work.get((RUN, job.id, job.attempt))
+            if plan is not None and plan.answer is None:
                 hangs = True  # the script says it never answers
             elif job.phase == "scheduled" and self.core.lanes.at_work >= self.concurrency:
                 continue

@@ -12,7 +12,7 @@ from anabranch.net.problems import did_you_mean
 class Faults:
     """Each number is a probability: of a turn, of an execution, or of whatever it is about."""
 
-    crash: float = 0.03  # a turn: the engine dies before, after or amid making it known
+    crash: float = 0.05  # a turn: the engine dies before, after or amid making it known
     slow_disk: float = 0.1  # a turn: its batch is written while the next turn is computed
     restart: float = 0.005  # a turn: the engine is stopped in order and started again
     evict: float = 0.05  # a turn: idle runs leave memory
@@ -30,6 +30,7 @@ class Faults:
     pause: float = 0.01  # a turn: somebody pauses the run, and resumes it later
     people: float = 0.08  # a turn: somebody answers an open gate or patches the context
     cancel: float = 0.002  # a turn: somebody cancels the run
+    redrive: float = 0.2  # a run that did not complete: somebody starts it again
     error: float = 0.15  # an execution that is not scripted: it fails
 
     def __post_init__(self) -> None:

@@ -28,8 +28,7 @@ from anabranch.testing.faults import Faults
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter
 from anabranch.testing.random_steps import RANDOM_WORK, random_answer
-from anabranch.testing.script import Script
-from anabranch.testing.world import JobKey, World, label_of
+from anabranch.testing.world import JobKey, Scripts, World, label_of
 from anabranch.work.port import Task
 
 RUN = "simulated"
@@ -42,19 +41,18 @@ class Parties(World):
     def __init__(
         self,
         net: Net,
-        script: Script,
-        decisions: Script,
+        scripts: Scripts,
         *,
         dice: Random,
         faults: Faults,
         patches: Patches,
     ) -> None:
         concurrency = dice.choice((None, None, None, 1, 2, 3))
-        super().__init__(net, script, decisions, dice=dice, concurrency=concurrency)
+        super().__init__(net, scripts, dice=dice, concurrency=concurrency)
         self.audit = Audit(net)
         self.tally: Counter[str] = Counter()  # which faults happened how often
         self.calm = False  # from some point on nothing goes wrong any more
-        self._faults = faults
+        self.faults = faults
         self._patches = patches
         self._elsewhere: set[JobKey] = set()  # jobs of workers that are not the engine's own
         self._parked: dict[JobKey, Answer] = {}
@@ -62,7 +60,7 @@ class Parties(World):
 
     def strikes(self, fault: str) -> bool:
         """Does it happen now?"""
-        if self.calm or self.dice.random() >= getattr(self._faults, fault):
+        if self.calm or self.dice.random() >= getattr(self.faults, fault):
             return False
         self.tally[fault] += 1
         return True
@@ -71,14 +69,11 @@ class Parties(World):
         """A random instant from now on."""
         return self.clock.now() + self.dice.choice((0, self.dice.randint(1, most_seconds * 1000)))
 
-    def state(self, run: str) -> State:  # noqa: ARG002 - there is one run
-        return self.audit.state
-
     # -- workers -----------------------------------------------------------------------------
 
     def unscripted_plan(self, task: Task) -> Planned:
         delay_ms = self.later(30) - self.clock.now()
-        error = 0.0 if self.calm else self._faults.error
+        error = 0.0 if self.calm else self.faults.error
         if task.kind == RANDOM_WORK:
             return Planned(random_answer(self.dice, error), delay_ms)
         if self.strikes("error"):
@@ -101,7 +96,8 @@ class Parties(World):
             self.post.send(self.later(60), Letter(run, s.JobReport(job, wrong, answer)))
 
     def _may_park(self, key: JobKey) -> bool:
-        work = self.net.steps[self.at_work[key].step].work if key in self.at_work else None
+        job = self.audit.state.jobs.get(key[1])
+        work = self.net.steps[job.step].work if job is not None else None
         return work is not None and work.kind == RANDOM_WORK
 
     def _park(self, key: JobKey, answer: Answer) -> int:
@@ -172,44 +168,34 @@ class Parties(World):
 
     def _heartbeats(self, key: JobKey, lease: int, delay_ms: int) -> None:
         run, job, attempt = key
-        start, length = self.clock.now(), lease - self.clock.now()
-        for at in range(start + length // 2, start + delay_ms, max(length, 1)):
+        now = self.clock.now()
+        length = max(lease - now, 1000)
+        for at in range(now + length // 2, now + delay_ms, length // 2):
             self.post.send(at, Letter(run, s.JobExtend(job, attempt, at + length), key))
 
     # -- people ------------------------------------------------------------------------------
 
-    def somebody_acts(self, *, at_rest: bool = False) -> bool:
+    def somebody_acts(self) -> bool:
         """Answer a gate, patch the context, resume; false when there is nothing to do."""
-        state = self.audit.state
-        if state.finished or not state.run:
-            return False
-        moves = [*self._scripted_moves(), *self._free_moves()] if at_rest else self._free_moves()
+        moves = [] if self._nobody_decides else self._moves()
         if not moves:
             return False
         self.core.offer(RUN, self.dice.choice(moves)())
         return True
 
-    def _scripted_moves(self) -> list[Callable[[], s.Stimulus]]:
-        """Decisions that were made and lost in a crash are made again."""
-        open_gates = self.audit.state.gates
-        return [
-            partial(_same, verdict)
-            for gate, verdict in self.verdicts.items()
-            if verdict is not None and gate in open_gates
-        ]
-
-    def _free_moves(self) -> list[Callable[[], s.Stimulus]]:
+    def _moves(self) -> list[Callable[[], s.Stimulus]]:
         state = self.audit.state
         moves: list[Callable[[], s.Stimulus]] = []
-        if state.paused and not self._nobody_decides:
+        if state.paused:
             moves.append(s.Resume)
-        if self._nobody_decides:
-            return moves
         for gate in state.gates.values():
             if gate.id not in self.verdicts:
                 moves.append(partial(self._decision, gate.id, gate.actors))
+        asleep = [token for token in state.tokens.values() if token.phase == "sleeping"]
+        moves += [partial(s.Wake, token.id, payload={"woken": True}) for token in asleep]
         held = [token for token in state.tokens.values() if token.phase == "held"]
         moves += [partial(self._decision, gate_id(token), ()) for token in held]
+        moves += [partial(self._decision, token.step, ()) for token in held]
         if held:
             moves += [partial(_patch, patch) for patch in self._patches]
         return moves
@@ -219,10 +205,6 @@ class Parties(World):
         actor = self.dice.choice(list(actors)) if actors and not wrong else "somebody"
         rejects = not self.calm and self.dice.random() < 0.3
         return s.Decide(gate, "reject" if rejects else "fulfil", actor, "simulated")
-
-
-def _same(verdict: s.Decide) -> s.Stimulus:
-    return verdict
 
 
 def _patch(patch: Mapping[str, Any]) -> s.Stimulus:

@@ -26,13 +26,12 @@ from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
 from anabranch.runtime.core import history
-from anabranch.runtime.effects import Published
 from anabranch.testing.answers import Scripted
 from anabranch.testing.definitions import Definition, compiled
 from anabranch.testing.played import Played, PlayedEvent
-from anabranch.testing.post import PEOPLE, Letter
+from anabranch.testing.post import Letter
 from anabranch.testing.script import Script
-from anabranch.testing.world import EPOCH, World
+from anabranch.testing.world import EPOCH, Scripts, World
 from anabranch.work.json_values import require_json
 
 RUN = "play"
@@ -76,22 +75,20 @@ def play(
     """
     net = compiled(definition, tools)
     _check_numbers(concurrency, limit)
-    theatre = _Theatre(
+    theatre = Theatre(
         net,
-        Script(net, script or {}),
-        Script(net, decisions or {}, "decisions"),
+        Scripts(Script(net, script or {}), Script(net, decisions or {}, "decisions")),
         dice=Random(seed) if seed else None,
         concurrency=concurrency,
     )
     theatre.announce(patches or {}, cancel_at)
-    theatre.begin(RUN, require_json(input or {}, "the input", root="input"), start)
+    given = require_json(input or {}, "the input", root="input")
+    theatre.begin(s.Start(run=RUN, input=given, step=start))
     return theatre.perform(limit)
 
 
-class _Theatre(World):
+class Theatre(World):
     """The world of a play: nothing goes wrong that was not scripted."""
-
-    _final: State | None = None
 
     def announce(self, patches: Mapping[float, Mapping[str, Any]], cancel_at: float | None) -> None:
         """What people will do at fixed times."""
@@ -105,29 +102,25 @@ class _Theatre(World):
     def _at(self, seconds: float, stimulus: s.Stimulus) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
             raise InputError(f"a moment is a number of seconds from 0 up, not {seconds!r}")
-        letter = Letter(RUN, stimulus, ticket=PEOPLE)
+        letter = Letter(RUN, stimulus, asks=True, must=True)
         self.post.send(EPOCH + round(seconds * 1000), letter)
 
-    def published(self, news: Published) -> None:
-        super().published(news)
-        self._final = news.final or self._final
-
     def perform(self, limit: int) -> Played:
-        while self._final is None:
+        while self.final is None:
             self.turn()
-            if self._final is None:
-                self._guard(limit)
-            if self._final is None and not self.core.busy and not self.advance():
+            self._guard(limit)
+            if self.final is None and not self.core.busy and not self.advance():
                 break
-        state = self._final or self.state(RUN)
-        self.script.check_names(state.steps)
-        self.decisions.check_names(state.steps)
+        state = self.final or self.core.run(RUN).state
+        self.scripts.answers.check_names(state.steps)
+        self.scripts.decisions.check_names(state.steps)
         return self._played(state)
 
     def _guard(self, limit: int) -> None:
-        state = self.state(RUN)
-        if state.seq <= limit:
+        live = self.core.live.get(RUN)
+        if live is None or live.state.seq <= limit:
             return
+        state = live.state
         busiest = max(state.steps, key=lambda name: state.steps[name].runs)
         raise AnabranchError(
             f"the play was stopped after {state.seq:,} events, {self._seconds():g} virtual seconds "

@@ -14,16 +14,15 @@ from random import Random
 
 from anabranch.kernel.stimuli import Stimulus
 
-PEOPLE = 1  # the ticket of letters whose refusal somebody wants to hear of
-
 
 @dataclass(slots=True)
 class Letter:
     run: str
     stimulus: Stimulus
     key: Hashable = None  # what it belongs to, so that it can be taken back
-    ticket: int = 0
-    withdrawn: bool = False
+    asks: bool = False  # its sender waits for a reply, and asks again if an engine dies meanwhile
+    must: bool = False  # a refusal is an error of the test
+    gone: bool = False  # arrived or taken back
 
 
 class Post:
@@ -39,20 +38,18 @@ class Post:
         if letter.key is not None:
             self._by_key.setdefault(letter.key, []).append(letter)
 
-    def withdraw(self, key: Hashable) -> int:
-        """Take back what has not arrived; returns how many letters that was."""
-        taken = [letter for letter in self._by_key.pop(key, ()) if not letter.withdrawn]
-        for letter in taken:
-            letter.withdrawn = True
-        return len(taken)
+    def withdraw(self, key: Hashable) -> None:
+        """Take back what has not arrived."""
+        for letter in self._by_key.pop(key, ()):
+            letter.gone = True
 
     def holds(self, key: Hashable) -> bool:
         """Is something with this key on its way?"""
-        return any(not letter.withdrawn for letter in self._by_key.get(key, ()))
+        return any(not letter.gone for letter in self._by_key.get(key, ()))
 
     def next_at(self) -> int | None:
         """When the next letter arrives."""
-        while self._letters and self._letters[0][3].withdrawn:
+        while self._letters and self._letters[0][3].gone:
             heappop(self._letters)
         return self._letters[0][0] if self._letters else None
 
@@ -61,6 +58,6 @@ class Post:
         arrived = []
         while (at := self.next_at()) is not None and at <= now:
             letter = heappop(self._letters)[3]
-            letter.withdrawn = True  # it cannot be taken back any more
+            letter.gone = True
             arrived.append(letter)
         return arrived

@@ -27,7 +27,7 @@ from anabranch.testing.random_steps import (
 __all__ = ["RANDOM_PATCHES", "RANDOM_WORK", "random_answer", "random_net"]
 
 _DEPTH_MAX = 5  # blocks inside blocks; joins come to lie up to four deep
-_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)  # from here on blocks are single steps
+_SIZES = (1, 2, 3, 4, 6, 8, 10, 12, 14)  # from here on blocks are single steps
 
 
 def random_net(seed: int) -> Net:
@@ -74,10 +74,10 @@ class _Garden:
     def _policy(self) -> RunPolicy:
         dice = self.dice
         return RunPolicy(
-            deadline_ms=dice.randint(30, 600) * 1000 if dice.random() < 0.15 else None,
-            no_route_is_error=dice.random() < 0.3,
+            deadline_ms=dice.randint(30, 600) * 1000 if dice.random() < 0.1 else None,
+            no_route_is_error=dice.random() < 0.2,
             on_failure=dice.choice(("fail", "handled", "partial")),
-            fail_fast=dice.random() < 0.15,
+            fail_fast=dice.random() < 0.07,
             held=dice.choice(("wait", "wait", "discard")),
             on_final_failure=dice.choice(("fail", "partial")),
             timeouts_have_own_status=dice.random() < 0.7,
@@ -114,11 +114,10 @@ class _Garden:
     def _args(self) -> Expression | None:
         options: tuple[Expression | None, ...] = (
             None,
-            None,
             Constant({"from": "arc"}),
             Function("{n: event.result.n}", _n_of_result),
         )
-        return self.dice.choice(options)
+        return self.dice.choices(options, (6, 3, 1))[0]
 
     # -- blocks ------------------------------------------------------------------------------
 
@@ -175,12 +174,12 @@ class _Garden:
     def _join(self, depth: int) -> _Block:
         opener, blocks = self._step(), self._branches(depth)
         target = self._step(plain=True)
-        whens = ("any", "any", "any", "ok", "valid", "invalid")
+        whens = ("any",) * 6 + ("ok", "ok", "valid", "invalid")
         slots = tuple(Slot(block.last, self.dice.choice(whens)) for block in blocks)
         rule = random_rule(self.dice, len(slots))
         arcs = tuple(Arc(block.first, self._maybe_guard()) for block in blocks)
         branch = Branch(
-            self.dice.choice((None, None, None, "valid")),
+            self.dice.choice((None,) * 8 + ("valid",)),
             "inclusive",
             arcs,
             Join(target, rule, slots),
@@ -226,7 +225,7 @@ class _Garden:
             Function("workload.seed % 2", lambda names: names["workload"]["seed"] % 2),
             Function("args.none", lambda names: names["args"]["none"]),  # raises
         )
-        return self.dice.choices(options, (6, 4, 3, 1))[0]
+        return self.dice.choices(options, (12, 8, 6, 1))[0]
 
 
 def _n_of_result(names: Names) -> dict[str, object]:

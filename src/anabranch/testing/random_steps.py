@@ -44,21 +44,25 @@ class Function:
             raise ExpressionError(f"{self.text}: {error!r}") from None
 
 
+#: An expression that cannot be evaluated.
+_BROKEN = Function("args.missing", lambda names: names["args"]["missing"])
+
+
 def random_step(dice: Random, name: str) -> Step:
     """A step without routes. One that has to be a barrier or a join target stays plain."""
     fan = random_fan(dice) if dice.random() < 0.2 else None
     work = random_work(dice) if fan is not None or dice.random() < 0.85 else None
     decision = None
-    if dice.random() < (0.4 if work is None else 0.08):
+    if dice.random() < (0.3 if work is None else 0.06):
         decision = random_decision(dice)
     return Step(
         name=name,
         work=work,
         fan=fan,
         decision=decision,
-        admission=random_admission(dice) if dice.random() < 0.12 else None,
+        admission=random_admission(dice) if dice.random() < 0.08 else None,
         patches=random_patches(dice) if dice.random() < 0.25 else (),
-        timeout_ms=dice.randint(1, 90) * 1000 if dice.random() < 0.2 else None,
+        timeout_ms=dice.randint(1, 90) * 1000 if dice.random() < 0.12 else None,
         on_timeout=dice.choice(("fail", "fail", "skip", "abort_run")),
     )
 
@@ -67,7 +71,7 @@ def random_work(dice: Random) -> Work:
     return Work(
         kind=RANDOM_WORK,
         inputs=Constant({"n": 1}) if dice.random() < 0.3 else None,
-        timeout_ms=dice.randint(1, 40) * 1000 if dice.random() < 0.3 else None,
+        timeout_ms=dice.randint(1, 40) * 1000 if dice.random() < 0.2 else None,
         retry=random_retry(dice) if dice.random() < 0.5 else Retry(),
         error_aborts=dice.random() < 0.1,
         losses_max=dice.choice((20, 20, 20, 2, 0)),
@@ -95,18 +99,20 @@ def random_fan(dice: Random) -> Fan:
         rule=random_rule(dice, size, scored=scored),
         window=dice.choice((None, None, 1, 2)),
         score=Function("answer.score", _score) if scored else None,
-        usable=Function("answer.n % 5", _usable) if dice.random() < 0.2 else None,
+        usable=dice.choice((None, None, None, Function("answer.n % 5", _usable))),
     )
 
 
 def _over(dice: Random, labels: list[Any]) -> Expression:
     if dice.random() < 0.05:
-        return Function("args.missing", lambda names: names["args"]["missing"])
+        return _BROKEN
     return Constant("no list") if dice.random() < 0.03 else Constant(labels)
 
 
 def _score(names: Names) -> Any:
-    return names["answer"]["score"]
+    """None is no score; 2 cannot be scored at all."""
+    score = names["answer"]["score"]
+    return score if score != 2 else names["answer"]["none"]
 
 
 def _usable(names: Names) -> bool:
@@ -135,7 +141,7 @@ def random_decision(dice: Random) -> Decision:
         ask="go on?",
         actors=dice.choice(((), (), ("ann",), ("ann", "bob"))),
         on_reject=dice.choice(("fail", "retry", "pause")),
-        when=Function("ctx.open >= 2", _is_open(2)) if dice.random() < 0.3 else None,
+        when=dice.choice((None, None, Function("ctx.open >= 2", _is_open(2)), _BROKEN)),
     )
 
 
@@ -169,9 +175,9 @@ def random_answer(dice: Random, error: float) -> Answer:
     if dice.random() < error:
         kind = dice.choice(("boom", "timeout", "unreachable"))
         return failed(kind, "simulated failure", retryable=dice.random() < 0.8)
-    if dice.random() < 0.05:
+    if dice.random() < 0.02:
         return aborted("simulated", "simulated abort")
-    if dice.random() < 0.005:
+    if dice.random() < 0.002:
         return cancels_run("simulated", "simulated end of the run")
     score = dice.choice((None, 1, 1, 2, dice.random() * 10))
     outcome = dice.choice(("ok", "ok", "ok", "valid", "invalid"))

@@ -14,21 +14,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
+from anabranch.kernel.reuse import reusable
 from anabranch.net.net import Net
+from anabranch.runtime.core import history
 from anabranch.testing.answers import Scripted
 from anabranch.testing.chaos import Chaos
 from anabranch.testing.definitions import Definition, compiled
 from anabranch.testing.faults import Faults
+from anabranch.testing.parties import RUN
 from anabranch.testing.played import PlayedEvent
 from anabranch.testing.script import Script
 from anabranch.testing.simulation import Simulation, SimulationFailed
-from anabranch.testing.world import EPOCH
+from anabranch.testing.world import EPOCH, Scripts
 from anabranch.work.json_values import require_json
 
 MakeNet = Callable[[int], Net]
@@ -60,29 +65,65 @@ def simulate(
     turns after which a run is taken for endless. `on_seed` is called after each seed with the sums
     so far.
     """
-    given = require_json(input or {}, "the input", root="input")
-    make = _maker(definition, tools)
-    repeat = _repeat(definition, plain=not (input or script or decisions or patches or faults))
+    plan = _Plan(
+        make=_maker(definition, tools),
+        given=require_json(input or {}, "the input", root="input"),
+        script=script or {},
+        decisions=decisions or {},
+        patches=patches,
+        faults=faults or Faults(),
+        until=until,
+        limit=limit,
+        repeat=_repeat(definition, plain=not (input or script or decisions or patches or faults)),
+    )
     sums, begun = Simulation(), time.perf_counter()
     for seed in _seeds(seeds):
-        net = make(seed)
-        world = Chaos(
-            net,
-            Script(net, script or {}),
-            Script(net, decisions or {}, "decisions"),
-            dice=Random(f"world {seed}"),
-            faults=faults or Faults(),
-            patches=patches,
-        )
-        try:
-            world.run_to_the_end(given, limit, until)
-        except Exception as defect:
-            raise _failure(world, seed, defect, repeat(seed)) from defect
-        _add(sums, world)
+        plan.run(seed, sums)
+        sums.seeds += 1
         sums.wall_seconds = time.perf_counter() - begun
         if on_seed is not None:
             on_seed(seed, sums)
     return sums
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is the same for every seed."""
+
+    make: MakeNet
+    given: Mapping[str, Any]
+    script: Mapping[str, Scripted]
+    decisions: Mapping[str, Scripted]
+    patches: Sequence[Mapping[str, Any]]
+    faults: Faults
+    until: float | None
+    limit: int
+    repeat: Callable[[int], str]
+
+    def run(self, seed: int, sums: Simulation) -> None:
+        net, dice = self.make(seed), Random(f"world {seed}")
+        world = self._world(net, dice)
+        self._through(world, s.Start(run=RUN, input=self.given), seed)
+        ended = world.audit.state.status
+        redrives = ended not in ("", "completed") and world.strikes("redrive")
+        _add(sums, world)
+        if not redrives:
+            return
+        reuse = reusable(history(world.store.read(RUN)))
+        again = self._world(net, dice)
+        start = s.Start(run=RUN, input=self.given, origin="origin", reuse=reuse)
+        self._through(again, start, seed)
+        _add(sums, again)
+
+    def _world(self, net: Net, dice: Random) -> Chaos:
+        scripts = Scripts(Script(net, self.script), Script(net, self.decisions, "decisions"))
+        return Chaos(net, scripts, dice=dice, faults=self.faults, patches=self.patches)
+
+    def _through(self, world: Chaos, start: s.Start, seed: int) -> None:
+        try:
+            world.run_to_the_end(start, self.limit, self.until)
+        except Exception as defect:
+            raise _failure(world, seed, defect, self.repeat(seed)) from defect
 
 
 def _seeds(seeds: int | Iterable[int]) -> Iterable[int]:
@@ -114,7 +155,6 @@ def _repeat(definition: Definition | MakeNet, *, plain: bool) -> Callable[[int],
 
 
 def _add(sums: Simulation, world: Chaos) -> None:
-    sums.seeds += 1
     sums.events += world.audit.state.seq
     sums.turns += world.moves
     sums.virtual_seconds += world.virtual_seconds

@@ -23,7 +23,7 @@ class Simulation:
 
     @property
     def crashes(self) -> int:
-        return self.faults["crash"]
+        return sum(count for name, count in self.faults.items() if name.startswith("crash "))
 
     @property
     def hours(self) -> float:

@@ -8,10 +8,10 @@ as it is; `simulate` makes it a hostile place.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from random import Random
-from typing import Any
 
 from anabranch.clock import ManualClock
 from anabranch.errors import AnabranchError
@@ -21,11 +21,12 @@ from anabranch.kernel.ending import gate_id
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Net
-from anabranch.runtime.core import Core
+from anabranch.runtime.core import Core, Turned
 from anabranch.runtime.crew import build_task
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes, Ready
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.recovery import recover
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Definition
 from anabranch.testing.answers import Planned, Scripted, planned
@@ -56,79 +57,103 @@ class OneLane(Lanes):
             queue.insert(self._dice.randint(0, len(queue)), ready)
 
 
-@dataclass(slots=True)
-class AtWork:
-    """A job somebody is carrying out."""
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """What the parties of this world say."""
 
-    plan: Planned
-    step: str
+    answers: Script
+    decisions: Script
 
 
 class World:
     def __init__(
         self,
         net: Net,
-        script: Script,
-        decisions: Script,
+        scripts: Scripts,
         *,
         dice: Random | None = None,
         concurrency: int | None = None,
     ) -> None:
         self.net = net
-        self.script = script
-        self.decisions = decisions
+        self.scripts = scripts
         self.dice = dice
         self.concurrency = concurrency if concurrency is not None else UNLIMITED
         self.clock = ManualClock(EPOCH)
         self.store = MemoryStore()
         self.post = Post(dice)
-        self.at_work: dict[JobKey, AtWork] = {}
+        self.at_work: dict[JobKey, Planned] = {}  # what the engine's own workers carry out
         self.unscripted: dict[str, bool] = {}  # steps that would have reached outside
+        self.verdicts: dict[str, s.Decide | None] = {}  # scripted, by gate; None leaves it open
+        self.final: State | None = None
         self.core = self.new_core()
+        self._start: s.Start | None = None
+        self._tickets = count(1)
+        self._unanswered: dict[int, Letter] = {}
         self._given: dict[tuple[str, str], tuple[int, Scripted]] = {}
         self._lost: set[JobKey] = set()
-        #: What the script says about gates that have opened; None leaves a gate open.
-        self.verdicts: dict[str, s.Decide | None] = {}
+
+    # -- engines come and go -----------------------------------------------------------------
 
     def new_core(self, snapshot_every: int = 200) -> Core:
-        """An engine that has just been started on this store."""
+        """The core of an engine that has just been started on this store."""
         nets = Nets(self.store, lambda _definition: self.net)
         lanes = OneLane(self.concurrency, self.dice)
         core = Core(self.store, nets, lanes, snapshot_every=snapshot_every)
         core.on_defect = _raise
         return core
 
-    def begin(self, run: str, given: Mapping[str, Any], step: str | None = None) -> None:
-        """Ask for the run to be started."""
+    def begin(self, start: s.Start) -> None:
+        """Ask for a run to be started."""
+        self._start = start
+        net = self.net
         definition = Definition(
-            fingerprint=self.net.fingerprint,
-            dialect=self.net.dialect,
-            name=self.net.name,
-            source="",
+            fingerprint=net.fingerprint, dialect=net.dialect, name=net.name, source=""
         )
-        self.core.nets.put(definition, self.net)
-        self.core.open_run(run, self.net)
-        self.core.offer(run, s.Start(run=run, input=given, step=step), ticket=1)
+        self.core.nets.put(definition, net)
+        self.core.open_run(start.run, net)
+        self.hand_over(Letter(start.run, start, must=True))
+
+    def come_up(self, snapshot_every: int = 200) -> None:
+        """The engine is gone with all it had in memory; another one starts on the store."""
+        for key in self.at_work:
+            self.post.withdraw(key)
+        self.at_work.clear()
+        self.core = self.new_core(snapshot_every)
+        recover(self.core, self.clock.now())
+        if self._start is not None and self.store.head(self._start.run) is None:
+            self.begin(self._start)
+        unanswered, self._unanswered = self._unanswered, {}
+        for letter in unanswered.values():  # who got no reply asks again
+            if letter.asks:
+                self.post.send(self.clock.now(), replace(letter, must=False, gone=False))
 
     # -- a turn ------------------------------------------------------------------------------
 
     def turn(self) -> None:
         turned = self.core.turn(self.clock.now())
+        self.write(turned)
+        self.let_out(turned.effects)
+
+    def write(self, turned: Turned) -> None:
+        """Make the turn durable."""
         if turned.batch.commits:
             self.store.commit(turned.batch)
         for effect in turned.effects:
-            self.carry_out(effect)
+            if isinstance(effect, Published):
+                state = effect.final or self.core.live[effect.run].state
+                self.recorded(effect.run, effect.events, state)
 
-    def carry_out(self, effect: Effect) -> None:
-        match effect:
-            case Execute():
-                self.execute(effect)
-            case Stop():
-                self.stop(effect)
-            case Published():
-                self.published(effect)
-            case Replied():
-                self.replied(effect)
+    def let_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Execute():
+                    self.execute(effect)
+                case Stop():
+                    self.stop(effect)
+                case Published():
+                    self.published(effect)
+                case Replied():
+                    self.replied(effect)
 
     def advance(self) -> bool:
         """Go to the next instant at which something happens; false when nothing will."""
@@ -144,7 +169,14 @@ class World:
     def deliver(self) -> None:
         """Hand over the letters that have arrived."""
         for letter in self.post.due(self.clock.now()):
-            self.core.offer(letter.run, letter.stimulus, letter.ticket)
+            self.hand_over(letter)
+
+    def hand_over(self, letter: Letter) -> None:
+        ticket = 0
+        if letter.asks or letter.must:
+            ticket = next(self._tickets)
+            self._unanswered[ticket] = letter
+        self.core.offer(letter.run, letter.stimulus, ticket)
 
     # -- effects -----------------------------------------------------------------------------
 
@@ -160,23 +192,21 @@ class World:
             plan = Planned(failed("expression", str(error), retryable=False))
         else:
             plan = self.plan(key, task, label_of(live.state, job))
-        self.at_work[key] = AtWork(plan, job.step)
+        self.at_work[key] = plan
         if plan.answer is not None:
             self.report(key, plan.answer, plan.delay_ms)
 
     def plan(self, key: JobKey, task: Task, label: str) -> Planned:
         """What this execution will answer, and when."""
         entry = self._entry(key, task.step, label)
-        if entry is UNSCRIPTED:
-            return self.unscripted_plan(task)
-        return planned(entry, task)
+        return self.unscripted_plan(task) if entry is UNSCRIPTED else planned(entry, task)
 
     def _entry(self, key: JobKey, step: str, label: str) -> Scripted:
         """The next answer of the script, or once more the one whose execution was lost."""
         run, job, attempt = key
         before, entry = self._given.get((run, job), (0, UNSCRIPTED))
         if (run, job, before) not in self._lost:
-            entry = self.script.take(step, label)
+            entry = self.scripts.answers.take(step, label)
         self._given[run, job] = (attempt, entry)
         return entry
 
@@ -195,8 +225,8 @@ class World:
     def stop(self, effect: Stop) -> None:
         """Work stops when it is told to, unless it is stubborn."""
         key = (effect.run, effect.job, effect.attempt)
-        working = self.at_work.get(key)
-        if working is not None and working.plan.stubborn:
+        plan = self.at_work.get(key)
+        if plan is not None and plan.stubborn:
             return
         self.at_work.pop(key, None)
         self.post.withdraw(key)
@@ -204,24 +234,32 @@ class World:
             self.core.offer(effect.run, s.JobDischarge(effect.job))
 
     def published(self, news: Published) -> None:
-        self.recorded(news.run, news.events, news.final or self.state(news.run))
+        """Somebody who listens hears of it; nobody does here."""
+
+    def replied(self, reply: Replied) -> None:
+        letter = self._unanswered.pop(reply.ticket, None)
+        if letter is not None and letter.must and reply.error is not None:
+            raise reply.error
+
+    # -- what is durable ---------------------------------------------------------------------
 
     def recorded(self, run: str, events: Iterable[e.Event], state: State) -> None:
-        """These events are durable."""
+        """These events are durable now, and `state` is what they led to."""
+        self.final = state if state.finished else None
         for event in events:
             match event:
-                case e.JobReported() | e.JobTimedOut() | e.JobParked():
+                case e.JobReported() | e.JobTimedOut() | e.JobParked() | e.JobLost():
                     self.at_work.pop((run, event.job, event.attempt), None)
-                case e.JobLost():
-                    self.at_work.pop((run, event.job, event.attempt), None)
-                    self._lost.add((run, event.job, event.attempt))
+                    if isinstance(event, e.JobLost):
+                        self._lost.add((run, event.job, event.attempt))
                 case e.GatherOpened(kind="fan"):
-                    self.script.saw_slots(state.joins[event.gather].target, event.labels)
+                    step = state.joins[event.gather].target
+                    self.scripts.answers.saw_slots(step, event.labels)
                 case e.GateOpened() if event.gate in state.gates:
                     self._ask(run, event.gate, state.gates[event.gate].step, event.actors)
-                case e.TokenHeld() if _is_held(state, event.token):
-                    gate = gate_id(state.tokens[event.token])
-                    self._ask(run, gate, state.tokens[event.token].step, ())
+                case e.TokenHeld() if is_held(state, event.token):
+                    token = state.tokens[event.token]
+                    self._ask(run, gate_id(token), token.step, ())
                 case _:
                     pass
 
@@ -233,33 +271,25 @@ class World:
         plan = planned(entry, gate)
         verdict = self.verdicts[gate] = _verdict(gate, plan.answer, next(iter(actors), "script"))
         if verdict is not None:
-            self.post.send(self.clock.now() + plan.delay_ms, Letter(run, verdict))
+            self.post.send(self.clock.now() + plan.delay_ms, Letter(run, verdict, asks=True))
 
     def _decision_for(self, gate: str, step: str) -> Scripted:
         """The last decision repeats for other gates, never for one that opens again."""
-        again = gate in self.verdicts
-        if step in self.decisions:
-            return self.decisions.next(step, repeat=not again)
+        repeat = gate not in self.verdicts
+        if step in self.scripts.decisions:
+            return self.scripts.decisions.next(step, repeat=repeat)
         only_asks = self.net.steps[step].work is None and self.net.steps[step].decision is not None
-        return self.script.next(step, repeat=not again) if only_asks else UNSCRIPTED
-
-    def replied(self, reply: Replied) -> None:
-        if reply.ticket and reply.error is not None:
-            raise reply.error
-
-    def state(self, run: str) -> State:
-        """The state of a run that has not finished."""
-        return self.core.run(run).state
+        return self.scripts.answers.next(step, repeat=repeat) if only_asks else UNSCRIPTED
 
 
 def label_of(state: State, job: Job) -> str:
+    """The label of the fan-out slot that a job fills; "" for the one job of a plain step."""
     if job.slot < 0:
         return ""
-    gather = state.gathers[state.tokens[job.token].gather]
-    return gather.labels[job.slot]
+    return state.gathers[state.tokens[job.token].gather].labels[job.slot]
 
 
-def _is_held(state: State, token: int) -> bool:
+def is_held(state: State, token: int) -> bool:
     return token in state.tokens and state.tokens[token].phase == "held"
 
 

@@ -133,7 +133,10 @@ def _timestamp(event: Given) -> str:
 
 
 def _status(event: Given) -> str:
-    return OK if event.get("ending") == "done" else ERROR
+    ending = event.get("ending")
+    if ending == "done":
+        return OK
+    return ERROR if ending == "failed" else str(ending)
 
 
 def _data(event: Given) -> Any:

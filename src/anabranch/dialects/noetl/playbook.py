@@ -177,14 +177,12 @@ class Playbook:
     def _step_nodes(self) -> dict[str, Section]:
         """Every step with a name of its own, in document order."""
         workflow = self._root.items("workflow")
-        if workflow is None or not workflow.items:
-            if workflow is not None or self._root.node.get("workflow") is None:
-                at = self._root.position if workflow is None else workflow.position
-                hint = "list the steps under `workflow`"
-                self.findings.add(at, "no-steps", "the playbook has no steps", hint)
-            return {}
+        if "workflow" not in self._root or (workflow is not None and not workflow.items):
+            at = self._root.position if workflow is None else workflow.position
+            hint = "list the steps under `workflow`"
+            self.findings.add(at, "no-steps", "the playbook has no steps", hint)
         found: dict[str, Section] = {}
-        for number, node in enumerate(workflow, 1):
+        for number, node in enumerate(workflow or (), 1):
             self._add_step(found, node, number)
         return found
 

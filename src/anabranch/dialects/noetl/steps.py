@@ -76,7 +76,7 @@ class Steps:
 
     def _without_tool(self, section: Section) -> Tool:
         """A step with routes only does nothing and goes on. One with neither is a mistake."""
-        if section.node.get("tool") is None and section.node.get("next") is None:
+        if "tool" not in section and "next" not in section:
             hint = "give it a `tool`, or remove the step"
             message = f"{section.what} has neither `tool` nor `next`"
             self.findings.add(section.position, "empty-step", message, hint)

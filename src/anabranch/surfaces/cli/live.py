@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
+import re
 import sys
 import time
+import unicodedata
 from collections.abc import Callable
 from typing import TextIO
 
@@ -18,7 +20,8 @@ from anabranch.net.net import Net
 from anabranch.surfaces.cli import render
 
 FRAME_SECONDS = 0.1
-_HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+_PIECES = re.compile(r"\x1b\[[0-9;]*m|.", re.S)
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -33,23 +36,31 @@ class LiveView:
         self._frame = 0
 
     async def run(self) -> None:
-        self._out.write(_HIDE)
+        self._out.write(HIDE_CURSOR)
         try:
             while True:
                 self._draw()
                 await asyncio.sleep(FRAME_SECONDS)
         finally:
             self._clear()
-            self._out.write(_SHOW)
+            self._out.write(SHOW_CURSOR)
             self._out.flush()
 
     def _draw(self) -> None:
-        size = shutil.get_terminal_size((100, 30))
-        lines = [_cut(line, size.columns - 1) for line in self._lines(size.lines - 2)]
+        columns, height = self._size()
+        lines = [_cut(line, columns - 1) for line in self._lines(height - 1)]
         self._clear()
         self._out.write("\n".join(lines) + "\n")
         self._out.flush()
         self._drawn = len(lines)
+
+    def _size(self) -> tuple[int, int]:
+        """Of the terminal we draw on, which need not be where standard output goes."""
+        try:
+            size = os.get_terminal_size(self._out.fileno())
+        except (OSError, ValueError):
+            return 100, 30
+        return size.columns or 100, size.lines or 30
 
     def _clear(self) -> None:
         if self._drawn:
@@ -60,17 +71,22 @@ class LiveView:
         state = self._state()
         self._frame += 1
         now = int(time.time() * 1000)
-        head = f"{_SPINNER[self._frame % len(_SPINNER)]} {self._net.name}  {status_of(state)}"
+        head = f"{_SPINNER[self._frame % len(_SPINNER)]} {self._net.name} ({state.run})"
+        head += f"  {status_of(state)}"
         head += f"  {render.duration(max(0, now - state.started_at) / 1000)}"
         head += f"  {state.counts.finished} done, {len(state.tokens)} live"
         head += f", {state.counts.failed} failed" if state.counts.failed else ""
         steps = self._steps(state)
         waits = [msgspec.to_builtins(one) for one in explain(self._net, state)]
-        below = render.waiting_lines(waits[:6], now)[: max(0, height // 2)]
-        room = max(3, height - 2 - len(below))
+        below = render.waiting_lines(waits[:6], now)
+        if len(waits) > 6:
+            below.append(f"  … and {len(waits) - 6} more")
+        below = ["", *below][: height // 2] if below else []
+        room = height - 1 - len(below)
         if len(steps) > room:
-            steps = [f"  … {len(steps) - room + 1} more above", *steps[-room + 1 :]]
-        return [head, *steps, *([""] if below else []), *below]
+            hidden = len(steps) - room + 1
+            steps = [f"  … {hidden} more above", *steps[hidden:]][: max(room, 0)]
+        return [head, *steps, *below]
 
     def _steps(self, state: State) -> list[str]:
         steps = {
@@ -87,15 +103,17 @@ class LiveView:
 
 
 def _cut(line: str, width: int) -> str:
-    """Cut by what is seen; colour codes take no room."""
-    seen, out, index = 0, [], 0
-    while index < len(line) and seen < width:
-        if line[index] == "\x1b":
-            end = line.index("m", index) + 1
-            out.append(line[index:end])
-            index = end
-            continue
-        out.append(line[index])
-        seen += 1
-        index += 1
+    """Cut by what is seen: colour codes take no room, wide letters two places."""
+    seen, out = 0, []
+    for piece in _PIECES.findall(line.replace("\n", " ").replace("\t", " ")):
+        seen += 0 if piece[0] == "\x1b" else _places(piece)
+        if seen > width:
+            break
+        out.append(piece)
     return "".join(out) + ("\x1b[0m" if "\x1b" in line else "")
+
+
+def _places(letter: str) -> int:
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1

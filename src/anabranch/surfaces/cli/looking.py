@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import msgspec
 
 from anabranch import app
-from anabranch.errors import DefinitionError, InputError, NotFound
-from anabranch.net.problems import Problem
+from anabranch.errors import DefinitionError, InputError
+from anabranch.net.problems import Position, Problem
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.definitions import compiler
 from anabranch.operations.reading import Reader, draw
@@ -24,12 +23,12 @@ from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
 
 FOLLOW_SECONDS = 0.1
+DEFINITIONS = (".yaml", ".yml", ".json")
 
 
 @contextmanager
 def reader(settings: Settings) -> Iterator[Reader]:
-    if settings.store != ":memory:" and not Path(settings.store).exists():
-        raise NotFound(f"there is no store {settings.store}; --store PATH names another")
+    values.require_store(settings)
     store = app.open_store(settings, read_only=True)
     try:
         yield Reader(store, Nets(store, compiler()))
@@ -45,7 +44,7 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
     tools = [tool.name for tool in app.default_toolbox]
     problems: list[Problem] = []
     for file in options.files:
-        problems += check_definition(Path(file), tools).problems
+        problems += _problems(file, tools)
     wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
     if options.json:
         print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
@@ -53,8 +52,17 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
         for problem in problems:
             print(problem)
         files = ", ".join(options.files)
-        print(f"{files}: {_verdict(problems, wrong)}", file=sys.stderr)
+        print(f"{files}: {_verdict(problems, wrong)}")
     return 2 if wrong else 0
+
+
+def _problems(file: str, tools: list[str]) -> Sequence[Problem]:
+    """A file that cannot be read is one more problem: the others are looked at all the same."""
+    try:
+        return check_definition(values.source(file), tools).problems
+    except InputError as error:
+        why = error.message.removeprefix(f"{file}: ")
+        return [Problem(Position(1, 1, file), "no-file", why, "name a file that can be read")]
 
 
 def _warns(problem: Problem) -> bool:
@@ -84,7 +92,7 @@ def _fields(problem: Problem) -> dict[str, Any]:
 async def graph(options: argparse.Namespace, settings: Settings) -> int:
     drawing = _drawing(options, settings)
     if options.output:
-        Path(options.output).write_text(drawing, encoding="utf-8")
+        _write(options.output, drawing)
     elif options.json:
         print(render.json_line({"format": options.format, "graph": drawing}))
     else:
@@ -92,13 +100,22 @@ async def graph(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def _write(file: str, drawing: str) -> None:
+    try:
+        Path(file).write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}", code="usage") from None
+
+
 def _drawing(options: argparse.Namespace, settings: Settings) -> str:
-    if not Path(options.what).exists():
-        if Path(options.what).suffix:
+    values.import_tools(options.tools)
+    if options.what != "-" and not Path(options.what).exists():
+        if Path(options.what).suffix in DEFINITIONS:
             raise InputError(f"{options.what}: there is no such file", code="no_file")
         with reader(settings) as read:
             return read.graph(options.what, options.format)
-    compiled = check_definition(Path(options.what), [tool.name for tool in app.default_toolbox])
+    tools = [tool.name for tool in app.default_toolbox]
+    compiled = check_definition(values.source(options.what), tools)
     if compiled.net is None:
         raise DefinitionError(compiled.errors)
     return draw(compiled.net, options.format)
@@ -130,7 +147,7 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _labels(run: dict[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in run["labels"].items())
+    return render.clean(" ".join(f"{key}={value}" for key, value in run["labels"].items()))
 
 
 async def show(options: argparse.Namespace, settings: Settings) -> int:
@@ -148,7 +165,9 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
             lines.append(f"  {key}: {shown[key]}")
     lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]
     lines += [f"  context {k}: {render.short(v)}" for k, v in shown["context"].items()]
-    lines += [f"  failed: {f['step']}: {f['kind']}: {f['message']}" for f in shown["failures"]]
+    for failure in shown["failures"]:
+        why = render.clean(failure["message"])
+        lines.append(f"  failed: {failure['step']}: {failure['kind']}: {why}")
     lines += render.waiting_lines(shown["waiting"])
     print("\n".join(lines))
     return 0
@@ -162,6 +181,8 @@ async def explain(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     print(f"{told['name']} ({told['run']}): {told['status']}")
     print("\n".join(render.waiting_lines(told["waiting"])) or "  nothing is unfinished")
+    if told["waiting"] and told["engine"] is None:
+        print(f"  no engine runs on this store: `anabranch resume {told['run']}` starts one")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -15,8 +16,12 @@ from anabranch.errors import AnabranchError, DefinitionError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import demo, looking, parser, render, running, saying, simulating
 
+FAILED = 1
 BAD_USAGE = 2
 INTERRUPTED = 130
+
+#: Errors that are nobody's bad usage: something was changed, or may still be.
+BROKEN = ("engine_stopped", "defect", "law", "no_answer")
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
@@ -40,7 +45,14 @@ VERBS: dict[str, Verb] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    sys.exit(command(sys.argv[1:] if arguments is None else arguments))
+    render.set_up_streams()
+    code = 0
+    try:
+        code = command(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `anabranch events … | head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -58,16 +70,13 @@ def command(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="anabranch: %(message)s")
     try:
         settings = config.from_environment()
-        if getattr(options, "store", None):
+        if getattr(options, "store", None) is not None:
             settings = replace(settings, store=options.store)
         return asyncio.run(VERBS[options.verb](options, settings))
     except AnabranchError as error:
         return _complain(options, error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # `anabranch events … | head`
-        sys.stderr.close()
-        return 0
 
 
 def _complain(options: argparse.Namespace, error: AnabranchError) -> int:
@@ -79,7 +88,7 @@ def _complain(options: argparse.Namespace, error: AnabranchError) -> int:
             print(problem, file=sys.stderr)
     else:
         print(f"anabranch: {error.message}", file=sys.stderr)
-    return BAD_USAGE
+    return FAILED if error.code in BROKEN else BAD_USAGE
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from anabranch import settings as config
+from anabranch.kernel.values import RunStatus
 
 EXIT_CODES = """\
 exit codes:
@@ -60,6 +61,16 @@ def _run_argument(parser: argparse.ArgumentParser, **more: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run id, its first letters, or `last`", **more)
 
 
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+_natural.__name__ = "number"  # as argparse calls it when it complains
+
+
 def _actor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--actor", default="", metavar="NAME", help="who does this, for the record")
 
@@ -103,7 +114,7 @@ def _add_run(verbs: _Verbs) -> None:
 
 def _add_check(verbs: _Verbs) -> None:
     parser = _verb(verbs, "check", "Report every problem of a definition.", store=False)
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="`-` reads standard input")
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
@@ -115,14 +126,26 @@ def _add_graph(verbs: _Verbs) -> None:
     parser.add_argument("what", metavar="FILE|RUN", help="a file, or a run id or `last`")
     parser.add_argument("--format", choices=("mermaid", "svg", "dot"), default="mermaid")
     parser.add_argument("--output", "-o", metavar="F", help="write to a file")
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
 
 
 def _add_runs(verbs: _Verbs) -> None:
     parser = _verb(verbs, "runs", "List runs, newest first.")
-    parser.add_argument("--status", action="append", default=[], help="only these (repeatable)")
+    parser.add_argument(
+        "--status",
+        action="append",
+        default=[],
+        choices=get_args(RunStatus),
+        metavar="S",
+        help=f"only these (repeatable): {', '.join(get_args(RunStatus))}",
+    )
     parser.add_argument("--name", help="only runs of the definition with this name")
     parser.add_argument("--label", action="append", default=[], metavar="K=V")
-    parser.add_argument("--limit", type=int, default=20, metavar="N")
+    parser.add_argument(
+        "--limit", type=_natural, default=20, metavar="N", help="at most so many (20)"
+    )
 
 
 def _add_show(verbs: _Verbs) -> None:
@@ -133,7 +156,9 @@ def _add_events(verbs: _Verbs) -> None:
     parser = _verb(verbs, "events", "List what was recorded.")
     _run_argument(parser)
     parser.add_argument("--follow", action="store_true", help="go on until the run has finished")
-    parser.add_argument("--after", type=int, default=0, metavar="N", help="only after this number")
+    parser.add_argument(
+        "--after", type=_natural, default=0, metavar="N", help="only after this number"
+    )
 
 
 def _add_explain(verbs: _Verbs) -> None:
@@ -204,7 +229,7 @@ def _add_simulate(verbs: _Verbs) -> None:
     text = "Run a definition in virtual time under random schedules and faults."
     parser = _verb(verbs, "simulate", text, store=False)
     parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many (100)")
+    parser.add_argument("--seeds", type=_natural, default=100, metavar="N", help="how many (100)")
     parser.add_argument("--seed", type=int, metavar="S", help="only this one, to repeat a failure")
     parser.add_argument("--input", action="append", default=[], metavar="K=V")
     parser.add_argument(

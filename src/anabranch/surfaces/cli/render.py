@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import sys
@@ -9,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+UTF8 = ("utf-8", "utf8")
 COLOURS = {
     "completed": "32", "done": "32", "running": "36", "ready": "36", "new": "36",
     "waiting": "33", "held": "33", "deciding": "33", "paused": "33", "sleeping": "33",
@@ -20,8 +23,37 @@ MARKS = {"done": "✓", "completed": "✓", "failed": "✗", "aborted": "✗", "
          "joining": "…", "ready": "·", "new": "·"}  # fmt: skip
 
 
+#: What stands for our signs where the terminal or the file cannot show them.
+PLAIN = {"✓": "+", "✗": "x", "–": "-", "▶": ">", "⏸": "=", "…": "...", "·": ".", "×": "x"}
+
+
+def plain_signs(error: UnicodeError) -> tuple[str | bytes, int]:
+    """An error handler for streams: a plain sign where there is one, else an escape."""
+    if isinstance(error, UnicodeEncodeError):
+        bad = error.object[error.start : error.end]
+        signs = (PLAIN.get(sign) or ascii(sign)[1:-1] for sign in bad)
+        return "".join(signs), error.end
+    raise error
+
+
+def set_up_streams() -> None:
+    """Whatever the locale, printing never fails."""
+    codecs.register_error("anabranch.plain", plain_signs)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="anabranch.plain")
+
+
 def json_line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    ascii_only = (getattr(sys.stdout, "encoding", None) or "ascii").lower() not in UTF8
+    return json.dumps(value, ensure_ascii=ascii_only, default=str)
+
+
+def clean(text: str) -> str:
+    """Without control characters: what a step answers must not reach into the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def paint(text: str, status: str, *, colour: bool) -> str:
@@ -59,8 +91,8 @@ def short(value: Any, width: int = 60) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json_line(value)
-    text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+    start = clean(" ".join(text[: 8 * width].split()))
+    return start if max(len(start), len(text) // 8) <= width else start[: width - 1] + "…"
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> list[str]:
@@ -85,7 +117,7 @@ def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> l
         late = f", {join['late']} late" if join["late"] else ""
         lines.append(f"  join at {join['target']}: {join['verdict']}, took {chosen}{late}")
     if run["problem"] is not None:
-        lines.append(f"  reason: {run['problem']['code']}: {run['problem']['message']}")
+        lines.append(f"  reason: {run['problem']['code']}: {clean(run['problem']['message'])}")
     if run["result"] is not None:
         lines.append(f"  result: {short(run['result'], 400)}")
     return lines
@@ -117,7 +149,7 @@ def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) 
     lines = []
     for one in waiting:
         where = f"{one['step']} " if one["step"] else ""
-        line = f"  {where}({one['what']} {one['id']}) waits for {one['waits_for']}"
+        line = f"  {where}({one['what']} {one['id']}) waits for {clean(one['waits_for'])}"
         line += f", for {duration(max(0, now - one['since']) / 1000)}"
         if one.get("until"):
             left = (one["until"] - now) / 1000

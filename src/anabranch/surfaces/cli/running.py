@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from anabranch import app
@@ -19,11 +19,11 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
-from anabranch.operations.definitions import Source, prepare
+from anabranch.operations.definitions import prepare
 from anabranch.settings import Settings
-from anabranch.store.ports import HeadFilter
-from anabranch.surfaces.cli import render, values
-from anabranch.surfaces.cli.live import LiveView
+from anabranch.store.ports import Head, HeadFilter
+from anabranch.surfaces.cli import render, saying, values
+from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView
 
 EXIT = {"completed": 0, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
 INTERRUPTED = 130
@@ -47,8 +47,8 @@ class Session:
 
     def _interrupt(self) -> None:
         if self.interrupted.is_set():  # asked twice: people mean it
-            self.say("stopping now")
-            sys.exit(INTERRUPTED)
+            self.say(f"{SHOW_CURSOR if sys.stderr.isatty() else ''}stopped at once")
+            os._exit(INTERRUPTED)  # as safe as any other crash; what was started ends with us
         self.say("stopping: running jobs are finished or handed back (again to stop at once)")
         self.interrupted.set()
 
@@ -83,12 +83,14 @@ class Session:
         if ending.done():
             return ending.result()
         ending.cancel()
+        await self.parts.engine.close(self.options.grace)
         return None
 
     def _view(self, run: str) -> asyncio.Task[None] | None:
         watch = self.options.watch
         if watch is None:
-            watch = sys.stderr.isatty() and not self.options.json
+            dumb = os.environ.get("TERM") == "dumb"
+            watch = sys.stderr.isatty() and not dumb and not self.options.json
         if not watch:
             return None
         net = self.net(run)
@@ -108,7 +110,8 @@ class Session:
             colour = render.wants_colour()
             print("\n".join(render.summary(summary, seconds, colour=colour)))
         if state is None:
-            self.say(f"interrupted; go on with: anabranch resume {run}")
+            ended = self.parts.verbs.read.find(run).finished
+            self.say(f"interrupted; {'the run has ended' if ended else _go_on(run)}")
             return INTERRUPTED
         return self._left(run, state)
 
@@ -121,16 +124,19 @@ class Session:
         return EXIT.get(status, 1)
 
 
+def _go_on(run: str) -> str:
+    return f"go on with: anabranch resume {run}"
+
+
 async def run(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
-    source = _source(options.file)
-    prepared = prepare(source, [tool.name for tool in app.default_toolbox])
+    prepared = prepare(values.source(options.file), [tool.name for tool in app.default_toolbox])
     _warn(prepared.problems)
     async with Session(options, settings) as session:
         await session.open(only=())
         run_id = await session.parts.verbs.start(
-            source,
+            prepared,
             given,
             run=options.run_id,
             step=options.start,
@@ -138,13 +144,6 @@ async def run(options: argparse.Namespace, settings: Settings) -> int:
         )
         _tell_of_others(session, run_id)
         return session.report(run_id, await session.follow(run_id))
-
-
-def _source(file: str) -> Source:
-    if file != "-":
-        return Path(file)
-    text = sys.stdin.read()
-    return text if "\n" in text else text + "\n"
 
 
 def _warn(problems: Collection[Any]) -> None:
@@ -166,6 +165,7 @@ def _tell_of_others(session: Session, run_id: str) -> None:
 
 
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
+    values.require_store(settings)
     values.import_tools(options.tools)
     async with Session(options, settings) as session:
         await session.open(only=())
@@ -175,6 +175,7 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:
+    values.require_store(settings)
     values.import_tools(options.tools)
     if options.run is None:
         return await _resume_all(options, settings)
@@ -182,6 +183,8 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
         head = session.parts.verbs.read.find(options.run)
         if head.finished:
             raise Refused(f"run {head.run} has ended: {head.status}", code="run_finished")
+        if head.status == "paused" and session.store.owner() is not None:
+            return await saying.resume(options, settings)
         await session.open(only=[head.run])
         if head.status == "paused":
             await session.parts.verbs.send(head.run, s.Resume(options.actor))
@@ -190,13 +193,20 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
     async with Session(options, settings) as session:
-        heads = session.store.unfinished()
+        heads = _unfinished(session)
         paused = [head.run for head in heads if head.status == "paused"]
-        await session.open(only=[head.run for head in heads if head.run not in paused])
-        runs = [head.run for head in heads if head.run not in paused]
+        runs = [head.run for head in heads if head.status != "paused"]
+        await session.open(only=runs)
         if paused:
             session.say(f"left paused: {', '.join(paused)} (name one to resume it)")
         if not runs:
             session.say("there is nothing to resume")
         codes = [session.report(run, await session.follow(run)) for run in runs]
         return max(codes, default=0)
+
+
+def _unfinished(session: Session) -> list[Head]:
+    heads: list[Head] = []
+    while page := session.store.unfinished(heads[-1].run if heads else ""):
+        heads += page
+    return heads

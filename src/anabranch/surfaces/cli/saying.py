@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import getpass
-from pathlib import Path
 
 from anabranch import app
-from anabranch.errors import NotFound
 from anabranch.kernel import stimuli as s
-from anabranch.operations.verbs import patches, say
+from anabranch.operations.verbs import decision, patches, say
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
@@ -31,14 +29,14 @@ async def patch(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def decide(options: argparse.Namespace, settings: Settings) -> int:
-    said = s.Decide(
-        options.gate,
-        options.verdict,
-        _actor(options),
-        options.reason,
-        values.evidence(options.evidence),
-    )
+    given = values.evidence(options.evidence)
+    said = decision(options.gate, options.verdict, _actor(options), options.reason, given)
     return await _say(options, settings, said)
+
+
+async def resume(options: argparse.Namespace, settings: Settings) -> int:
+    """For a run that is paused in an engine elsewhere; `running.resume` is the verb itself."""
+    return await _say(options, settings, s.Resume(_actor(options)))
 
 
 def _actor(options: argparse.Namespace) -> str:
@@ -51,8 +49,7 @@ def _actor(options: argparse.Namespace) -> str:
 
 
 async def _say(options: argparse.Namespace, settings: Settings, said: Sayable) -> int:
-    if not Path(settings.store).exists():
-        raise NotFound(f"there is no store {settings.store}; --store PATH names another")
+    values.require_store(settings)
     store = app.open_store(settings)
     parts = app.Parts(store, settings, app.default_toolbox)
     try:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from anabranch import app
 from anabranch.operations.definitions import prepare
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
+
+if TYPE_CHECKING:
+    from anabranch.testing import Simulation
 
 
 async def simulate(options: argparse.Namespace, settings: Settings) -> int:
@@ -28,5 +33,10 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
         else:
             print(failure)
         return 1
-    print(render.json_line(simulation.fields()) if options.json else simulation)
+    print(render.json_line(_sums(simulation)) if options.json else simulation)
     return 0
+
+
+def _sums(simulation: Simulation) -> dict[str, Any]:
+    sums = {field.name: getattr(simulation, field.name) for field in fields(simulation)}
+    return {"ok": True, **sums, "hours": simulation.hours}

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from anabranch.errors import InputError
+from anabranch.dialects.nodes import Fields, kind_of, plain
+from anabranch.dialects.source import read_source
+from anabranch.errors import DefinitionError, InputError, NotFound
+from anabranch.operations.definitions import Source
+from anabranch.settings import Settings
 from anabranch.work.json_values import require_json
 
 
@@ -20,11 +22,16 @@ def pairs(given: Sequence[str], what: str) -> dict[str, Any]:
     """`["a=1", "b.c=x"]` as `{"a": 1, "b": {"c": "x"}}`."""
     values: dict[str, Any] = {}
     for pair in given:
-        key, separator, text = pair.partition("=")
-        if not separator or not key:
-            raise InputError(f"{what} {pair!r} is not K=V", code="usage")
+        key, text = _split(pair, what)
         _put(values, key.split("."), value(text), pair)
     return values
+
+
+def _split(pair: str, what: str) -> tuple[str, str]:
+    key, separator, text = pair.partition("=")
+    if not separator or not key:
+        raise InputError(f"{what} {pair!r} is not K=V", code="usage")
+    return key, text
 
 
 def _put(values: dict[str, Any], path: list[str], new: Any, pair: str) -> None:
@@ -38,13 +45,7 @@ def _put(values: dict[str, Any], path: list[str], new: Any, pair: str) -> None:
 
 def flat_pairs(given: Sequence[str], what: str) -> dict[str, Any]:
     """K=V pairs whose keys are taken as they are."""
-    values: dict[str, Any] = {}
-    for pair in given:
-        key, separator, text = pair.partition("=")
-        if not separator or not key:
-            raise InputError(f"{what} {pair!r} is not K=V", code="usage")
-        values[key] = value(text)
-    return values
+    return {key: value(text) for key, text in (_split(pair, what) for pair in given)}
 
 
 def value(text: str) -> Any:
@@ -56,10 +57,8 @@ def value(text: str) -> Any:
 
 
 def labels(given: Sequence[str]) -> dict[str, str]:
-    return {
-        key: text if isinstance(text, str) else json.dumps(text)
-        for key, text in flat_pairs(given, "label").items()
-    }
+    """Labels stay the text that was typed."""
+    return dict(_split(pair, "label") for pair in given)
 
 
 def evidence(text: str | None) -> Any:
@@ -76,18 +75,37 @@ def file_input(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        found = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", code="usage") from None
-    except (ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path} is neither JSON nor YAML: {error}", code="usage") from None
-    if found is None:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path} cannot be read: {reason}", code="usage") from None
+    if not data.strip():
         return {}
-    if not isinstance(found, dict):
-        raise InputError(f"{path} must hold a mapping, not {type(found).__name__}", code="usage")
-    checked: dict[str, Any] = require_json(found, path)
+    document = read_source(data, file=path)
+    if document.problems:
+        raise DefinitionError(document.problems)
+    if not isinstance(document.root, Fields):
+        found = "nothing" if document.root is None else kind_of(document.root)
+        raise InputError(f"{path} must hold a mapping; it holds {found}", code="usage")
+    checked: dict[str, Any] = require_json(plain(document.root), path)
     return checked
+
+
+def source(file: str) -> Source:
+    """A definition: a file, or `-` for standard input."""
+    if file != "-":
+        return Path(file)
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("what came on standard input is not UTF-8", code="usage") from None
+    return text if "\n" in text else text + "\n"
+
+
+def require_store(settings: Settings) -> None:
+    """For verbs that look for a run: a store that is not there must not be made for them."""
+    if settings.store != ":memory:" and not Path(settings.store).exists():
+        raise NotFound(f"there is no store {settings.store}; --store PATH names another")
 
 
 def import_tools(modules: Sequence[str]) -> None:
@@ -97,5 +115,5 @@ def import_tools(modules: Sequence[str]) -> None:
     for name in modules:
         try:
             importlib.import_module(name)
-        except ImportError as error:
-            raise InputError(f"--tools {name}: {error}", code="usage") from None
+        except Exception as error:  # whatever the module does when it is imported
+            raise InputError(f"--tools {name}: {error!r}", code="usage") from error
