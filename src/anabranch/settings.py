@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -51,6 +52,8 @@ def _parse(name: str, text: str, default: Any) -> Any:
     except ValueError:
         kind = "a whole number" if isinstance(default, int) else "a number"
         raise InputError(f"{PREFIX}{name.upper()} must be {kind}, not {text!r}") from None
-    if value < 0 or (value == 0 and name.endswith("_max")):
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"{PREFIX}{name.upper()} must be zero or more, not {text!r}")
+    if value == 0 and name.endswith("_max"):
         raise InputError(f"{PREFIX}{name.upper()} must be above zero, not {text!r}")
     return value

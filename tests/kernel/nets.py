@@ -147,3 +147,27 @@ def orchestration(**steps: Branch | Sequence[Branch] | None) -> Net:
         made.append(step(name, *many, work=Work(kind="test", error_aborts=True)))
     policy = RunPolicy(on_failure="handled")
     return net(*made, policy=policy, carries_payload=True)
+
+
+def example_6_1() -> Net:
+    """A1 spawns G1, H1, I1 and joins 2 of 3 at J1."""
+    return orchestration(
+        A1=forks(
+            ["G1", "H1", "I1"], "J1", mode="kofn", k=2, wait="kill",
+            froms=["G1:valid", "H1:valid", "I1:any"],
+        ),
+        G1=None, H1=None, I1=None, J1=None,
+    )  # fmt: skip
+
+
+def example_7_4() -> Net:
+    return orchestration(
+        A1=forks(["G1", "H1"], "J1", mode="any", wait="kill", froms=["G1:valid", "H1:valid"]),
+        G1=None,
+        H1=None,
+        J1=forks(["P1", "Q1"], "J2", mode="all", wait="kill", froms=["P1:valid", "Q1:valid"]),
+        P1=None,
+        Q1=None,
+        J2=forks(["Z1"]),
+        Z1=None,
+    )

@@ -26,18 +26,18 @@ from anabranch.kernel.values import (
     failed,
     succeeded,
 )
-from anabranch.net.net import Net
 
 from .random_nets import GATES, random_net
 
 PATIENCE = 60  # stimuli at random before everybody starts to behave
 GOOD_WILL = 150  # stimuli of good behaviour before the run is cancelled
+CROWD = 40  # tokens at once: a loop that forks grows without end
 
 
 class Drive:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"drive {seed}")
-        self.net: Net = random_net(seed)
+        self.net, self.loops = random_net(seed)
         self.state = State()
         self.replayed = State()
         self.witness = Witness()
@@ -56,6 +56,8 @@ class Drive:
         for _ in range(GOOD_WILL):
             if self.state.finished:
                 return self
+            if self.loops and len(self.state.tokens) > CROWD:
+                break
             self._behave()
         self.cancelled = True
         if not self.state.ending:

@@ -214,5 +214,7 @@ def _score(names: Mapping[str, Any]) -> Any:
     return answer.get("score") if isinstance(answer, dict) else None
 
 
-def random_net(seed: int) -> Net:
-    return RandomNet(seed).net()
+def random_net(seed: int) -> tuple[Net, bool]:
+    """The net, and whether it may loop."""
+    made = RandomNet(seed)
+    return made.net(), made.loops

@@ -223,7 +223,7 @@ def test_a_cancelled_run_ends_what_waits_and_stops_what_runs() -> None:
     assert run.state.problem.message == "enough"
 
 
-# -- the final step, seed 004 section 7 --------------------------------------------------------------
+# -- the final step, seed 004 section 7 ----------------------------------------------------------
 
 
 def final(**policy: Any) -> Net:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,6 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from anabranch.operations.definitions import compiler
+from anabranch.operations.reading import Reader
+from anabranch.runtime.nets import Nets
+from anabranch.store.sqlite import SqliteStore
+from anabranch.surfaces.cli.main import command
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
@@ -87,7 +96,13 @@ class Terminal:
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANABRANCH_", "PYTEST_"))}
-        return {**kept, "PYTHONPATH": str(self.folder), "USER": "ann", "LOGNAME": "ann", **(more or {})}
+        return {
+            **kept,
+            "PYTHONPATH": str(self.folder),
+            "USER": "ann",
+            "LOGNAME": "ann",
+            **(more or {}),
+        }
 
     def begin(self, *words: object, env: Mapping[str, str] | None = None, **more: Any) -> Process:
         more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
@@ -108,8 +123,18 @@ class Terminal:
         env: Mapping[str, str] | None = None,
         seconds: float = 40,
     ) -> Done:
-        process = self.begin(*words, env=env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL)
+        process = self.begin(
+            *words, env=env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL
+        )
         return process.end(stdin, seconds)
+
+    def show(self, run: str) -> dict[str, Any]:
+        """What `show --json` says, without the price of a process."""
+        store = SqliteStore(self.store, read_only=True)
+        try:
+            return Reader(store, Nets(store, compiler())).show(run)
+        finally:
+            store.close()
 
     def ok(self, *words: object, **more: Any) -> Done:
         done = self.run(*words, **more)
@@ -124,7 +149,7 @@ class Process(subprocess.Popen[str]):
         except subprocess.TimeoutExpired:
             self.kill()
             out, err = self.communicate()
-            raise AssertionError(f"hangs: {self.args}\n{out}\n{err}") from None
+            raise AssertionError(f"hangs: {self.args!r}\n{out}\n{err}") from None
         return Done(self.returncode, out or "", err or "")
 
     def interrupt(self, number: int = signal.SIGINT) -> None:
@@ -161,3 +186,24 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+class Here(Terminal):
+    """The same commands inside this process: quick, for everything that is not about processes."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        super().__init__(folder)
+        self._capture = capture
+
+    def run(self, *words: object, stdin: str | None = None, **_more: Any) -> Done:
+        before = sys.stdin
+        sys.stdin = io.TextIOWrapper(io.BytesIO((stdin or "").encode()))
+        self._capture.readouterr()
+        try:
+            code = command([str(word) for word in words])
+        except SystemExit as left:  # argparse has spoken
+            code = left.code if isinstance(left.code, int) else 1
+        finally:
+            sys.stdin = before
+        out, err = self._capture.readouterr()
+        return Done(code, out, err)

@@ -149,6 +149,15 @@ def test_work_that_would_reach_outside_is_listed() -> None:
     assert play(HELLO, script={"tell": ok()}).unscripted == []
 
 
+def test_large_results_travel_as_refs_and_are_shown_whole() -> None:
+    text = "x" * 100_000
+    code = HELLO.replace("'Hi ' + name", "'x' * 100_000")
+    played = play(code, script={"tell": ok({"n": 1, "text": text})})
+    assert played.step("greet").result == {"text": text}
+    assert played.result == {"n": 1, "text": text}
+    assert played.state.results["tell"]["_size_bytes"] > 100_000
+
+
 def test_python_code_gets_copies() -> None:
     text = HELLO.replace(
         "result = {'text': 'Hi ' + name}", "context['workload']['name'] = 0; result = 1"

@@ -25,9 +25,7 @@ class Findings:
     def add(
         self, at: Position, code: str, message: str, hint: str = "", severity: Severity = "error"
     ) -> None:
-        problem = Problem(at, code, message, hint, severity)
-        if problem not in self.problems[-20:]:  # aliases bring the same mistake more than once
-            self.problems.append(problem)
+        self.problems.append(Problem(at, code, message, hint, severity))
 
     def warn(self, at: Position, code: str, message: str, hint: str = "") -> None:
         self.add(at, code, message, hint, "warning")

@@ -138,4 +138,5 @@ def _unknown(document: Document) -> Problem:
 
 
 def _sorted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """By position, each once: an alias brings the mistakes of its anchor again."""
     return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position))

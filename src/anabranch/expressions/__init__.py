@@ -1,0 +1,1 @@
+"""PURE. Expression languages: what stands in guards and templates, compiled once, run often."""

@@ -8,7 +8,6 @@ is shown every event as it is recorded.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from anabranch.errors import LawBroken
@@ -60,23 +59,34 @@ def _counters(state: State) -> Iterator[str]:
         yield f"{counts.created} tokens created, {counts.finished} finished, {live} live"
     if counts.created != sum(tally.runs for tally in state.steps.values()):
         yield "the steps' runs do not add up to the tokens created"
-    for scope in state.scopes.values():
-        members = [state.tokens[m] for m in scope.members if m in state.tokens]
-        if len(members) != len(scope.members):
-            yield f"scope {scope.id} lists a member that is gone"
-        if Counter(token.step for token in members) != Counter(scope.live):
-            yield f"scope {scope.id} miscounts its live members"
-    phases = Counter(token.phase for token in state.tokens.values())
-    if phases != Counter({phase: n for phase, n in state.phases.items() if n}):
-        yield f"tokens are counted as {state.phases} and are {dict(phases)}"
-    if phases["held"] != len(state.held) or any(t not in state.tokens for t in state.held):
-        yield f"held tokens are listed as {list(state.held)}"
-    if state.busy != sum(job.phase != "parked" for job in state.jobs.values()):
-        yield f"{state.busy} jobs are counted as busy"
-    jobs = Counter(job.token for job in state.jobs.values())
+    phases: dict[str, int] = {}
+    live_in: dict[int, dict[str, int]] = {}
     for token in state.tokens.values():
-        if token.jobs != jobs[token.id]:
-            yield f"token {token.id} counts {token.jobs} jobs and has {jobs[token.id]}"
+        phases[token.phase] = phases.get(token.phase, 0) + 1
+        there = live_in.setdefault(token.scope, {})
+        there[token.step] = there.get(token.step, 0) + 1
+    for scope in state.scopes.values():
+        if live_in.get(scope.id, {}) != scope.live:
+            yield f"scope {scope.id} miscounts its live members"
+        if not scope.members.keys() <= state.tokens.keys():
+            yield f"scope {scope.id} lists a member that is gone"
+    if phases != {phase: count for phase, count in state.phases.items() if count}:
+        yield f"tokens are counted as {state.phases} and are {phases}"
+    if phases.get("held", 0) != len(state.held) or not state.held.keys() <= state.tokens.keys():
+        yield f"held tokens are listed as {list(state.held)}"
+    yield from _job_counters(state)
+
+
+def _job_counters(state: State) -> Iterator[str]:
+    busy, jobs_of = 0, dict[int, int]()
+    for job in state.jobs.values():
+        busy += job.phase != "parked"
+        jobs_of[job.token] = jobs_of.get(job.token, 0) + 1
+    if state.busy != busy:
+        yield f"{state.busy} jobs are counted as busy and {busy} are"
+    for token in state.tokens.values():
+        if token.jobs != jobs_of.get(token.id, 0):
+            yield f"token {token.id} counts {token.jobs} jobs and has {jobs_of.get(token.id, 0)}"
 
 
 def _references(state: State) -> Iterator[str]:

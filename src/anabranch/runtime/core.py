@@ -27,6 +27,7 @@ from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.messages import answer_bytes
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.payloads import holds_ref
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
@@ -43,6 +44,7 @@ class LiveRun:
     state: State
     snapshot_seq: int = 0
     idle_since: int = 0
+    holds_refs: bool = False  # some result of it is too large to travel
     fresh: list[e.Event] = field(default_factory=list)  # recorded in this turn, not yet sealed
 
 
@@ -220,6 +222,18 @@ class Core:
         self.lanes.free(live.state.run, event.job)
         self._effects.append(Stop(live.state.run, event.job, event.attempt, discharge=False))
 
+    def _reported(self, live: LiveRun, event: e.JobReported) -> None:
+        self.lanes.free(live.state.run, event.job)
+        live.holds_refs = live.holds_refs or holds_ref(event.answer.result)
+
+    def _brought(self, live: LiveRun, event: e.RunStarted | e.ContextPatched) -> None:
+        """Values that come from outside may stand for larger ones too."""
+        given = (
+            event.workload if isinstance(event, e.RunStarted) else [p.value for p in event.patches]
+        )
+        taken_over = isinstance(event, e.RunStarted) and bool(event.reuse)
+        live.holds_refs = live.holds_refs or taken_over or holds_ref(given)
+
     def _over(self, live: LiveRun, event: Any) -> None:
         self.lanes.free(live.state.run, event.job)
 
@@ -373,12 +387,15 @@ class Core:
         head = self.store.head(run)
         if head is None:
             raise NotFound(f"there is no run {run}")
+        if head.finished:  # it must not come back into memory: nothing would let it go again
+            raise Refused(f"the run has ended: {head.status}", code="run_finished")
         return self.adopt(head, *self.store.read_many([run])[run])
 
     def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
         """Bring a stored run into memory."""
         state = load_state(snapshot, tail)
         live = LiveRun(self.nets.get(head.definition), state)
+        live.holds_refs = True  # perhaps; whoever builds its tasks looks
         live.snapshot_seq = snapshot.seq if snapshot is not None else 0
         self.live[head.run] = live
         return live
@@ -438,7 +455,9 @@ _FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
     e.JobStarted: Core._started,
     e.JobCancelling: Core._cancelling,
     e.JobTimedOut: Core._timed_out,
-    e.JobReported: Core._over,
+    e.RunStarted: Core._brought,
+    e.ContextPatched: Core._brought,
+    e.JobReported: Core._reported,
     e.JobLost: Core._over,
     e.JobParked: Core._parked,
     e.JobDischarged: Core._over,

@@ -148,6 +148,13 @@ def _guarded(perform_now: Callable[[Task], Answer], task: Task) -> Answer:
         return _defect(f"the {task.kind} performer failed: {defect!r}")
 
 
+def _resolve_refs(names: dict[str, Any], fetch: Callable[[str], bytes | None]) -> None:
+    """Work sees whole values where guards see their stand-ins."""
+    for name in ("results", "args", "payload", "ctx"):
+        if holds_ref(names[name]):
+            names[name] = Resolved(names[name], fetch)
+
+
 def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None]) -> Task:
     """The job as its performer sees it, with inputs rendered from the run as it stands now."""
     state = live.state
@@ -155,9 +162,8 @@ def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None])
     token = state.tokens[job.token]
     work = live.net.steps[job.step].work or DEFAULT_WORK
     names: dict[str, Any] = names_for(state, token)
-    for name in ("results", "args", "payload", "ctx"):
-        if holds_ref(names[name]):
-            names[name] = Resolved(names[name], fetch)
+    if live.holds_refs:
+        _resolve_refs(names, fetch)
     if job.slot >= 0:
         names["slot"] = slot_value(state.gathers[fan_id(token.id)], job.slot)
     inputs = work.inputs.evaluate(names) if work.inputs is not None else {}

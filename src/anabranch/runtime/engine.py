@@ -44,6 +44,7 @@ log = logging.getLogger("anabranch.engine")
 Listener = Callable[[Published], None]
 EVICT_EVERY_SECONDS = 5.0
 FINISHED_KEPT = 256
+TURNS_AT_ONCE = 8  # before the event loop gets its turn again
 MAIL_AT_ONCE = 100
 THREADS = "(threads)"  # no kind is called that
 STAND_BY_SECONDS = 60
@@ -75,6 +76,7 @@ class Engine:
         self._wake = asyncio.Event()
         self._tickets: dict[int, asyncio.Future[None]] = {}
         self._last_message = 0
+        self._mail_read_at = 0
         self._more_mail = True  # what was posted before we came
         self._next_ticket = 1
         self._listeners: list[Listener] = []
@@ -132,7 +134,10 @@ class Engine:
         try:
             while not (self._stopping and not self.core.busy):
                 await self._rest()
-                await self._turn_once()
+                for _ in range(TURNS_AT_ONCE):
+                    await self._turn_once()
+                    if not self.core.busy:
+                        break
             await self._writer.drain()
         except BaseException as failure:
             self._fail(failure)
@@ -142,7 +147,9 @@ class Engine:
         if self._writer.failed:
             await self._writer.drain()  # raises
         now = self.clock.now()
-        self._read_mail()
+        if now - self._mail_read_at >= self._settings.poll_seconds * 1000:
+            self._mail_read_at = now
+            self._read_mail()
         turned = self.core.turn(now)
         batch = turned.batch
         if batch.commits or batch.answers or batch.payloads or turned.effects:

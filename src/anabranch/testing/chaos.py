@@ -18,6 +18,7 @@ from anabranch.kernel.state import Job, State
 from anabranch.kernel.summary import summarise
 from anabranch.runtime.core import Turned, load_state
 from anabranch.runtime.effects import Execute, Published
+from anabranch.runtime.payloads import resolve
 from anabranch.testing.parties import RUN, Parties
 from anabranch.testing.post import Letter
 from anabranch.testing.world import EPOCH
@@ -242,8 +243,11 @@ class Chaos(Parties):
         self._memory_agrees()
         self._compare()
         for run in self._stored():
-            self.audits[run].whole_log(self.store.read(run))
-            msgspec.json.encode(summarise(self.audits[run].net, self.audits[run].state))
+            audit = self.audits[run]
+            audit.whole_log(self.store.read(run))
+            msgspec.json.encode(summarise(audit.net, audit.state))
+            for result in audit.state.results.values():
+                resolve(result, self.store.payload)  # no payload was lost
 
     def _nothing_forgotten(self, run: str, state: State) -> None:
         """Every job that is open at rest is in the hands of somebody."""

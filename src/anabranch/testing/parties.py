@@ -40,6 +40,7 @@ Move = tuple[str, Callable[[], s.Stimulus]]
 
 class Parties(World):
     dice: Random
+    inline_bytes_max = 500  # so that some results travel as refs
 
     def __init__(
         self,
@@ -136,8 +137,8 @@ class Parties(World):
     def stop(self, effect: Stop) -> None:
         key = (effect.run, effect.job, effect.attempt)
         busy = key in self.at_work or key in self._elsewhere
-        if busy and self.post.holds(key) and self.strikes("late"):
-            return  # it reports all the same
+        if busy and self.post.holds(key, s.JobReport, s.JobLose) and self.strikes("late"):
+            return  # it goes on, and reports all the same
         if busy and effect.discharge and self.strikes("slow_stop"):
             self.post.withdraw(key)
             self.post.send(self.later(20), Letter(effect.run, s.JobDischarge(effect.job), key))

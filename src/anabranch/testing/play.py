@@ -26,6 +26,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
 from anabranch.runtime.core import history
+from anabranch.runtime.payloads import resolve
 from anabranch.testing.answers import Scripted
 from anabranch.testing.definitions import Definition, compiled
 from anabranch.testing.played import Played, PlayedEvent
@@ -136,6 +137,8 @@ class Theatre(World):
 
     def _played(self, state: State) -> Played:
         summary = summarise(self.net, state)
+        for place in (summary, *summary["steps"].values()):
+            place["result"] = resolve(place["result"], self.store.payload)
         status = "waiting" if summary["status"] == "running" else summary["status"]
         return Played(
             run=state.run,

@@ -43,9 +43,12 @@ class Post:
         for letter in self._by_key.pop(key, ()):
             letter.gone = True
 
-    def holds(self, key: Hashable) -> bool:
-        """Is something with this key on its way?"""
-        return any(not letter.gone for letter in self._by_key.get(key, ()))
+    def holds(self, key: Hashable, *kinds: type) -> bool:
+        """Is a stimulus of one of these kinds with this key on its way?"""
+        return any(
+            not letter.gone and isinstance(letter.stimulus, kinds)
+            for letter in self._by_key.get(key, ())
+        )
 
     def next_at(self) -> int | None:
         """When the next letter arrives."""

@@ -183,5 +183,7 @@ def random_answer(dice: Random, error: float) -> Answer:
     outcome = dice.choice(("ok", "ok", "ok", "valid", "invalid"))
     patches = (ContextPatch("said", 1, "sum"),) if dice.random() < 0.1 else ()
     wait_ms = dice.randint(1, 20_000) if dice.random() < 0.1 else 0
-    result = {"n": dice.randint(0, 9), "score": score}
+    result: dict[str, Any] = {"n": dice.randint(0, 9), "score": score}
+    if dice.random() < 0.05:
+        result["text"] = "long " * 150  # travels as a ref
     return succeeded(result, outcome=outcome, patches=patches, wait_ms=wait_ms)

@@ -12,11 +12,14 @@ same run, event by event, so a failure can be repeated.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
@@ -25,6 +28,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.reuse import reusable
 from anabranch.net.net import Net
 from anabranch.runtime.core import history
+from anabranch.store.ports import Payloads
 from anabranch.testing.answers import Scripted
 from anabranch.testing.chaos import Chaos
 from anabranch.testing.definitions import Definition, compiled
@@ -52,6 +56,7 @@ def simulate(
     limit: int = 20_000,
     tools: Iterable[str] = (),
     on_seed: Callable[[int, Simulation], None] | None = None,
+    repeat: Callable[[int], str] | None = None,
 ) -> Simulation:
     """Run the definition once per seed; raises `SimulationFailed` at the first that finds a defect.
 
@@ -63,8 +68,9 @@ def simulate(
 
     `until` stops each run after that many virtual seconds. `limit` is the number of events and
     turns after which a run is taken for endless. `on_seed` is called after each seed with the sums
-    so far.
+    so far; `repeat` says, for the message of a failure, how to run one seed again.
     """
+    plain = not (input or script or decisions or patches or faults)
     plan = _Plan(
         make=_maker(definition, tools),
         given=require_json(input or {}, "the input", root="input"),
@@ -74,7 +80,7 @@ def simulate(
         faults=faults or Faults(),
         until=until,
         limit=limit,
-        repeat=_repeat(definition, plain=not (input or script or decisions or patches or faults)),
+        repeat=repeat or _repeat(definition, plain=plain),
     )
     sums, begun = Simulation(), time.perf_counter()
     for seed in _seeds(seeds):
@@ -111,6 +117,7 @@ class _Plan:
             return
         reuse = reusable(history(world.store.read(RUN)))
         again = self._world(net, dice)
+        _copy_payloads(reuse, world.store, again.store)
         start = s.Start(run=RUN, input=self.given, origin="origin", reuse=reuse)
         self._through(again, start, seed)
         _add(sums, again)
@@ -124,6 +131,7 @@ class _Plan:
             world.run_to_the_end(start, self.limit, self.until)
         except Exception as defect:
             raise _failure(world, seed, defect, self.repeat(seed)) from defect
+        world.scripts.answers.check_names(world.audit.state.steps)
 
 
 def _seeds(seeds: int | Iterable[int]) -> Iterable[int]:
@@ -152,6 +160,14 @@ def _repeat(definition: Definition | MakeNet, *, plain: bool) -> Callable[[int],
         return _repeat(os.fspath(definition), plain=plain)
     name = getattr(definition, "__name__", "definition")
     return lambda seed: f"simulate({name}, seeds=[{seed}]{more})"
+
+
+def _copy_payloads(answers: object, old: Payloads, new: Payloads) -> None:
+    """What the answers refer to; a redriven run really lives in the store of its origin."""
+    for sha256 in re.findall(rb"anabranch:sha256:([0-9a-f]{64})", msgspec.json.encode(answers)):
+        content = old.payload(sha256.decode())
+        if content is not None:
+            new.put_payload(sha256.decode(), content)
 
 
 def _add(sums: Simulation, world: Chaos) -> None:

@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _seeds(options.start, options.seeds, options.seconds),
             patches=RANDOM_PATCHES,
             on_seed=progress.saw,
+            repeat=_repeat,
         )
     except SimulationFailed as failure:
         progress.end()
@@ -89,13 +90,16 @@ class _Progress:
             print(file=self._out)
 
 
+def _repeat(seed: int) -> str:
+    return f"python -m anabranch.testing.soak --start {seed} --seeds 1"
+
+
 def _tell_failure(failure: SimulationFailed, *, as_json: bool) -> None:
-    repeat = f"python -m anabranch.testing.soak --start {failure.seed} --seeds 1"
     if as_json:
-        print(json.dumps({"ok": False, "seed": failure.seed, "what": failure.what,
-                          "repeat": repeat}))  # fmt: skip
-        return
-    print(f"{failure}\n  or with: {repeat}", file=sys.stderr)
+        told = {"ok": False, "seed": failure.seed, "what": failure.what, "repeat": failure.repeat}
+        print(json.dumps(told))
+    else:
+        print(failure, file=sys.stderr)
 
 
 def _fields(sums: Simulation) -> dict[str, object]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
 
+import msgspec
+
 from anabranch.clock import ManualClock
 from anabranch.errors import AnabranchError
 from anabranch.kernel import events as e
@@ -26,7 +28,9 @@ from anabranch.runtime.crew import build_task
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes, Ready
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.payloads import as_ref
 from anabranch.runtime.recovery import recover
+from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Definition
 from anabranch.testing.answers import Planned, Scripted, planned
@@ -66,6 +70,8 @@ class Scripts:
 
 
 class World:
+    inline_bytes_max = Settings().inline_bytes_max
+
     def __init__(
         self,
         net: Net,
@@ -178,11 +184,23 @@ class World:
             self.hand_over(letter)
 
     def hand_over(self, letter: Letter) -> None:
-        ticket = 0
+        ticket, stimulus = 0, letter.stimulus
         if letter.asks or letter.must:
             ticket = next(self._tickets)
             self._unanswered[ticket] = letter
-        self.core.offer(letter.run, letter.stimulus, ticket)
+        if isinstance(stimulus, s.JobReport):
+            stimulus = self._lighten(stimulus)
+        self.core.offer(letter.run, stimulus, ticket)
+
+    def _lighten(self, report: s.JobReport) -> s.JobReport:
+        """As in the engine, a large result is kept beside the log and only its ref travels."""
+        kept = as_ref(report.answer.result, self.inline_bytes_max)
+        if kept is None:
+            return report
+        stand_in, sha256, content = kept
+        self.core.keep_payload(sha256, content)
+        answer = msgspec.structs.replace(report.answer, result=stand_in)
+        return s.JobReport(report.job, report.attempt, answer)
 
     # -- effects -----------------------------------------------------------------------------
 

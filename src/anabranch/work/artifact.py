@@ -40,6 +40,7 @@ from anabranch.work.payloads import (
     place_of,
 )
 from anabranch.work.port import InlineAnswer, Task
+from anabranch.work.redaction import Redactor
 
 _GZIP = b"\x1f\x8b"
 
@@ -50,9 +51,14 @@ class ArtifactOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class Artifact:
     def __init__(
-        self, payloads: PayloadPort | None = None, options: ArtifactOptions | None = None
+        self,
+        payloads: PayloadPort | None = None,
+        options: ArtifactOptions | None = None,
+        *,
+        redactor: Redactor | None = None,
     ) -> None:
         self._payloads = payloads
+        self._redactor = redactor or Redactor()
         self._limit = (options or ArtifactOptions()).bytes_max
 
     async def perform(self, task: Task) -> Answer:
@@ -111,7 +117,7 @@ class Artifact:
     async def _put_payload(self, data: Any, compression: str) -> Answer:
         if self._payloads is None:
             raise InputError("this worker has no way to the payload store; give uri a file")
-        content = encoded(data, compression)
+        content = encoded(self._redactor.clean(data), compression)  # no secrets in the database
         self._within_limit(len(content))
         sha256 = await self._payloads.put(content)
         receipt = _receipt(place_of(sha256), content, compression)

@@ -9,7 +9,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*")
+_DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(ms|s|m|h|)\s*")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -51,6 +51,14 @@ def seconds(value: Any, what: str) -> float:
     amount = _amount(value)
     if amount is None or not math.isfinite(amount) or amount <= 0:
         raise InputError(f"{what} must be a time above zero such as 30 or '30s', not {value!r:.40}")
+    return amount
+
+
+def delay(value: Any, what: str) -> float:
+    """Like `seconds`, and zero is fine."""
+    amount = _amount(value)
+    if amount is None or not math.isfinite(amount) or amount < 0:
+        raise InputError(f"{what} must be a number of seconds or text as '5s', not {value!r:.40}")
     return amount
 
 

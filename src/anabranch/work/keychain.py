@@ -25,11 +25,13 @@ from anabranch.clock import Clock, SystemClock
 from anabranch.errors import InputError
 from anabranch.work import inputs
 from anabranch.work.http import Http
-from anabranch.work.oauth2 import KeychainError, Render, TokenSource
+from anabranch.work.oauth2 import KeychainError, TokenSource
 from anabranch.work.payloads import hash_of
 from anabranch.work.redaction import Keyring, Redactor, Secret, revealed
 
 __all__ = ["KINDS", "PUBLIC", "Keychain", "KeychainError", "Render"]
+
+Render = Callable[[Any, Mapping[str, Any]], Any]
 
 #: Fields that are no secrets, wherever they stand.
 PUBLIC = frozenset(
@@ -125,7 +127,7 @@ def _wrapped(value: Any, field: str = "") -> Any:
         return [_wrapped(item, field) for item in value]
     if field.lower() in PUBLIC or value is None or isinstance(value, bool | Secret):
         return value
-    return Secret(value) if isinstance(value, str) else value
+    return Secret(value if isinstance(value, str) else str(value))
 
 
 # -- kinds -----------------------------------------------------------------------------------

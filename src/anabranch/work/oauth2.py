@@ -7,7 +7,7 @@ for the same refresh. A refresh that fails does no harm as long as the old token
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -171,6 +171,3 @@ def _refused(fault: Fault, name: str) -> KeychainError:
     """Its own words only: the body of the answer may repeat what was sent."""
     message = f"keychain.{name}: no token: {fault.message}"
     return KeychainError(message, kind=fault.kind, retryable=fault.retryable)
-
-
-Render = Callable[[Any, Mapping[str, Any]], Any]

@@ -18,7 +18,7 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work import inputs, paths
-from anabranch.work.payloads import KIND, REF, PayloadPort, encoded, hash_of, place_of
+from anabranch.work.payloads import KIND, REF, PayloadPort, encoded, hash_of, is_ref, place_of
 
 INLINE_MAX_BYTES = 64 * 1024
 PREVIEW_MAX_BYTES = 1024
@@ -56,13 +56,6 @@ class ResultPolicy(msgspec.Struct, frozen=True, kw_only=True):
     keep_inline: bool = False
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A result after its policy was applied: what travels, and what later tasks look at."""
-
-    travels: Any
-    local: Any
-
-
 def read_policy(output: Mapping[str, Any] | None) -> ResultPolicy:
     """The policy as a definition writes it, or an `InputError` that names the key at fault."""
     given = dict(output or {})
@@ -82,19 +75,19 @@ def read_policy(output: Mapping[str, Any] | None) -> ResultPolicy:
     )
 
 
-async def keep(policy: ResultPolicy, result: Any, payloads: PayloadPort | None) -> Kept:
-    """Apply the policy to a result; a large one is in the store when this returns."""
+async def keep(policy: ResultPolicy, result: Any, payloads: PayloadPort | None) -> Any:
+    """What travels: the result itself, or its stand-in, and then the result is in the store."""
     if policy.keep_inline or result is None or isinstance(result, bool | int | float):
-        return Kept(result, result)
+        return result
     plain = encoded(result)
     if len(plain) <= policy.inline_max_bytes:
-        return Kept(result, result)
+        return result
     if payloads is None:
         raise InputError("this worker has no way to the payload store, and the result is too large")
     content = encoded(result, policy.compression) if policy.compression != "none" else plain
     fields = stand_in(policy, result, plain, content)
     await payloads.put(content)
-    return Kept(fields, WithRef(result, fields) if isinstance(result, Mapping) else result)
+    return fields
 
 
 def stand_in(policy: ResultPolicy, result: Any, plain: bytes, content: bytes) -> dict[str, Any]:
@@ -130,6 +123,12 @@ def manifest(parts: list[Mapping[str, Any]], strategy: str = "append") -> dict[s
         "total_parts": len(refs),
         "total_bytes": sum(ref["bytes"] for ref in refs),
     }
+
+
+def seen_by_tasks(result: Any, travels: Any) -> Any:
+    """What later tasks of the pipeline look at: the whole, with the names of its stand-in."""
+    replaced = travels is not result and is_ref(travels)
+    return WithRef(result, travels) if replaced and isinstance(result, Mapping) else result
 
 
 class WithRef(Mapping[str, Any]):

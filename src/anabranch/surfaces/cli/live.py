@@ -42,15 +42,15 @@ class LiveView:
                 self._draw()
                 await asyncio.sleep(FRAME_SECONDS)
         finally:
-            self._clear()
+            self.clear()
             self._out.write(SHOW_CURSOR)
             self._out.flush()
 
     def _draw(self) -> None:
         columns, height = self._size()
-        lines = [_cut(line, columns - 1) for line in self._lines(height - 1)]
-        self._clear()
-        self._out.write("\n".join(lines) + "\n")
+        lines = [_cut(line, columns - 1) for line in self._lines(height - 1)[: height - 1]]
+        self.clear()
+        self._out.write("".join(f"{line}\n" for line in lines))
         self._out.flush()
         self._drawn = len(lines)
 
@@ -62,7 +62,8 @@ class LiveView:
             return 100, 30
         return size.columns or 100, size.lines or 30
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Take the frame away, so that something else can be said; the next one follows below."""
         if self._drawn:
             self._out.write(f"\x1b[{self._drawn}A\x1b[J")
             self._drawn = 0

@@ -38,6 +38,7 @@ class Session:
         self.parts = app.Parts(self.store, settings, app.default_toolbox)
         self.interrupted = asyncio.Event()
         self._began = time.monotonic()
+        self._live: LiveView | None = None
 
     async def __aenter__(self) -> Session:
         loop = asyncio.get_running_loop()
@@ -65,6 +66,8 @@ class Session:
             ) from None
 
     def say(self, text: str) -> None:
+        if self._live is not None:
+            self._live.clear()
         print(text, file=sys.stderr, flush=True)
 
     async def follow(self, run: str) -> State | None:
@@ -94,8 +97,8 @@ class Session:
         if not watch:
             return None
         net = self.net(run)
-        view = LiveView(net, lambda: self.parts.engine.state(run))
-        return asyncio.get_running_loop().create_task(view.run())
+        self._live = LiveView(net, lambda: self.parts.engine.state(run))
+        return asyncio.get_running_loop().create_task(self._live.run())
 
     def net(self, run: str) -> Net:
         return self.parts.verbs.read.net(self.parts.verbs.read.find(run))

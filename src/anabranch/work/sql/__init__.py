@@ -1,0 +1,8 @@
+"""The kinds `sqlite`, `postgres` and `duckdb`: SQL commands in one transaction.
+
+text.py       a script → statements
+task.py       the inputs of a task → what is to be run
+rows.py       rows → JSON, within limits; the result
+blocking.py   databases that block: a thread that can be told to stop
+sqlite.py  postgres.py (pool.py)  duckdb.py
+"""

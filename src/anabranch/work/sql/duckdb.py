@@ -1,0 +1,131 @@
+"""The kind `duckdb`: commands on a DuckDB file or in memory, in one transaction.
+
+The file is `database` (or `path`, `dsn`, `connection`); without one the database is in memory and
+empty in every task. `read_only: true` opens a file that others read too. Needs the extra `duckdb`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from typing import Any
+
+from anabranch.errors import InputError
+from anabranch.kernel.values import Answer, succeeded
+from anabranch.work import inputs
+from anabranch.work.faults import fault, misconfigured
+from anabranch.work.port import Task
+from anabranch.work.sql.blocking import Blocking, Halt
+from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
+from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.text import DUCKDB
+
+MISSING = "duckdb needs the package duckdb: pip install anabranch[duckdb]"
+
+_PLACES = ("database", "path", "dsn", "connection", "db_path")
+_CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY"})
+_KINDS = {
+    "ConstraintException": ("db_constraint", False),
+    "TransactionException": ("db_deadlock", True),
+    "ConnectionException": ("db_connection", True),
+    "IOException": ("db_connection", True),
+    "HTTPException": ("connection", True),
+    "PermissionException": ("storage_access", False),
+    "OutOfMemoryException": ("storage_quota", False),
+    "InvalidInputException": ("config", False),
+}
+
+
+class DuckDb:
+    def __init__(self, options: SqlOptions | None = None) -> None:
+        self._options = options or SqlOptions()
+        self._blocking: Blocking | None = None
+
+    async def perform(self, task: Task) -> Answer:
+        try:
+            work = read_task(task.inputs, DUCKDB)
+            path = place(task.inputs)
+            read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
+        except InputError as error:
+            return misconfigured(error)
+        if self._blocking is None:
+            self._blocking = Blocking(self._options.threads)
+        session = partial(_session, path, read_only, work, self._options)
+        try:
+            return await self._blocking.run(session, work.timeout_seconds)
+        except ImportError:
+            return fault("config", MISSING)
+        except TimeoutError:
+            limit = f"{work.timeout_seconds:g}"
+            return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
+
+    async def close(self) -> None:
+        if self._blocking is not None:
+            await self._blocking.close()
+
+
+def place(given: Any) -> str:
+    """The file of a task."""
+    fields = connection_fields(given, _PLACES)
+    if len(fields) > 1:
+        raise InputError(f"a duckdb task takes one database; it has {' and '.join(fields)}")
+    return inputs.text(next(iter(fields.values())), "database") if fields else ":memory:"
+
+
+def _session(path: str, read_only: bool, work: SqlTask, options: SqlOptions, halt: Halt) -> Answer:
+    duckdb: Any = importlib.import_module("duckdb")
+    collector = Collector(options)
+    try:
+        connection = duckdb.connect(path, read_only=read_only)
+    except duckdb.Error as error:
+        return _fault(error, path, None)
+    try:
+        _run(connection, work, collector, halt)
+        return succeeded(collector.result())
+    except TooMuch as error:
+        return fault("result", str(error), code="TOO_MANY_ROWS", details={"command": collector.at})
+    except duckdb.Error as error:
+        halt.check()
+        return _fault(error, path, collector.at)
+    finally:
+        halt.release()
+        connection.close()  # what was not committed is undone
+
+
+def _run(connection: Any, work: SqlTask, collector: Collector, halt: Halt) -> None:
+    halt.watch(connection.interrupt)
+    if not work.autocommit:
+        connection.execute("BEGIN TRANSACTION")
+    for command in work.commands:
+        halt.check()
+        _execute(connection, command, collector)
+    if not work.autocommit:
+        halt.check()
+        connection.execute("COMMIT")
+
+
+def _execute(connection: Any, command: Command, collector: Collector) -> None:
+    verb = command.statement.verb
+    connection.execute(command.statement.text, command.params)
+    columns = [column[0] for column in connection.description or ()]
+    if verb in _CHANGES and columns == ["Count"]:  # how DuckDB says how many rows it changed
+        row = connection.fetchone()
+        changed = int(row[0]) if row else 0
+        collector.add(None, changed, f"{verb} {changed}")
+        return
+    table = collector.table(columns)
+    while rows := connection.fetchmany(CHUNK):
+        table.take(rows)
+    collector.add(table if columns else None, 0, f"{verb} {len(table.rows)}")
+
+
+def _fault(error: Exception, path: str, command: int | None) -> Answer:
+    name = type(error).__name__
+    kind, retryable = _KINDS.get(name, ("db_error", False))
+    return fault(
+        kind,
+        f"duckdb {path}: {str(error).strip()}",
+        code=f"DUCKDB_{name.removesuffix('Exception').upper()}",
+        retryable=retryable,
+        details=None if command is None else {"command": command},
+    )

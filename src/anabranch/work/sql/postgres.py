@@ -1,0 +1,254 @@
+"""The kind `postgres`: commands on a PostgreSQL server, in one transaction.
+
+The place is `dsn` (or `connection`), or `host`, `port`, `user`, `password`, `dbname` (`database`),
+also from `auth`. Connections are kept and reset between tasks. Stopping a task cancels its
+statement on the server. Needs the extra `postgres`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+from anabranch.errors import InputError
+from anabranch.kernel.values import Answer, succeeded
+from anabranch.work import inputs
+from anabranch.work.faults import fault, misconfigured
+from anabranch.work.port import Task
+from anabranch.work.redaction import STARS
+from anabranch.work.sql.pool import Pool
+from anabranch.work.sql.rows import CHUNK, Collector, Table, TooMuch
+from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.text import POSTGRES
+
+MISSING = "postgres needs the package psycopg: pip install anabranch[postgres]"
+
+_FIELDS = {
+    **{name: name for name in ("host", "port", "user", "password", "dbname", "sslmode")},
+    "database": "dbname",
+    "username": "user",
+    "db_name": "dbname",
+    "hostname": "host",
+}
+_NAMES = ("dsn", "connection", "connection_string", *_FIELDS)
+_KINDS = {  # by code, then by its class
+    "40001": ("db_deadlock", True),
+    "40P01": ("db_deadlock", True),
+    "57014": ("db_timeout", True),
+    "55P03": ("db_timeout", True),
+    "25P03": ("db_timeout", True),
+    "42501": ("auth", False),
+    "53100": ("storage_quota", False),
+    "57P01": ("db_connection", True),
+    "57P02": ("db_connection", True),
+    "57P03": ("db_connection", True),
+    "23": ("db_constraint", False),
+    "08": ("db_connection", True),
+    "53": ("db_connection", True),
+    "28": ("auth", False),
+    "3D": ("db_connection", False),
+    "40": ("db_deadlock", True),
+}
+
+
+class Postgres:
+    def __init__(self, options: SqlOptions | None = None) -> None:
+        self._options = options or SqlOptions()
+        self._pools: dict[str, Pool] = {}
+
+    async def perform(self, task: Task) -> Answer:
+        try:
+            work = read_task(task.inputs, POSTGRES)
+            psycopg = driver()
+            address = conninfo(psycopg, task.inputs, self._options.connect_seconds)
+        except ImportError:
+            return fault("config", MISSING)
+        except InputError as error:
+            return misconfigured(error)
+        where = _Where(psycopg, address)
+        collector = Collector(self._options)
+        try:
+            async with asyncio.timeout(work.timeout_seconds):
+                async with self._pool(psycopg, address).connection() as connection:
+                    await _run(psycopg, connection, work, collector)
+            return succeeded(collector.result())
+        except TooMuch as error:
+            at = {"command": collector.at}
+            return fault("result", str(error), code="TOO_MANY_ROWS", details=at)
+        except psycopg.Error as error:
+            return _fault(error, where, collector.at)
+        except TimeoutError:
+            message = f"{where}: the commands took longer than {work.timeout_seconds:g} s"
+            return fault("db_timeout", message, code="TIMEOUT")
+
+    async def close(self) -> None:
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.close()
+
+    def _pool(self, psycopg: Any, address: str) -> Pool:
+        pool = self._pools.get(address)
+        if pool is None:
+
+            async def connect() -> Any:
+                return await psycopg.AsyncConnection.connect(address, prepare_threshold=None)
+
+            pool = Pool(connect, self._options.connections, self._options.idle_seconds)
+            self._pools[address] = pool
+        return pool
+
+
+def driver() -> Any:
+    """psycopg, imported when first needed."""
+    return importlib.import_module("psycopg")
+
+
+def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> str:
+    """The address as libpq writes it. Messages repeat none of it: it may hold a password."""
+    fields = connection_fields(given, _NAMES)
+    texts = [fields.pop(name) for name in _NAMES[:3] if name in fields]
+    base = inputs.text(texts[0], "dsn") if texts else ""
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(base)
+    except psycopg.Error:
+        raise InputError("dsn is not a PostgreSQL address (postgresql://user@host/name)") from None
+    parts |= {_FIELDS[name]: inputs.scalar(value, name) for name, value in fields.items()}
+    if not parts:
+        raise InputError("a postgres task needs dsn, or host and dbname (also from auth)")
+    parts.setdefault("connect_timeout", str(int(connect_seconds)))
+    parts.setdefault("application_name", "anabranch")
+    return str(psycopg.conninfo.make_conninfo("", **parts))
+
+
+class _Where:
+    """The address for messages."""
+
+    def __init__(self, psycopg: Any, address: str) -> None:
+        parts = psycopg.conninfo.conninfo_to_dict(address)
+        self._password = str(parts.get("password") or "")
+        host, port = parts.get("host") or "localhost", parts.get("port")
+        self._text = f"postgres {host}{f':{port}' if port else ''}/{parts.get('dbname', '')}"
+
+    def __str__(self) -> str:
+        return self._text
+
+    def clean(self, text: str) -> str:
+        return text.replace(self._password, STARS) if self._password else text
+
+
+async def _run(psycopg: Any, connection: Any, work: SqlTask, collector: Collector) -> None:
+    await connection.set_autocommit(work.autocommit)
+    for command in work.commands:
+        await _execute(psycopg, connection, command, collector)
+    if not work.autocommit:
+        await connection.commit()
+
+
+async def _execute(psycopg: Any, connection: Any, command: Command, collector: Collector) -> None:
+    cursor = connection.cursor()
+    params = _adapted(command.params)
+    text, verb = command.statement.text, command.statement.verb
+    if command.statement.reads:
+        # As it comes from the server, so that a limit is met before memory is full.
+        size = CHUNK if psycopg.capabilities.has_stream_chunked() else 1
+        async with aclosing(cursor.stream(text, params, size=size)) as rows:
+            table = await _streamed(rows, cursor, collector)
+        if table is None:
+            table = collector.table(await _columns(psycopg, connection, text, params))
+        collector.add(table, 0, f"{verb} {len(table.rows)}")
+        return
+    await cursor.execute(text, params)
+    given = None if cursor.description is None else _taken(None, cursor, collector, [])
+    while given is not None and (chunk := await cursor.fetchmany(CHUNK)):
+        _taken(given, cursor, collector, chunk)
+    collector.add(given, cursor.rowcount, cursor.statusmessage or verb)
+
+
+async def _streamed(rows: AsyncIterator[Any], cursor: Any, collector: Collector) -> Table | None:
+    """The rows, or None: of no rows at all the driver does not tell the columns."""
+    table: Table | None = None
+    chunk: list[Any] = []
+    async for row in rows:
+        chunk.append(row)
+        if len(chunk) >= CHUNK:
+            table = _taken(table, cursor, collector, chunk)
+            chunk = []
+    return _taken(table, cursor, collector, chunk) if chunk else table
+
+
+async def _columns(psycopg: Any, connection: Any, text: str, params: Any) -> list[str]:
+    """The columns of a query that gave no rows, asked for without running it again."""
+    with suppress(psycopg.Error):
+        async with connection.transaction():  # a savepoint: if it fails, nothing is lost
+            wrapped = f"SELECT * FROM (\n{text}\n) AS q LIMIT 0"
+            cursor = await connection.execute(wrapped, params)
+            return [column.name for column in cursor.description or ()]
+    return []
+
+
+def _taken(table: Table | None, cursor: Any, collector: Collector, rows: list[Any]) -> Table:
+    if table is None:
+        table = collector.table([column.name for column in cursor.description or ()])
+    table.take(rows)
+    return table
+
+
+def _adapted(params: Any) -> Any:
+    """Mappings become jsonb; a list stays an array."""
+    if params is None:
+        return None
+    jsonb = importlib.import_module("psycopg.types.json").Jsonb
+    if isinstance(params, dict):
+        return {
+            key: jsonb(value) if isinstance(value, Mapping) else value
+            for key, value in params.items()
+        }
+    return [jsonb(value) if isinstance(value, Mapping) else value for value in params]
+
+
+def _fault(error: Any, where: _Where, command: int) -> Answer:
+    state = getattr(error, "sqlstate", None) or ""
+    kind, retryable = _kind(error, state)
+    diagnosis = getattr(error, "diag", None)
+    known = {
+        name: where.clean(str(value))
+        for name, key in _DIAGNOSIS.items()
+        if (value := getattr(diagnosis, key, None)) is not None
+    }
+    details: dict[str, Any] = {"command": command, **known}
+    if state:
+        details |= {"pg_code": state, "sqlstate": state}
+    message = known.pop("primary", None) or where.clean(str(error)).strip()
+    hint = " (set autocommit: true)" if state == "25001" else ""
+    return fault(
+        kind,
+        f"{where}: {message}{hint}",
+        code=f"PG_{state}" if state else "",
+        retryable=retryable,
+        details=details,
+    )
+
+
+_DIAGNOSIS = {
+    "primary": "message_primary",
+    "detail": "message_detail",
+    "hint": "message_hint",
+    "constraint": "constraint_name",
+    "table": "table_name",
+    "column": "column_name",
+    "position": "statement_position",
+}
+
+
+def _kind(error: Any, state: str) -> tuple[str, bool]:
+    if state:
+        return _KINDS.get(state) or _KINDS.get(state[:2]) or ("db_error", False)
+    if type(error).__name__ in ("ProgrammingError", "DataError", "NotSupportedError"):
+        return "config", False  # found by the driver before anything was sent
+    text = str(error)
+    if "authentication failed" in text or "no password supplied" in text:
+        return "auth", False
+    return "db_connection", "does not exist" not in text

