@@ -114,15 +114,8 @@ asyncio.run(cases.abandon(Path(sys.argv[1]), int(sys.argv[2])))
 
 async def abandon(path: Path, runs: int) -> None:
     """Start runs that hang in their first step, then die without a word."""
-    hanging = world.chain(2, "nothing_async")
-    prepared = _prepared(hanging)
+    prepared = _prepared(world.chain(2, "nothing_for_now"))
     async with world.engine(path, jobs_max=runs + 10) as parts:
-        performer = parts.performers["nothing_async"]
-
-        async def hang(_task: object) -> Any:
-            await asyncio.sleep(3600)
-
-        performer.perform = hang  # type: ignore[method-assign]
         await asyncio.gather(*(_start(parts, prepared) for _ in range(runs)))
         while parts.engine.core.lanes.at_work < runs:
             await asyncio.sleep(0.01)
@@ -133,7 +126,9 @@ async def abandon(path: Path, runs: int) -> None:
 async def b3(folder: Path, runs: int = 10_000) -> list[Row]:
     """That many unfinished runs reopened; until every one has moved."""
     path = folder / "b3.db"
-    subprocess.run([sys.executable, "-c", _ABANDON, str(path), str(runs)], check=False)
+    environment = {**os.environ, "ANABRANCH_BENCH_HANG": "yes"}
+    command = [sys.executable, "-c", _ABANDON, str(path), str(runs)]
+    subprocess.run(command, check=False, env=environment)
     begin = time.perf_counter()
     async with world.engine(path) as parts:
         opened = time.perf_counter() - begin

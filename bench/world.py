@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +27,12 @@ def toolbox() -> Toolbox:
     @box.tool("nothing_in_thread")
     def nothing_in_thread() -> None:
         return None
+
+    @box.tool("nothing_for_now")
+    async def nothing_for_now() -> None:
+        """Hangs in the process that is to be abandoned, and only there."""
+        if os.environ.get("ANABRANCH_BENCH_HANG"):
+            await asyncio.sleep(3600)
 
     return box
 

@@ -9,7 +9,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Fault, aborted, cancels_run, failed
-from anabranch.net.net import Fan, GatherRule, Work
+from anabranch.net.net import Decision, Fan, GatherRule, Work
 
 from .driver import Run
 from .nets import Fn, Wrong, const, fan_net, net, retrying, step
@@ -229,6 +229,19 @@ def test_a_draining_loser_is_not_tried_again() -> None:
     run.send(s.JobLose("1.2", 1))
     assert phases(run) == {}
     assert run.status == "completed"
+
+
+def test_a_draining_loser_is_not_tried_again_while_somebody_decides() -> None:
+    """The token is still there, at its gate; the gather is not open any more."""
+    decision = Decision("good enough?")
+    run = Run(fan_net(THREE, "any", work=retrying(5, 50), losers="drain", decision=decision))
+    started(run, 0, 1, 2)
+    run.done("1.0", "first")
+    assert run.token("ask").phase == "deciding"
+    run.fails("1.1")
+    run.send(s.JobLose("1.2", 1))
+    assert phases(run) == {}
+    assert run.status == "waiting"
 
 
 def test_a_draining_loser_that_takes_too_long_is_over() -> None:

@@ -131,7 +131,7 @@ def test_a_gather_over_nothing(mode: Any, empty_closes: bool, expected: str) -> 
         (GatherRule("all", tolerate=9), 5, 0),
         (GatherRule("all", tolerate_percent=50.0), 5, 3),
         (GatherRule("all", tolerate_percent=29.0), 100, 71),
-        (GatherRule("all", tolerate_percent=0.7), 1000, 993),
+        (GatherRule("all", tolerate_percent=32.3), 1000, 677),
         (GatherRule("all", tolerate=1, tolerate_percent=60.0), 10, 4),
         (GatherRule("quorum", k=4), 10, 4),
         (GatherRule("any"), 10, 1),

@@ -159,6 +159,18 @@ def test_a_drained_or_killed_group_ends_before_the_run_does(wait: Literal["kill"
     assert run.verdict("j")[2] == 1
 
 
+def test_a_killed_producer_is_killed_once() -> None:
+    run = Run(joined(GatherRule("any", combine="merge", losers="kill"), "g", "h"))
+    run.begin("h")
+    run.done("g")
+    run.send(s.Cancel("me"))
+    assert len(run.of_kind(e.TokenDoomed)) == 1
+    assert run.token("h").reason == "the join at j no longer needs it"
+    run.done("h")
+    assert run.statuses("h") == ["aborted"], "a run that is cancelled leaves nothing done late"
+    assert run.status == "cancelled"
+
+
 def deep() -> Net:
     """Every level opens a join inside the group of the one above; `quick` closes the first."""
     up = Join("up", GatherRule("any", combine="merge"), (Slot("up"),))

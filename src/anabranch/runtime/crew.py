@@ -56,6 +56,9 @@ class Crew:
             self._hand_back(effect)
             return
         assert live is not None
+        if job.token not in live.state.tokens:  # its gather closed while the batch was written
+            self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits for it"))
+            return
         try:
             task = build_task(live, effect.job, self._fetch)
         except AnabranchError as error:

@@ -16,6 +16,7 @@ import base64
 import gzip
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -149,7 +150,10 @@ def _path(uri: str) -> Path:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    size = path.stat().st_size
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise InputError(f"{path} is not a file")  # a pipe or a device might never end
+    size = about.st_size
     if size > limit:
         raise InputError(f"{path}: {_too_large(size, limit)}")
     return path.read_bytes()

@@ -12,6 +12,7 @@ Values shorter than `SHORTEST` are not looked for: stars for every `1` would onl
 from __future__ import annotations
 
 import base64
+import html
 import json
 import logging
 import re
@@ -26,6 +27,8 @@ from anabranch.kernel.values import Answer, ContextPatch, Fault
 STARS = "***"
 SHORTEST = 4  # characters
 _IN_BASE64 = 6  # a shorter one is too easily a part of something else
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # the same in all these languages
+_URL_SAFE = str.maketrans("+/", "-_")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -95,11 +98,12 @@ class Redactor:
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        self._forms: dict[str, bytes] = {}  # how a secret may look → the same inside JSON
+        self._probes: set[bytes] = set()  # without one of these in it, a value has no secret
         self._pattern: re.Pattern[str] | None = None
 
-    def __len__(self) -> int:
-        return len(self._known)
+    @property
+    def knows_any(self) -> bool:
+        return bool(self._known)
 
     def learn(self, value: Any) -> None:
         """Secrets to watch for from now on: a `Secret`, a text, or anything with secrets in it."""
@@ -118,14 +122,13 @@ class Redactor:
         if len(text) < SHORTEST or text in self._known:
             return
         self._known.add(text)
-        for form in forms(text):
-            self._forms[form] = _encode(form)[1:-1]
-        longest_first = sorted(self._forms, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        self._probes.update(probes(text))
+        longest_first = sorted(self._known, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(pattern, longest_first)))
 
     def clean(self, value: Any) -> Any:
         """The value with stars; the very same object when there is nothing to hide in it."""
-        if not self._forms or value is None or isinstance(value, bool | float):
+        if not self._known or value is None or isinstance(value, bool | float):
             return value
         if isinstance(value, str):
             return self.text(value)
@@ -133,7 +136,7 @@ class Redactor:
             encoded = _encode(value)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
             return self._walk(value)  # not JSON: look into it piece by piece
-        if not any(form in encoded for form in self._forms.values()):
+        if not any(probe in encoded for probe in self._probes):
             return value
         return self._walk(value)
 
@@ -153,7 +156,7 @@ class Redactor:
 
     def answer(self, answer: Answer) -> Answer:
         """What a job reports, fit to be recorded."""
-        if not self._forms:
+        if not self._known:
             return answer
         return msgspec.structs.replace(
             answer,
@@ -177,29 +180,55 @@ class Redactor:
         return ContextPatch(self.text(patch.key), self.clean(patch.value), patch.reducer)
 
 
-def forms(secret: str) -> set[str]:
-    """The ways a secret may be written."""
-    written = {
-        secret,
-        quote(secret, safe=""),
-        quote(secret),
-        quote_plus(secret),
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
+def pattern(secret: str) -> str:
+    """A pattern for all the ways a secret may be written, and for mixtures of them."""
+    plain = "".join(map(_letter, secret))
+    return "|".join([plain, *map(re.escape, _inside_base64(secret))])
+
+
+def probes(secret: str) -> Iterator[bytes]:
+    """Short texts, as JSON writes them, one of which is in every value that has the secret."""
+    longest = max(_PLAIN.findall(secret), key=len, default="")
+    if len(longest) >= SHORTEST:
+        yield longest.encode()
+    else:  # nothing but special characters: whatever begins like it has to be looked at
+        yield from (_encode(form)[1:-1] for form in _spelled(secret[0]))
+    yield from (letters.encode() for letters in _inside_base64(secret))
+
+
+def _letter(letter: str) -> str:
+    if _PLAIN.fullmatch(letter):
+        return re.escape(letter)
+    spellings = sorted(map(re.escape, _spelled(letter)), key=len, reverse=True)
+    return rf"(?:\\*(?:{'|'.join(spellings)}))"  # JSON inside JSON doubles every backslash
+
+
+def _spelled(letter: str) -> set[str]:
+    """One character as itself, in a URL, in JSON, and in HTML."""
+    percent = quote(letter.encode("utf-8", "surrogatepass"), safe="")
+    return {
+        letter,
+        percent,
+        percent.lower(),
+        quote_plus(letter.encode("utf-8", "surrogatepass")),
+        json.dumps(letter)[1:-1],
+        json.dumps(letter, ensure_ascii=False)[1:-1],
+        html.escape(letter),
     }
-    if len(secret) >= _IN_BASE64:
-        written.update(_inside_base64(secret.encode("utf-8", "surrogatepass")))
-    return written
 
 
-def _inside_base64(secret: bytes) -> Iterator[str]:
+def _inside_base64(secret: str) -> set[str]:
     """What of a secret is certain in base64, for each of the three ways it may be aligned."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    if len(raw) < _IN_BASE64:
+        return set()
+    found = set()
     for shift in range(3):
-        whole = (shift + len(secret)) * 8 // 6  # letters that no byte after the secret changes
+        whole = (shift + len(raw)) * 8 // 6  # letters that no byte after the secret changes
         spoilt = (0, 2, 3)[shift]  # letters that bytes before it share
-        letters = base64.b64encode(b"\0" * shift + secret).decode()[spoilt:whole]
-        yield letters
-        yield letters.translate(str.maketrans("+/", "-_"))
+        letters = base64.b64encode(b"\0" * shift + raw).decode()[spoilt:whole]
+        found |= {letters, letters.translate(_URL_SAFE)}
+    return found
 
 
 class RedactingFilter(logging.Filter):
@@ -210,7 +239,7 @@ class RedactingFilter(logging.Filter):
         self._redactor = redactor
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if len(self._redactor):
+        if self._redactor.knows_any:
             record.msg, record.args = self._redactor.text(record.getMessage()), None
             if record.exc_info and not record.exc_text:
                 record.exc_text = logging.Formatter().formatException(record.exc_info)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,10 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
     seeds = [options.seed] if options.seed is not None else options.seeds
     try:
         simulation = run_simulation(
-            prepared.net, seeds=seeds, input=values.pairs(options.input, "input")
+            prepared.net,
+            seeds=seeds,
+            input=values.pairs(options.input, "input"),
+            repeat=lambda seed: _command(options, seed),
         )
     except SimulationFailed as failure:
         if options.json:
@@ -35,6 +39,14 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
         return 1
     print(render.json_line(_sums(simulation)) if options.json else simulation)
     return 0
+
+
+def _command(options: argparse.Namespace, seed: int) -> str:
+    """What to type to see the same failure again."""
+    given = [f"--input {shlex.quote(pair)}" for pair in options.input]
+    tools = [f"--tools {module}" for module in options.tools]
+    words = ["anabranch simulate", shlex.quote(options.file), *given, *tools, f"--seed {seed}"]
+    return " ".join(words)
 
 
 def _sums(simulation: Simulation) -> dict[str, Any]:
