@@ -167,6 +167,14 @@ def test_somebody_who_could_be_led_there_later_is_waited_for() -> None:
     assert run.statuses("d") == ["done"]
 
 
+def test_it_does_not_run_before_the_last_of_the_wake_times_it_was_given() -> None:
+    run = Run(diamond())
+    run.done("b", wait_ms=100)
+    run.done("c", wait_ms=900)
+    assert run.token("d").phase == "sleeping"
+    assert run.next_wake() == run.at + 900
+
+
 # -- need = all ----------------------------------------------------------------------------------
 
 

@@ -347,3 +347,13 @@ def test_a_circle_without_any_work_ends_the_run_instead_of_the_engine(
     assert run.state.problem is not None
     assert "no work in between" in run.state.problem.message
     assert len(run.of_kind(e.TokenCreated)) < 60
+
+
+def test_a_crowd_that_wakes_at_once_is_no_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.kernel.tokens.TOKENS_PER_TURN_MAX", 20)
+    crowd = [step("a", *["b"] * 18), router("b", "c"), router("c", "d"), router("d")]
+    run = Run(net(*crowd))
+    run.done("a", wait_ms=100)
+    run.tick(run.at + 100)
+    assert run.statuses("d") == ["done"] * 18
+    assert run.status == "completed"

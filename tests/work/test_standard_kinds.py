@@ -29,6 +29,10 @@ def test_every_kind_answers_and_nothing_is_left() -> None:
             task("noop", result=1),
             task("python", code="import os\nreturn os.getpid()"),
             task("shell", command="echo 3"),
+            task("sqlite", database=":memory:", query="select 6 as n"),
+            task("duckdb", query="select 7 as n"),
+            task("secrets", provider="static", value="eight"),
+            task("artifact", action="get", result_ref={"n": 9}),
             task("slow", a=4),
             task("quick", a=5),
         ]
@@ -41,7 +45,9 @@ def test_every_kind_answers_and_nothing_is_left() -> None:
         return [answer.result for answer in answers]
 
     results = run(scenario())
-    assert [results[0], *results[3:]] == [1, 4, 5]
+    assert [results[0], *results[-2:]] == [1, 4, 5]
+    assert [result["rows"] for result in results[3:5]] == [[{"n": 6}], [{"n": 7}]]
+    assert results[5:7] == ["eight", {"n": 9}]
     assert results[2]["stdout"] == "3\n"
 
 
@@ -80,7 +86,8 @@ def test_one_that_fails_to_close_does_not_keep_the_others_open() -> None:
     assert closed == ["first", "second"]
 
 
-def test_importing_the_kinds_does_not_import_aiohttp() -> None:
-    code = "import sys, anabranch.work.registry; print('aiohttp' in sys.modules)"
+def test_importing_the_kinds_imports_nothing_large() -> None:
+    large = "{'aiohttp', 'psycopg', 'duckdb', 'pyarrow'}"
+    code = f"import sys, anabranch.work.registry; print({large} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "False\n"
+    assert found.stdout == "set()\n"

@@ -228,6 +228,7 @@ class Delivered(_Event, frozen=True, tag="gather.delivered"):
     outcome: str
     score: float | None = None
     value: Any = None  # joins and barriers; a fan's value is its job's result
+    wake: int = 0  # barriers: not to go on before
 
 
 class SlotLost(_Event, frozen=True, tag="gather.slot_lost"):

@@ -122,17 +122,14 @@ def _token_created(state: State, event: e.TokenCreated, at: int) -> None:
 
 
 def _enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:
-    _leave(state, token)
-    state.phases[phase] = state.phases.get(phase, 0) + 1
+    if token.phase == "held":
+        del state.held[token.id]
+    phases = state.phases
+    phases[token.phase] -= 1
+    phases[phase] = phases.get(phase, 0) + 1
     token.phase = phase
     token.since = at
     state.steps[token.step].statuses[token.ordinal] = phase
-
-
-def _leave(state: State, token: Token) -> None:
-    state.phases[token.phase] -= 1
-    if token.phase == "held":
-        del state.held[token.id]
 
 
 def _token_held(state: State, event: e.TokenHeld, at: int) -> None:
@@ -196,7 +193,8 @@ def _token_doomed(state: State, event: e.TokenDoomed, at: int) -> None:
 def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     token = state.tokens[event.token]
     _drop_answered(state, token)
-    _leave(state, token)
+    state.phases[token.phase] -= 1
+    state.held.pop(token.id, None)
     del state.tokens[event.token]
     state.steps[token.step].statuses[token.ordinal] = event.ending
     scope = state.scopes[token.scope]
@@ -327,7 +325,8 @@ def _new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Jo
 
 def _job_started(state: State, event: e.JobStarted, at: int) -> None:
     job = state.jobs[event.job]
-    _turn_to(state, job, "running", at)
+    job.phase = "running"
+    job.since = at
     job.worker = event.worker
     job.lease = event.lease
     job.until = event.until
@@ -485,6 +484,9 @@ def _delivered(state: State, event: e.Delivered, at: int) -> None:
         gather.labels.append(event.producer)
     else:
         gather.free.fill_first(gather.labels[event.slot], gather.when(event.slot))
+    if event.wake:
+        token = state.tokens[gather.token]
+        token.wake = max(token.wake, event.wake)
     gather.filled[event.slot] = Delivery(
         event.slot, event.producer, len(gather.filled), event.outcome, event.score, value
     )

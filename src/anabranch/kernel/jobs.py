@@ -44,7 +44,7 @@ def idempotency_key(run: str, job: str) -> str:
 
 def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     """A new job for the token, or its answer at once where the origin of a redrive had it."""
-    if reuse_answer(turn, token, slot):
+    if turn.state.reuse and reuse_answer(turn, token, slot):
         return
     attempt = token.attempt + 1 if slot < 0 else 1
     turn.emit(e.JobScheduled(job_id(token.id, slot), token.id, slot, attempt))
@@ -52,8 +52,6 @@ def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
 
 def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     """Take the answer that the origin of a redriven run had for this, if it had one."""
-    if not turn.state.reuse:
-        return False
     key = reuse_key(turn.state, token, slot)
     answers = turn.state.reuse.get(key)
     if not answers:

@@ -123,7 +123,7 @@ def arrive(
     waiting = turn.state.scopes[scope].barriers.get(step)
     if waiting is None:
         waiting = turn.state.next_token
-        turn.emit(e.TokenCreated(waiting, step, parent.id, scope, "barrier", {}, {}, wake))
+        turn.emit(e.TokenCreated(waiting, step, parent.id, scope, "barrier"))
         labels = predecessors(turn.net)[step]
         turn.emit(e.GatherOpened(f"b{waiting}", "barrier", waiting, BARRIER_RULE, labels))
     gather = turn.state.gathers[f"b{waiting}"]
@@ -132,7 +132,7 @@ def arrive(
         slot, producer = len(gather.labels), parent.step
     else:
         producer = str(parent.id)
-    turn.emit(e.Delivered(gather.id, slot, producer, "ok", None, dict(args)))
+    turn.emit(e.Delivered(gather.id, slot, producer, "ok", None, dict(args), wake))
     turn.dirty[scope] = True
 
 

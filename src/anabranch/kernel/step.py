@@ -25,7 +25,7 @@ def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]
         raise Refused(f"the run has ended: {state.status}", code="run_finished")
     if not state.run and not isinstance(stimulus, s.Start):
         raise Refused("the run has not been started", code="not_started")
-    turn = Turn(net, state, at, first_token=state.next_token)
+    turn = Turn(net, state, at, first_token=state.next_token, tokens_before=len(state.tokens))
     try:
         _STIMULI[type(stimulus)](turn, stimulus)
         _work_off(turn)

@@ -59,7 +59,8 @@ def activate(turn: Turn, item: Activate) -> None:
     if turn.state.ending:
         abort(turn, token, turn.state.ending_reason)
         return
-    if turn.state.next_token - turn.first_token > TOKENS_PER_TURN_MAX:
+    created = turn.state.next_token - turn.first_token
+    if created > TOKENS_PER_TURN_MAX and created > _tokens_max(turn):
         _stop_running_wild(turn, token)
         return
     step = turn.step_of(token)
@@ -74,10 +75,15 @@ def activate(turn: Turn, item: Activate) -> None:
     _make_ready(turn, token, step)
 
 
+def _tokens_max(turn: Turn) -> int:
+    """A crowd that wakes at once may well make a crowd."""
+    return TOKENS_PER_TURN_MAX + 10 * turn.tokens_before
+
+
 def _stop_running_wild(turn: Turn, token: Token) -> None:
     """Steps without work that lead back to themselves would keep this turn from ever ending."""
     message = (
-        f"one event led to more than {TOKENS_PER_TURN_MAX:,} step runs with no work in between, "
+        f"one event led to more than {_tokens_max(turn):,} step runs with no work in between, "
         f"the last at step {token.step}: let the way back lead through a step that works or waits"
     )
     end_now(turn, token, "failed", Fault("endless", message, retryable=False))

@@ -69,6 +69,7 @@ class Turn:
     #: The context changed: held tokens are looked at again.
     readmit: bool = False
     first_token: int = 0  # tokens from here on came into being in this turn
+    tokens_before: int = 0  # how many there were when it began
 
     def emit(self, event: Event) -> None:
         evolve(self.state, event, self.at)

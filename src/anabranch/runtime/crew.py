@@ -40,7 +40,7 @@ class Crew:
             for kind, performer in performers.items()
             if (perform_now := getattr(performer, "perform_now", None)) is not None
         }
-        self._tasks: dict[Key, asyncio.Task[Answer | Parked]] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._told: dict[Key, Stop] = {}
         self._closing = False
 
@@ -75,18 +75,24 @@ class Crew:
 
     def _send_out(self, effect: Execute, performer: Performer, task: Task) -> None:
         key = (effect.run, effect.job, effect.attempt)
-        running = asyncio.get_running_loop().create_task(_carry_out(performer, task))
+        running = asyncio.get_running_loop().create_task(self._see_to(effect, performer, task))
         self._tasks[key] = running
-        running.add_done_callback(lambda done: self._back(effect, done))
+        running.add_done_callback(lambda _done: self._stopped(effect))
 
-    def _back(self, effect: Execute, done: asyncio.Task[Answer | Parked]) -> None:
-        """An execution has ended, by itself or because it was stopped."""
+    async def _see_to(self, effect: Execute, performer: Performer, task: Task) -> None:
+        answer = await _carry_out(performer, task)
         key = (effect.run, effect.job, effect.attempt)
         del self._tasks[key]
+        self._told.pop(key, None)
+        self._deliver(effect, answer)  # here and not in the callback: that comes a round later
+
+    def _stopped(self, effect: Execute) -> None:
+        """The execution has ended; if it is still listed, because it was stopped."""
+        key = (effect.run, effect.job, effect.attempt)
+        if self._tasks.pop(key, None) is None:
+            return
         told = self._told.pop(key, None)
-        if not done.cancelled():
-            self._deliver(effect, done.result())
-        elif told is None:  # nobody asked for it: the engine stops
+        if told is None:  # nobody asked for it: the engine stops
             self._hand_back(effect)
         elif told.discharge:
             self._offer(effect.run, s.JobDischarge(effect.job))

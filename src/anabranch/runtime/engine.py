@@ -85,6 +85,7 @@ class Engine:
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._stopping = False
+        self._alarm_clock: asyncio.TimerHandle | None = None
         self._evicted_at = 0
         self._finished: dict[str, State] = {}  # the last few, for whoever waits for them
 
@@ -125,6 +126,9 @@ class Engine:
             await self._loop_task
         self._loop_task = None
         self._tell_all(self._gone())
+        if self._alarm_clock is not None:
+            self._alarm_clock.cancel()
+            self._alarm_clock = None
         self._writer.close()
         self.store.release()
 
@@ -161,14 +165,26 @@ class Engine:
         if self.core.busy or (self._stopping and not self._writer.busy):
             await asyncio.sleep(0)
             return
+        self._set_alarm_clock()
+        self._wake.clear()
+        await self._wake.wait()
+
+    def _set_alarm_clock(self) -> None:
+        """Be woken for the next timer or look at the mail; one handle serves many rests."""
         timeout = self._settings.poll_seconds
         alarm = self.core.next_alarm()
         if alarm is not None:
             timeout = min(timeout, max(0.0, (alarm - self.clock.now()) / 1000))
-        self._wake.clear()
-        timer = asyncio.get_running_loop().call_later(timeout, self._wake.set)
-        await self._wake.wait()
-        timer.cancel()
+        loop = asyncio.get_running_loop()
+        if self._alarm_clock is not None:
+            if self._alarm_clock.when() <= loop.time() + timeout:
+                return
+            self._alarm_clock.cancel()
+        self._alarm_clock = loop.call_later(timeout, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_clock = None
+        self._wake.set()
 
     def _release(self, turned: Turned) -> None:
         """The batch is durable: now its effects may leave."""

@@ -25,6 +25,7 @@ from anabranch.work.faults import fault, misconfigured
 from anabranch.work.inline import Job, execute
 from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
+from anabranch.work.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,11 @@ _OUTPUT_BYTES = 64 * 1024
 class Python:
     """Performs inline Python code in a pool of processes."""
 
-    def __init__(self, options: ProcessOptions | None = None) -> None:
+    def __init__(
+        self, options: ProcessOptions | None = None, *, redactor: Redactor | None = None
+    ) -> None:
         self._options = options
+        self._redactor = redactor
         self._processes: Processes | None = None
 
     async def perform(self, task: Task) -> Answer:
@@ -53,7 +57,10 @@ class Python:
             return fault("timeout", f"the code ran longer than {limit:g} s", code="TIMEOUT")
         except OSError as error:
             return fault("python", f"no Python process could be started: {error}")
-        return _answer(outcome, task.step)
+        if outcome.output and outcome.error is None:
+            text = self._redactor.text(outcome.output) if self._redactor else outcome.output
+            logger.debug("step %s printed: %s", task.step, text)
+        return _answer(outcome)
 
     async def close(self) -> None:
         if self._processes is not None:
@@ -89,7 +96,7 @@ def run_inline(
         output=text[-_OUTPUT_BYTES:],
         output_bytes=len(text.encode("utf-8", "replace")),
     )
-    return _answer(outcome, name)
+    return _answer(outcome)
 
 
 def code_of(given: Mapping[str, Any]) -> str:
@@ -153,11 +160,9 @@ def _as_builtin(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be passed to a process")
 
 
-def _answer(outcome: Outcome, step: str) -> Answer:
+def _answer(outcome: Outcome) -> Answer:
     error = outcome.error
     if error is None:
-        if outcome.output:
-            logger.debug("step %s printed: %s", step, outcome.output)
         return succeeded(outcome.result)
     details = dict(error.details or {})
     if outcome.output:

@@ -9,16 +9,28 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.artifact import Artifact, ArtifactOptions
 from anabranch.work.callables import Toolbox
 from anabranch.work.http import Http, HttpOptions
 from anabranch.work.noop import Noop
+from anabranch.work.payloads import PayloadPort
 from anabranch.work.port import Performer
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.python import Python
+from anabranch.work.redaction import Redactor
+from anabranch.work.secrets import Secrets
 from anabranch.work.shell import Shell, ShellOptions
+from anabranch.work.sql.duckdb import DuckDb
+from anabranch.work.sql.postgres import Postgres
+from anabranch.work.sql.sqlite import Sqlite
+from anabranch.work.sql.task import SqlOptions
 from anabranch.work.threads import Threads
 
-STANDARD_KINDS = ("noop", "python", "http", "shell")
+STANDARD_KINDS = (
+    *("noop", "python", "http", "shell"),
+    *("sqlite", "postgres", "duckdb"),
+    *("secrets", "artifact"),
+)
 
 
 class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,19 +39,31 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     python: ProcessOptions = ProcessOptions()
     http: HttpOptions = HttpOptions()
     shell: ShellOptions = ShellOptions()
+    sql: SqlOptions = SqlOptions()
+    artifact: ArtifactOptions = ArtifactOptions()
     threads: int | None = None  # for blocking tools
 
 
 def standard_performers(
-    settings: WorkSettings | None = None, *, toolbox: Toolbox | None = None
+    settings: WorkSettings | None = None,
+    *,
+    toolbox: Toolbox | None = None,
+    payloads: PayloadPort | None = None,
+    redactor: Redactor | None = None,
 ) -> dict[str, Performer]:
     """A performer per kind, tools included. Nothing is started or opened before its first task."""
     chosen = settings or WorkSettings()
+    known = redactor or Redactor()
     performers: dict[str, Performer] = {
         "noop": Noop(),
-        "python": Python(chosen.python),
+        "python": Python(chosen.python, redactor=known),
         "http": Http(chosen.http),
         "shell": Shell(chosen.shell),
+        "sqlite": Sqlite(chosen.sql),
+        "postgres": Postgres(chosen.sql),
+        "duckdb": DuckDb(chosen.sql),
+        "secrets": Secrets(known),
+        "artifact": Artifact(payloads, chosen.artifact, redactor=known),
     }
     tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))
     if taken := sorted(tools.keys() & performers.keys()):
