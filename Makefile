@@ -2,18 +2,26 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
+RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
 
 .PHONY: demo test check bench soak format clean
 
-$(STAMP): pyproject.toml
+$(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "anabranch needs Python 3.11 or newer (set PYTHON=...)"; exit 1; }
+	@echo "setting up $(VENV) (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev --editable .
+	@$(PIP) --upgrade 'pip>=25.1'
+	@$(PIP) --editable .
+	@touch $(RUNTIME)
+
+$(STAMP): $(RUNTIME)
+	@echo "setting up the tools for testing (once)"
+	@$(PIP) --group dev
 	@touch $(STAMP)
 
-demo: $(STAMP)          ## set everything up and run the showcase
+demo: $(RUNTIME)        ## set everything up and run the showcase
 	@$(BIN)/anabranch demo
 
 test: $(STAMP)          ## set everything up and run every test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from anabranch.work.port import Task
 
 from .support import (
     Doing,
+    Fragile,
     asking,
     chain,
     engine,
@@ -162,10 +164,15 @@ def test_eviction_at_once_never_loses_what_is_still_being_written(
 
     async def scenario() -> None:
         one_more = s.PatchContext((ContextPatch("n", 1, "sum"),))
-        async with engine(evict_after_seconds=0) as made:
+        store = Fragile()
+        async with engine(store, evict_after_seconds=0) as made:
             runs = [await start(made, gated()) for _ in range(60)]
-            for _ in range(10):
-                await asyncio.gather(*(made.send(one, one_more) for one in runs))
+            store.before = lambda batch: time.sleep(0.02) if len(batch.commits) > 30 else None
+            sending = []
+            for _ in range(10):  # each wave arrives while the one before is being written
+                sending += [asyncio.ensure_future(made.send(one, one_more)) for one in runs]
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*sending)
             assert [made.state(one).ctx for one in runs] == [{"n": 10}] * 60
 
     run(scenario())

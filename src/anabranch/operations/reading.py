@@ -60,7 +60,7 @@ class Reader:
         raise NotFound(f"there is no run {name!r}; `anabranch runs` lists them")
 
     def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:
-        """The index cards of the runs that fit, newest first; at most as many as the filter says."""
+        """The index cards of the runs that fit, newest first."""
         return [head_fields(head) for head in self._store.heads(wanted or HeadFilter())]
 
     def state(self, run: str) -> State:
