@@ -81,7 +81,8 @@ class Parts:
             clock=SystemClock(),
             settings=settings,
         )
-        self.verbs = Verbs(self.engine, lambda: [tool.name for tool in toolbox])
+        known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
+        self.verbs = Verbs(self.engine, lambda: known)
 
     async def close(self, grace_seconds: float | None = None) -> None:
         await self.engine.close(grace_seconds)

@@ -42,7 +42,7 @@ class RandomNet:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"net {seed}")
         self.loops = self.random.random() < 0.25
-        self.count = self.random.randint(2, 9)
+        self.count = self.random.randint(2, 10)
         self.names = [f"s{number}" for number in range(self.count)]
         self.works = [self.loops or self._chance(0.75) for _ in self.names]
 
@@ -175,7 +175,7 @@ class RandomNet:
         if number == self.count - 1 and not self.loops:
             return ()
         wanted: list[str | None] = [*self.random.sample(["ok", "alt", "error"], 2), None]
-        return tuple(self._branch(number, outcome) for outcome in wanted if self._chance(0.7))
+        return tuple(self._branch(number, outcome) for outcome in wanted if self._chance(0.85))
 
     def _targets(self, number: int) -> list[str]:
         later = self.names[number + 1 :]
@@ -186,7 +186,8 @@ class RandomNet:
     def _branch(self, number: int, outcome: str | None) -> Branch:
         later = self._targets(number)
         most = 3 if self.works[number] else 1
-        chosen = self.random.choices(later, k=self.random.randint(0, most))
+        some = 0 if self._chance(0.1) else self.random.randint(1, most)
+        chosen = self.random.choices(later, k=some)
         join = self._join(later, chosen) if self._chance(0.45) else None
         mode = self._pick("inclusive", "inclusive", "exclusive")
         arcs = tuple(self._arc(target) for target in chosen)

@@ -161,3 +161,16 @@ def test_a_definition_that_changes_after_its_run_began_does_not_change_the_run(h
     (here.folder / file).write_text("broken: [\n")
     here.ok("decide", "g", "ask", "--fulfil")
     assert here.ok("resume", "g", "--json").json["result"] == "shipped"
+
+
+def test_whoever_is_not_named_is_told_how_to_name_himself(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write("gate.yaml", GATE)
+    here.run("run", "gate.yaml", "--run-id", "g")
+    for name in ("USER", "LOGNAME"):
+        monkeypatch.setenv(name, "eve")
+    assert here.run("decide", "g", "ask", "--fulfil").err == (
+        "anabranch: gate gate-1 may be decided by ann, bob, not by eve; "
+        "--actor NAME says who you are\n"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from typing import Any
@@ -292,6 +293,55 @@ def test_resume_has_its_own_words_for_nothing_and_for_the_end(here: Here) -> Non
     assert (done.code, done.err) == (0, "there is nothing to resume\n")
     done = here.run("resume", "h")
     assert (done.code, done.err) == (2, "anabranch: run h has ended: completed\n")
+
+
+CLI_TOOL = """
+import anabranch
+
+@anabranch.tool("cli_tool")
+def cli_tool():
+    return "used"
+"""
+
+TOOLED = playbook(
+    '  - {step: ask, tool: {kind: decision, ask: "?"}, next: {arcs: [{step: use}]}}\n'
+    "  - {step: use, tool: {kind: cli_tool}}\n"
+)
+
+
+@pytest.mark.slow
+def test_a_run_is_not_resumed_without_its_tools(terminal: Terminal) -> None:
+    """It would only fail; with its module named again it goes on."""
+    terminal.write("tool_module.py", CLI_TOOL)
+    terminal.write("tooled.yaml", TOOLED)
+    assert "there is no task kind 'cli_tool'" in terminal.run("run", "tooled.yaml").err
+    tools = ("--tools", "tool_module")
+    assert terminal.run("run", "tooled.yaml", "--run-id", "t", *tools).code == 4
+    terminal.ok("decide", "t", "ask", "--fulfil")
+    for words in (("resume", "t"), ("resume",)):
+        done = terminal.run(*words)
+        assert (done.code, done.out) == (2, "")
+        assert "t needs the tool 'cli_tool'" in done.err
+        assert "--tools MODULE" in done.err
+    assert terminal.show("t")["status"] == "running"
+    assert terminal.ok("resume", "t", "--json", *tools).json["result"] == "used"
+
+
+def test_one_run_that_cannot_go_on_does_not_keep_the_others_from_it(here: Here) -> None:
+    here.write("admit.yaml", ADMIT)
+    here.write("bad.yaml", ADMIT.replace("name: admit", "name: bad"))
+    for name in ("admit", "bad"):
+        here.run("run", f"{name}.yaml", "--run-id", name)
+        here.ok("patch", name, "go=1")
+    db = sqlite3.connect(here.store)
+    db.execute("UPDATE definitions SET source = 'workflow: 7' WHERE name = 'bad'")
+    db.commit()
+    db.close()
+    done = here.run("resume")
+    assert done.code == 1
+    assert done.out.startswith("admit (admit): completed")
+    assert "run bad is set aside" in done.err
+    assert here.run("resume", "bad").code == 1
 
 
 def test_redrive_starts_a_linked_run(here: Here) -> None:

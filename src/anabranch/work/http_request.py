@@ -56,7 +56,7 @@ def read_request(task: Task, default_seconds: float) -> Request:
     headers = _headers(given)
     body = _body(given, headers)
     _authorize(given.get("auth"), headers)
-    trusted = not _has_credentials(headers, url)
+    trusted = not carries_credentials(headers, url)
     _identify(headers, method, task.key)
     return Request(
         method=method,
@@ -167,10 +167,10 @@ def _one_line(secret: str, what: str) -> str:
     return secret
 
 
-def _has_credentials(headers: Mapping[str, str], url: str) -> bool:
+def carries_credentials(headers: Mapping[str, Any], url: str) -> bool:
     if "@" in urlsplit(url).netloc:
         return True
-    return any(word in name for name in headers for word in _SECRET_WORDS)
+    return any(word in name.lower() for name in headers for word in _SECRET_WORDS)
 
 
 def _identify(headers: dict[str, str], method: str, key: str) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+INSTANTS = ("deadline", "wake", "lease", "until")  # in events: 0 is none
 UTF8 = ("utf-8", "utf8")
 COLOURS = {
     "completed": "32", "done": "32", "running": "36", "ready": "36", "new": "36",
@@ -162,7 +163,11 @@ def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) 
 
 
 def event_line(record: Mapping[str, Any], first_at: int) -> str:
-    said = {key: value for key, value in record["fields"].items() if value not in ("", {}, [])}
+    said = {
+        key: value
+        for key, value in record["fields"].items()
+        if value not in ("", {}, []) and not (key in INSTANTS and value == 0)
+    }
     fields = ", ".join(f"{key}={short(value, 48)}" for key, value in said.items())
     since = (record["at"] - first_at) / 1000
     return f"{record['seq']:>6}  +{since:9.3f}  {record['kind']:<18} {fields}"

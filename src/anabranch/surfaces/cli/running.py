@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from anabranch import app
-from anabranch.errors import Refused, StoreInUse
+from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
@@ -25,7 +25,7 @@ from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, values
 from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView
 
-EXIT = {"completed": 0, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
+EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
 INTERRUPTED = 130
 
 
@@ -103,6 +103,24 @@ class Session:
     def net(self, run: str) -> Net:
         return self.parts.verbs.read.net(self.parts.verbs.read.find(run))
 
+    def require_tools(self, run: str) -> None:
+        """Without its tools a run would only fail: better not to touch it."""
+        missing = self.missing_tools(run)
+        if missing:
+            raise InputError(
+                f"run {run} needs {missing}: --tools MODULE names the module that registers it",
+                code="no_tool",
+            )
+
+    def missing_tools(self, run: str) -> str:
+        try:
+            steps = self.net(run).steps.values()
+        except AnabranchError:
+            return ""  # it cannot be compiled; the engine will say so
+        kinds = {step.work.kind for step in steps if step.work is not None}
+        missing = sorted(kinds - self.parts.performers.keys())
+        return ", ".join(f"the tool {kind!r}" for kind in missing)
+
     def report(self, run: str, state: State | None) -> int:
         """Print the end and give the exit code."""
         summary = self.parts.verbs.read.summary(run, state)
@@ -172,8 +190,10 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
     async with Session(options, settings) as session:
         await session.open(only=())
-        run_id = await session.parts.verbs.redrive(options.run)
-        session.say(f"run {run_id} redrives {session.parts.verbs.read.find(options.run).run}")
+        origin = session.parts.verbs.read.find(options.run).run
+        session.require_tools(origin)
+        run_id = await session.parts.verbs.redrive(origin)
+        session.say(f"run {run_id} redrives {origin}")
         return session.report(run_id, await session.follow(run_id))
 
 
@@ -188,6 +208,7 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
             raise Refused(f"run {head.run} has ended: {head.status}", code="run_finished")
         if head.status == "paused" and session.store.owner() is not None:
             return await saying.resume(options, settings)
+        session.require_tools(head.run)
         await session.open(only=[head.run])
         if head.status == "paused":
             await session.parts.verbs.send(head.run, s.Resume(options.actor))
@@ -198,14 +219,29 @@ async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
     async with Session(options, settings) as session:
         heads = _unfinished(session)
         paused = [head.run for head in heads if head.status == "paused"]
-        runs = [head.run for head in heads if head.status != "paused"]
+        going = [head.run for head in heads if head.status != "paused"]
+        lacking = {run: missing for run in going if (missing := session.missing_tools(run))}
+        runs = [run for run in going if run not in lacking]
         await session.open(only=runs)
         if paused:
             session.say(f"left paused: {', '.join(paused)} (name one to resume it)")
+        for run, missing in lacking.items():
+            session.say(f"left alone: {run} needs {missing} (--tools MODULE)")
         if not runs:
             session.say("there is nothing to resume")
-        codes = [session.report(run, await session.follow(run)) for run in runs]
-        return max(codes, default=0)
+        codes = [await _resumed(session, run) for run in runs]
+        return max(codes, default=2 if lacking else 0)
+
+
+async def _resumed(session: Session, run: str) -> int:
+    """One run that cannot go on does not keep the others from it."""
+    try:
+        return session.report(run, await session.follow(run))
+    except AnabranchError as error:
+        if error.code == "engine_stopped":
+            raise
+        session.say(f"anabranch: {error.message}")
+        return EXIT["failed"]
 
 
 def _unfinished(session: Session) -> list[Head]:

@@ -6,6 +6,7 @@ import argparse
 import getpass
 
 from anabranch import app
+from anabranch.errors import Refused
 from anabranch.kernel import stimuli as s
 from anabranch.operations.verbs import decision, patches, say
 from anabranch.runtime.messages import Sayable
@@ -31,7 +32,13 @@ async def patch(options: argparse.Namespace, settings: Settings) -> int:
 async def decide(options: argparse.Namespace, settings: Settings) -> int:
     given = values.evidence(options.evidence)
     said = decision(options.gate, options.verdict, _actor(options), options.reason, given)
-    return await _say(options, settings, said)
+    try:
+        return await _say(options, settings, said)
+    except Refused as refusal:
+        if refusal.code != "not_allowed" or options.actor:
+            raise
+        hint = "--actor NAME says who you are"
+        raise Refused(f"{refusal.message}; {hint}", code=refusal.code) from None
 
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:

@@ -20,7 +20,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -46,6 +46,17 @@ _HEAD = 64 * 1024
 _BUFFER = 256 * 1024
 _BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
+
+
+class Where(NamedTuple):
+    """The place of an item, for messages."""
+
+    path: str
+    number: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: item {self.number:,} at byte {self.offset:,}"
 
 
 class Records:
@@ -114,7 +125,7 @@ class Records:
                         f"{path}: a shard of {shard.count:,} items from byte {begin:,} has more "
                         f"than {self._limits.shard_bytes:,} bytes (setting collection_shard_bytes)"
                     )
-                where = f"{path}: item {shard.first + len(found):,} at byte {at:,}"
+                where = Where(path, shard.first + len(found), at)
                 found.append((str(at), self._item(record, descriptor, where)))
                 if len(found) == shard.count:
                     return found
@@ -135,14 +146,14 @@ class Records:
         """The same of the records, each one item."""
         return (line for line in self._lines(file, begin, path) if not line[2].isspace())
 
-    def _item(self, record: bytes, descriptor: Descriptor, where: str) -> Any:
+    def _item(self, record: bytes, descriptor: Descriptor, where: Where) -> Any:
         raise NotImplementedError
 
 
 class JsonLines(Records):
     kind = "jsonl"
 
-    def _item(self, record: bytes, _descriptor: Descriptor, where: str) -> Any:
+    def _item(self, record: bytes, _descriptor: Descriptor, where: Where) -> Any:
         try:
             item = _decode(record)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -201,7 +212,7 @@ class Csv(Records):
                 f"{path}: the row at byte {first:,} opens a quote that never ends"
             )
 
-    def _item(self, record: bytes, descriptor: Descriptor, where: str) -> Any:
+    def _item(self, record: bytes, descriptor: Descriptor, where: Where) -> Any:
         fields = _fields(record, descriptor, where)
         columns: list[str] = descriptor["columns"]
         if len(fields) > len(columns):
@@ -271,7 +282,7 @@ def _position(descriptor: Descriptor, cursor: Cursor | None) -> tuple[int, int]:
 # -- CSV -------------------------------------------------------------------------------------
 
 
-def _fields(record: bytes, descriptor: Descriptor, where: str) -> list[Any]:
+def _fields(record: bytes, descriptor: Descriptor, where: object) -> list[Any]:
     try:
         text = record.decode(descriptor["encoding"])
         rows = csv.reader(

@@ -10,11 +10,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from anabranch.errors import InputError
 from anabranch.work.collections.port import (
-    CollectionError,
     Cursor,
     Cuts,
     Descriptor,
@@ -28,7 +25,6 @@ from anabranch.work.payloads import PayloadPort, encoded, load, place_of
 
 _CHUNKS_INLINE = 32  # more of them get an index of their own
 _CACHED = 8
-_SAMPLE = 200
 
 
 class Lists:
@@ -42,12 +38,13 @@ class Lists:
     async def describe(self, value: Any) -> Descriptor:
         keyed = isinstance(value, Mapping)
         items = [{"key": str(k), "value": v} for k, v in value.items()] if keyed else list(value)
+        size = _size(items)
         head: dict[str, Any] = {"kind": "list", "size": len(items)}
         if keyed:
             head["keyed"] = True
-        if len(items) <= _SAMPLE * 10 and len(encoded(items)) <= self._limits.inline_bytes:
+        if size <= self._limits.inline_bytes:
             return {**head, "items": items}
-        return {**head, **await self._kept(items)}
+        return {**head, **await self._kept(items, size)}
 
     def size(self, descriptor: Descriptor) -> int:
         return int(descriptor["size"])
@@ -71,12 +68,10 @@ class Lists:
             return [(item["key"], item) for item in found]
         return [(str(shard.first + offset), item) for offset, item in enumerate(found)]
 
-    async def _kept(self, items: list[Any]) -> dict[str, Any]:
+    async def _kept(self, items: list[Any], size: int) -> dict[str, Any]:
         if self._payloads is None:
             raise InputError("the list is too large to travel, and there is no payload store here")
-        sample = items[:: max(1, len(items) // _SAMPLE)]
-        each = max(1, len(encoded(sample)) // len(sample))
-        per_chunk = max(1, self._limits.chunk_bytes // each)
+        per_chunk = max(1, self._limits.chunk_bytes * len(items) // size)
         chunks = [
             await self._payloads.put(encoded(items[at : at + per_chunk]))
             for at in range(0, len(items), per_chunk)
@@ -107,6 +102,13 @@ class Lists:
         else:
             self._cache.move_to_end(sha256)
         return known
+
+
+def _size(items: list[Any]) -> int:
+    try:
+        return len(encoded(items))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the items of the collection are not JSON: {error}") from None
 
 
 class Ranges:
@@ -165,11 +167,3 @@ def _range(given: Any) -> range:
     if len(parts) == 3 and parts[2] == 0:
         raise InputError("the step of a range must not be zero")
     return range(*parts)
-
-
-def json_copy(value: Any) -> Any:
-    """Items as they will come back from a payload."""
-    try:
-        return msgspec.json.decode(encoded(value))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise CollectionError(f"the items are not JSON: {error}") from None
