@@ -10,6 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.kernel import events as e
+from anabranch.kernel.evolve_loops import (
+    job_given_up,
+    loop_cut,
+    loop_opened,
+    loop_settled,
+    loop_stopped,
+    shard_begun,
+    shard_closed,
+)
 from anabranch.kernel.gather import combine
 from anabranch.kernel.reducers import reduce_into
 from anabranch.kernel.state import (
@@ -29,6 +38,9 @@ from anabranch.kernel.state import (
     join_names,
 )
 from anabranch.kernel.values import Answer, Fault
+
+
+PLAIN, CUT = -1, -2  # slots of jobs that fill none
 
 
 def evolve(state: State, event: e.Event, at: int) -> None:
@@ -205,6 +217,8 @@ def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
         del scope.live[token.step]
     else:
         scope.live[token.step] -= 1
+    if token.loop:
+        del state.loops[token.loop]
     if token.gather:
         state.gathers.pop(token.gather, None)
         if scope.barriers.get(token.step) == token.id:
@@ -229,7 +243,7 @@ def _drop_empty(state: State, scope: Scope) -> None:
 def _drop_answered(state: State, token: Token) -> None:
     """The answer of a plain step's job has been used."""
     job = state.jobs.get(f"{token.id}.0")
-    if job is not None and job.slot < 0 and job.phase == "answered":
+    if job is not None and job.slot == PLAIN and job.phase == "answered":
         _drop_job(state, job.id)
 
 
@@ -289,7 +303,7 @@ def _job_scheduled(state: State, event: e.JobScheduled, at: int) -> None:
         _turn_to(state, job, "scheduled", at)
     job.attempt = event.attempt
     job.answer = None
-    if event.slot < 0 and event.token in state.tokens:
+    if event.slot == PLAIN and event.token in state.tokens:
         token = state.tokens[event.token]
         token.attempt = event.attempt
         token.answer = None
@@ -317,7 +331,7 @@ def _new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Jo
     )
     state.busy += 1
     token.jobs += 1
-    if slot >= 0:
+    if slot >= 0 and token.gather:
         gather = state.gathers[token.gather]
         gather.next_slot = max(gather.next_slot, slot + 1)
     if token.phase not in ("ready", "running"):
@@ -381,7 +395,7 @@ def _job_reported(state: State, event: e.JobReported, at: int) -> None:
 def _answer_plain(state: State, job: Job) -> None:
     """The one job of a plain step answers for its token; fans wait for their gather."""
     token = state.tokens.get(job.token)
-    if job.slot < 0 and token is not None:
+    if job.slot == PLAIN and token is not None:
         token.answer = job.answer
 
 
@@ -436,6 +450,9 @@ def _job_discharged(state: State, event: e.JobDischarged, at: int) -> None:
     job = state.jobs[event.job]
     _off_worker(state, job)
     state.timers.drop(f"retry:{job.id}")
+    tracker = state.loops.get(f"l{job.token}")
+    if tracker is not None:
+        job_given_up(tracker, job.id)
     _drop_job(state, event.job)
 
 
@@ -524,6 +541,31 @@ def _gather_settled(state: State, event: e.GatherSettled, at: int) -> None:
         )
 
 
+# -- loops -----------------------------------------------------------------------------------
+
+
+def _loop_cutting(state: State, event: e.LoopCutting, at: int) -> None:
+    token = state.tokens[event.token]
+    state.loops[token.loop].cutting = True
+    _new_job(state, event.job, event.token, CUT, at)
+
+
+def _loop_cut(state: State, event: e.LoopCut, at: int) -> None:
+    loop_cut(state, event, at)
+    _drop_job(state, f"{state.loops[event.loop].token}.cut")
+
+
+def _shard_scheduled(state: State, event: e.ShardScheduled, at: int) -> None:
+    token = state.tokens[event.token]
+    shard_begun(state.loops[token.loop], event.job, event.shard)
+    _new_job(state, event.job, event.token, event.shard.number, at)
+
+
+def _shard_closed(state: State, event: e.ShardClosed, at: int) -> None:
+    shard_closed(state, event, state.jobs[event.job].answer)
+    _drop_job(state, event.job)
+
+
 # -- gates -----------------------------------------------------------------------------------
 
 
@@ -586,6 +628,13 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.SlotLost: _slot_lost,
     e.DeliveryLate: _delivery_late,
     e.GatherSettled: _gather_settled,
+    e.LoopOpened: loop_opened,
+    e.LoopCutting: _loop_cutting,
+    e.LoopCut: _loop_cut,
+    e.ShardScheduled: _shard_scheduled,
+    e.ShardClosed: _shard_closed,
+    e.LoopStopped: loop_stopped,
+    e.LoopSettled: loop_settled,
     e.GateOpened: _gate_opened,
     e.GateDecided: _gate_decided,
 }

@@ -43,6 +43,7 @@ def boundary_event(token: Token, ending: str, fault: Fault | None, at: int) -> d
         "result": answer.result if answer is not None else None,
         "error": msgspec.to_builtins(fault) if fault is not None else None,
         "at": at,
+        "fanin": token.fanin,
     }
 
 
