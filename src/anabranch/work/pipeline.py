@@ -58,6 +58,7 @@ class Passage:
         self._jumps = 0
         self._at = 0
         self._patches: list[ContextPatch] = []
+        self.shared: list[ContextPatch] = []  # for the loop this is an item of
 
     async def run(self) -> Answer | Parked:
         while self._at < len(self._program.tasks):
@@ -139,6 +140,9 @@ class Passage:
             self._write(spec.set_ctx, spec.set_iter, self.names(spec.label, attempt, outcome))
         if rule.set_ctx or rule.set_iter:
             self._write(rule.set_ctx, rule.set_iter, self.names(spec.label, attempt, outcome))
+        for write in rule.set_shared:
+            value = write.value.evaluate(self.names(spec.label, attempt, outcome))
+            self.shared.append(ContextPatch(write.key, value, write.reducer))
         match rule.do:
             case "continue":
                 self._at += 1
