@@ -30,6 +30,8 @@ from anabranch.work.callables import Toolbox
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
 
+ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
+
 #: The tools registered with `@anabranch.tool`.
 default_toolbox = Toolbox()
 tool = default_toolbox.tool
@@ -64,7 +66,10 @@ class Parts:
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
         self.performers = standard_performers(
             WorkSettings(
-                python=ProcessOptions(limit=settings.processes_max),
+                python=ProcessOptions(
+                    limit=settings.processes_max,
+                    result_bytes=settings.result_bytes_max + ROOM,
+                ),
                 threads=settings.threads_max,
             ),
             toolbox=toolbox,

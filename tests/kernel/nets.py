@@ -11,6 +11,7 @@ from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import (
     Arc,
     Branch,
+    Fan,
     GatherRule,
     Join,
     Net,
@@ -41,7 +42,7 @@ class Wrong:
 
     text: str = "1 / 0"
 
-    def evaluate(self, names: Mapping[str, Any]) -> Any:
+    def evaluate(self, names: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the port's signature
         raise ExpressionError(f"{self.text}: division by zero")
 
 
@@ -102,6 +103,17 @@ def chain(count: int) -> Net:
 def retrying(attempts: int, delay_ms: int = 0, **more: Any) -> Work:
     """Work that is tried that often in all; `more` are fields of `Retry`."""
     return Work(kind="test", retry=Retry(attempts, delay_ms, **more))
+
+
+def fan_net(
+    slots: Sequence[Any], mode: str, *next_steps: str, work: Work = WORK, **more: Any
+) -> Net:
+    """One fan-out named `ask`; `more` are fields of its rule, its fan and its step."""
+    rule_fields = {key: more.pop(key) for key in GatherRule.__struct_fields__ if key in more}
+    fan_fields = {key: more.pop(key) for key in ("window", "score", "usable") if key in more}
+    fan = Fan(Constant(list(slots)), GatherRule(mode=mode, **rule_fields), **fan_fields)  # type: ignore[arg-type]
+    after = [router(name) for name in next_steps]
+    return net(step("ask", *next_steps, work=work, fan=fan, **more), *after)
 
 
 # -- joins, in the words of the orchestration language ------------------------------------------

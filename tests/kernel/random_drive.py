@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Literal
 
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import events as e
@@ -188,7 +189,7 @@ class Drive:
             choices = [lambda: s.Cancel("bob")]
         self._try(self.random.choice(choices)())
 
-    def _verdict(self) -> str:
+    def _verdict(self) -> Literal["fulfil", "reject"]:
         return "fulfil" if self.random.random() < 0.7 else "reject"
 
     def _nonsense(self) -> None:

@@ -135,7 +135,7 @@ class RandomNet:
             usable=self._maybe(0.2, Fn(lambda n: bool(n["answer"]), "answer")),
         )
 
-    def _rule(self, slots: int, combine: str = "") -> GatherRule:
+    def _rule(self, slots: int, combine: Any = None) -> GatherRule:
         return GatherRule(
             mode=self._pick("any", "quorum", "all", "best_of"),
             k=self.random.randint(1, slots),

@@ -46,9 +46,12 @@ def playbook(*workflow: Mapping[str, Any], name: str = "test", **top: Any) -> st
     return json.dumps({**head, **top, "workflow": list(workflow)}) + "\n"
 
 
+STEP_KEYS: tuple[str, ...] = ("spec", "set_ctx", "next")
+
+
 def step(name: str, kind: str = "noop", *then: str, **more: Any) -> dict[str, Any]:
     """A step of that kind; keys of the step itself (`spec`, `set_ctx`) stay out of its tool."""
-    own = {key: more.pop(key) for key in ("spec", "set_ctx", "next") if key in more}
+    own: dict[str, Any] = {key: more.pop(key) for key in STEP_KEYS if key in more}
     arcs = {"next": {"arcs": [{"step": target} for target in then]}} if then else {}
     return {"step": name, "tool": {"kind": kind, **more}, **arcs, **own}
 
@@ -106,6 +109,7 @@ async def engine(
     *,
     clock: Clock | None = None,
     grace: float = 0,
+    only: list[str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Engine]:
     """An engine with `noop` and these performers; stopped at the end without waiting for work."""
@@ -117,7 +121,7 @@ async def engine(
         clock=clock or SystemClock(),
         settings=Settings(**settings),
     )
-    await made.open()
+    await made.open(only=only)
     try:
         yield made
     finally:

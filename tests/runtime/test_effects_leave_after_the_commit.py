@@ -37,7 +37,7 @@ MANY = writer.SMALL_BATCH + 6  # runs in a turn that are enough for a batch on t
 
 
 @contextmanager
-def held(store: Fragile) -> Iterator[tuple[threading.Event, threading.Event]]:
+def held(store: Fragile) -> Iterator[threading.Event]:
     """Commits on the writer thread wait until they are let go; small ones in place do not."""
     arrived, go = threading.Event(), threading.Event()
 
@@ -48,7 +48,7 @@ def held(store: Fragile) -> Iterator[tuple[threading.Event, threading.Event]]:
 
     store.before = before
     try:
-        yield arrived, go
+        yield arrived
     finally:
         go.set()
 
@@ -61,7 +61,7 @@ def test_no_job_starts_while_its_commit_is_on_the_way() -> None:
     async def scenario() -> None:
         store, doing = Fragile(), Doing()
         async with engine(store, {"doing": doing}) as made:
-            with held(store) as (arrived, go):
+            with held(store) as arrived:
                 starting = asyncio.ensure_future(start_many(made, chain(1, "doing")))
                 await until(arrived.is_set)
                 await asyncio.sleep(0.1)
@@ -78,10 +78,9 @@ def test_no_reply_is_given_while_the_commit_is_on_the_way() -> None:
         store = Fragile()
         async with engine(store) as made:
             runs = await start_many(made, asking())
-            with held(store) as (arrived, go):
+            with held(store) as arrived:
                 decided = [
-                    asyncio.ensure_future(made.send(one, s.Decide("ask", "fulfil")))
-                    for one in runs
+                    asyncio.ensure_future(made.send(one, s.Decide("ask", "fulfil"))) for one in runs
                 ]
                 await until(arrived.is_set)
                 await asyncio.sleep(0.05)
@@ -98,10 +97,9 @@ def test_a_refusal_does_not_overtake_the_batch_it_is_based_on() -> None:
         store = Fragile()
         async with engine(store) as made:
             runs = await start_many(made, asking())
-            with held(store) as (arrived, go):
+            with held(store) as arrived:
                 firsts = [
-                    asyncio.ensure_future(made.send(one, s.Decide("ask", "fulfil")))
-                    for one in runs
+                    asyncio.ensure_future(made.send(one, s.Decide("ask", "fulfil"))) for one in runs
                 ]
                 await until(arrived.is_set)
                 second = asyncio.ensure_future(made.send(runs[0], s.Decide("ask", "reject")))

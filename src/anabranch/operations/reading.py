@@ -59,8 +59,9 @@ class Reader:
             raise NotFound(f"several runs begin with {name!r}: give more of the id")
         raise NotFound(f"there is no run {name!r}; `anabranch runs` lists them")
 
-    def runs(self, wanted: HeadFilter) -> list[dict[str, Any]]:
-        return [head_fields(head) for head in self._store.heads(wanted)]
+    def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:
+        """The index cards of the runs that fit, newest first; at most as many as the filter says."""
+        return [head_fields(head) for head in self._store.heads(wanted or HeadFilter())]
 
     def state(self, run: str) -> State:
         snapshot, tail = self._store.read_many([run])[run]

@@ -75,7 +75,7 @@ class Engine:
         self._wake = asyncio.Event()
         self._tickets: dict[int, asyncio.Future[None]] = {}
         self._last_message = 0
-        self._more_mail = False
+        self._more_mail = True  # what was posted before we came
         self._next_ticket = 1
         self._listeners: list[Listener] = []
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
@@ -338,6 +338,8 @@ class Engine:
                 yield after, at, event
                 if isinstance(event, e.RunFinished):
                     return
+            if run in self.core.broken:
+                raise self.core.aside(run)
             await changed
 
     def listen(self, listener: Listener) -> Callable[[], None]:

@@ -21,16 +21,16 @@ from anabranch.net.net import Net
 from anabranch.runtime.core import history
 from anabranch.store.ports import Commit, Head, Record
 
-RECENT = 15
+Recent = deque[tuple[str, int, int, e.Event]]  # run, number, instant, event
 
 
 class Audit:
-    """Follows one run."""
+    """Follows one run. What it has seen last is also kept in `recent`, for whoever has to tell."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: Net, recent: Recent) -> None:
         self.net = net
         self.state = State()  # what the committed events add up to
-        self.recent: deque[tuple[int, int, e.Event]] = deque(maxlen=RECENT)
+        self._recent = recent
         self._witness = laws.Witness()
         self._started: dict[str, int] = {}  # job → its latest attempt that began
         self._executed: set[tuple[str, int]] = set()
@@ -43,7 +43,7 @@ class Audit:
             raise LawBroken(f"the log ends at {self.state.seq}, the commit at {commit.head.seq}")
         events = e.decode_events(commit.events)
         for event in events:
-            self.recent.append((self.state.seq + 1, commit.at, event))
+            self._recent.append((commit.head.run, self.state.seq + 1, commit.at, event))
             self._attempts(event)
             evolve(self.state, event, commit.at)
             self._witness.see(event)

@@ -14,6 +14,7 @@ import msgspec
 from anabranch.errors import LawBroken
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
+from anabranch.kernel.state import Job, State
 from anabranch.kernel.summary import summarise
 from anabranch.runtime.core import Turned, load_state
 from anabranch.runtime.effects import Execute, Published
@@ -38,14 +39,17 @@ class Chaos(Parties):
         while not resting and not self._ended(until):
             self._count(limit)
             resting = not self._move()
-        if self.audit.state.finished:
+        if not resting and self._all_finished():
             self._aftermath()
         self._last_look(resting=resting)
         self.calm = False
 
     def _ended(self, until: float | None) -> bool:
         too_late = until is not None and self.virtual_seconds > until
-        return self.audit.state.finished or too_late
+        return too_late or self._all_finished()
+
+    def _all_finished(self) -> bool:
+        return self.audit.state.finished and next(self.unfinished(), None) is None
 
     def _move(self) -> bool:
         """One turn, and if that was all, on to whatever comes next; false when nothing does."""
@@ -53,7 +57,9 @@ class Chaos(Parties):
         self.turn()
         if self.dice.random() < 0.7:
             self._land()
-        if self.core.busy or self.audit.state.finished:
+        if self.core.busy or self._all_finished():
+            return True
+        if self._moves_of_people_come_first():
             return True
         return self._pass_time() or self._land() or self._somebody_must()
 
@@ -65,7 +71,8 @@ class Chaos(Parties):
 
     @property
     def virtual_seconds(self) -> float:
-        return (self.clock.now() - EPOCH) / 1000
+        end = self.audit.state.finished_at or self.clock.now()
+        return (end - EPOCH) / 1000
 
     # -- a turn ------------------------------------------------------------------------------
 
@@ -97,16 +104,16 @@ class Chaos(Parties):
     def write(self, turned: Turned) -> None:
         self.store.commit(turned.batch)
         for commit in turned.batch.commits:
-            events = self.audit.committed(commit)
-            self.recorded(commit.head.run, events, self.audit.state)
+            audit = self.audits[commit.head.run]
+            self.recorded(commit.head.run, audit.committed(commit), audit.state)
 
     def execute(self, effect: Execute) -> None:
-        self.audit.executed(effect.job, effect.attempt)
+        self.audits[effect.run].executed(effect.job, effect.attempt)
         super().execute(effect)
 
     def published(self, news: Published) -> None:
         if news.final is not None:
-            self.audit.same(news.final, "the finished run")
+            self.audits[news.run].same(news.final, "the finished run")
 
     # -- the engine dies ---------------------------------------------------------------------
 
@@ -117,6 +124,7 @@ class Chaos(Parties):
         else:
             self._land()
             self.write(turned)
+            self._memory_agrees()
             self.let_out(turned.effects[: self._effects_before(place, len(turned.effects))])
         self.tally[f"crash {place}"] += 1
         self._next_engine()
@@ -138,11 +146,19 @@ class Chaos(Parties):
         self.come_up(self.dice.choice((1, 5, 20, 200)))
         self.remind()
 
+    def _memory_agrees(self) -> None:
+        """With nothing left to write, the runs in memory are what the log adds up to."""
+        for run, live in self.core.live.items():
+            self.audits[run].same(live.state, "the state in memory")
+
     def _compare(self) -> None:
-        if self.store.head(RUN) is not None:
-            found = load_state(*self.store.read_many([RUN])[RUN])
-            self.audit.same(found, "what a new engine reads from the store")
-            explain(self.net, found)  # must have an answer at any time
+        for run, (snapshot, tail) in self.store.read_many(self._stored()).items():
+            found = load_state(snapshot, tail)
+            self.audits[run].same(found, "what a new engine reads from the store")
+            explain(self.audits[run].net, found)  # must have an answer at any time
+
+    def _stored(self) -> list[str]:
+        return [run for run in self.audits if self.store.head(run) is not None]
 
     def _restart(self) -> None:
         """An orderly stop hands back what runs and records that, then an engine comes up."""
@@ -166,17 +182,16 @@ class Chaos(Parties):
             self._restart()
         if self._in_flight is None and self.strikes("evict"):
             self.core.evict(self.clock.now(), 0)
+        run = self.dice.choice(list(self.audits))
         if self.strikes("spurious_tick"):
-            self.core.offer(RUN, s.Tick())
+            self.core.offer(run, s.Tick())
         if self.strikes("clock_jump"):
             self.clock.advance_to(self.later(self.dice.choice((60, 3_600, 86_400))))
         if self.strikes("pause"):
-            self.core.offer(RUN, s.Pause("somebody", "simulated"))
-            self.post.send(self.later(300), Letter(RUN, s.Resume("somebody")))
+            self.core.offer(run, s.Pause("somebody", "simulated"))
+            self.post.send(self.later(300), Letter(run, s.Resume("somebody")))
         if self.strikes("cancel"):
-            self.core.offer(RUN, s.Cancel("somebody", "simulated"))
-        if self.strikes("people"):
-            self.somebody_acts()
+            self.core.offer(run, s.Cancel("somebody", "simulated"))
 
     def _pass_time(self) -> bool:
         """On to the next instant at which something happens; timers may be noticed late."""
@@ -193,6 +208,12 @@ class Chaos(Parties):
         self.deliver()
         return True
 
+    def _moves_of_people_come_first(self) -> bool:
+        if self.dice.random() >= self.faults.people or not self.somebody_acts():
+            return False
+        self.tally["people"] += 1
+        return True
+
     def _somebody_must(self) -> bool:
         """Nothing moves by itself any more."""
         return self.remind() or self.somebody_acts()
@@ -201,41 +222,45 @@ class Chaos(Parties):
 
     def _aftermath(self) -> None:
         """Nothing that arrives after the end changes anything."""
-        seq = self.audit.state.seq
-        if self.dice.random() < 0.3:
+        seq = [audit.state.seq for audit in self.audits.values()]
+        if self.dice.random() < 0.3 and self.faults.crash:
             self._next_engine()
         for _ in range(5):
             self.core.offer(RUN, s.Tick())
             if not self._pass_time():
                 break
             self.turn()
-        if self._land() or self.audit.state.seq != seq:
+        if self._land() or seq != [audit.state.seq for audit in self.audits.values()]:
             raise LawBroken("something was recorded after the end of the run")
 
     def _last_look(self, *, resting: bool) -> None:
         self._land()
-        if resting:
-            self.audit.rests_rightly()
-            self._nothing_forgotten()
-        live = self.core.live.get(RUN)
-        if live is not None:
-            self.audit.same(live.state, "the state in memory")
+        for run, audit in self.unfinished():
+            if resting:
+                audit.rests_rightly()
+                self._nothing_forgotten(run, audit.state)
+        self._memory_agrees()
         self._compare()
-        self.audit.whole_log(self.store.read(RUN))
-        msgspec.json.encode(summarise(self.net, self.audit.state))
+        for run in self._stored():
+            self.audits[run].whole_log(self.store.read(run))
+            msgspec.json.encode(summarise(self.audits[run].net, self.audits[run].state))
 
-    def _nothing_forgotten(self) -> None:
+    def _nothing_forgotten(self, run: str, state: State) -> None:
         """Every job that is open at rest is in the hands of somebody."""
-        state = self.audit.state
-        hangs = False
+        held = any(token.phase in ("held", "deciding") for token in state.tokens.values())
+        stands = state.paused or held
         for job in state.jobs.values():
-            plan = self.at_work.get((RUN, job.id, job.attempt))
-            if plan is not None and plan.answer is None:
-                hangs = True  # the script says it never answers
-            elif job.phase == "scheduled" and self.core.lanes.at_work >= self.concurrency:
-                continue
-            elif not state.paused:
+            plan = self.at_work.get((run, job.id, job.attempt))
+            hangs = plan is not None and plan.answer is None  # the script says so
+            if not (hangs or state.paused or self._may_wait(job)):
                 raise LawBroken(f"job {job.id} is {job.phase} and in nobody's hands")
-        stands = any(token.phase in ("held", "deciding") for token in state.tokens.values())
-        if not (hangs or stands or state.paused):
-            raise LawBroken("the run is not finished, and nothing can move it")
+            stands = stands or hangs or job.phase == "parked"
+        if not stands:
+            raise LawBroken(f"run {run} is not finished, and nothing can move it")
+
+    def _may_wait(self, job: Job) -> bool:
+        """For a free worker, or for a child run that itself waits."""
+        if job.phase == "scheduled":
+            return self.core.lanes.at_work >= self.concurrency
+        child = self.audits.get(job.ticket) if job.phase == "parked" else None
+        return child is not None and not child.state.finished

@@ -20,6 +20,7 @@ class Faults:
     outside: float = 0.2  # a waiting job: a worker elsewhere takes it under a lease
     silent: float = 0.3  # a job taken elsewhere: nothing is heard again, the lease runs out
     parked: float = 0.08  # an execution of a random net: the answer comes later from outside
+    child: float = 0.03  # an execution of a random net: a child run answers for it
     duplicate: float = 0.06  # a report: it arrives twice
     stale: float = 0.03  # a report: another arrives for an attempt that is not out
     late: float = 0.4  # a job told to stop: it reports all the same
@@ -28,7 +29,7 @@ class Faults:
     spurious_tick: float = 0.05  # a turn: a wake-up for nothing
     clock_jump: float = 0.01  # a turn: the clock leaps forward
     pause: float = 0.01  # a turn: somebody pauses the run, and resumes it later
-    people: float = 0.08  # a turn: somebody answers an open gate or patches the context
+    people: float = 0.5  # a moment at which people could answer a gate or patch: they do
     cancel: float = 0.002  # a turn: somebody cancels the run
     redrive: float = 0.2  # a run that did not complete: somebody starts it again
     error: float = 0.15  # an execution that is not scripted: it fails

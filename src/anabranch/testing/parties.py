@@ -1,4 +1,4 @@
-"""Unreliable parties: workers that vanish, stutter, stop late or never; and people.
+"""Unreliable parties: workers that vanish, stutter, stop late or never; child runs; and people.
 
 This is the part of the hostile world outside the engine. It acts on what is durable, because that
 is all anybody outside can know.
@@ -6,8 +6,8 @@ is all anybody outside can know.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,16 +23,19 @@ from anabranch.runtime.core import ENGINE, LiveRun
 from anabranch.runtime.crew import build_task
 from anabranch.runtime.effects import Stop
 from anabranch.testing.answers import Planned
-from anabranch.testing.audit import Audit
+from anabranch.testing.audit import Audit, Recent
 from anabranch.testing.faults import Faults
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter
+from anabranch.testing.random_nets import random_net
 from anabranch.testing.random_steps import RANDOM_WORK, random_answer
 from anabranch.testing.world import JobKey, Scripts, World, label_of
 from anabranch.work.port import Task
 
 RUN = "simulated"
+RECENT = 15  # events that a failure shows
 Patches = Sequence[Mapping[str, Any]]
+Move = tuple[str, Callable[[], s.Stimulus]]
 
 
 class Parties(World):
@@ -49,13 +52,16 @@ class Parties(World):
     ) -> None:
         concurrency = dice.choice((None, None, None, 1, 2, 3))
         super().__init__(net, scripts, dice=dice, concurrency=concurrency)
-        self.audit = Audit(net)
+        self.recent: Recent = deque(maxlen=RECENT)
+        self.audit = Audit(net, self.recent)
+        self.audits = {RUN: self.audit}  # and one for every child run
         self.tally: Counter[str] = Counter()  # which faults happened how often
-        self.calm = False  # from some point on nothing goes wrong any more
         self.faults = faults
+        self.calm = False  # from some point on nothing goes wrong any more
         self._patches = patches
         self._elsewhere: set[JobKey] = set()  # jobs of workers that are not the engine's own
         self._parked: dict[JobKey, Answer] = {}
+        self._asking: dict[str, JobKey] = {}  # child run → the job that asks for it
         self._nobody_decides = dice.random() < 0.15
 
     def strikes(self, fault: str) -> bool:
@@ -68,6 +74,11 @@ class Parties(World):
     def later(self, most_seconds: int) -> int:
         """A random instant from now on."""
         return self.clock.now() + self.dice.choice((0, self.dice.randint(1, most_seconds * 1000)))
+
+    def unfinished(self) -> Iterator[tuple[str, Audit]]:
+        for run, audit in self.audits.items():
+            if audit.state.run and not audit.state.finished:
+                yield run, audit
 
     # -- workers -----------------------------------------------------------------------------
 
@@ -83,10 +94,13 @@ class Parties(World):
     def report(self, key: JobKey, answer: Answer, delay_ms: int = 0) -> None:
         run, job, attempt = key
         at = self.clock.now() + delay_ms
+        if self._asks_child(key):
+            self._ask_child(key)
+            return
         if self.strikes("lost_job"):
             self.post.send(at, Letter(run, s.JobLose(job, attempt, "simulated loss"), key))
             return
-        if self._may_park(key) and self.strikes("parked"):
+        if self._is_random(key) and self.strikes("parked"):
             at = self._park(key, answer)
         self.post.send(at, Letter(run, s.JobReport(job, attempt, answer), key))
         if self.strikes("duplicate"):
@@ -95,9 +109,10 @@ class Parties(World):
             wrong = self.dice.choice((attempt - 1, attempt + 1000))
             self.post.send(self.later(60), Letter(run, s.JobReport(job, wrong, answer)))
 
-    def _may_park(self, key: JobKey) -> bool:
-        job = self.audit.state.jobs.get(key[1])
-        work = self.net.steps[job.step].work if job is not None else None
+    def _is_random(self, key: JobKey) -> bool:
+        audit = self.audits[key[0]]
+        job = audit.state.jobs.get(key[1])
+        work = audit.net.steps[job.step].work if job is not None else None
         return work is not None and work.kind == RANDOM_WORK
 
     def _park(self, key: JobKey, answer: Answer) -> int:
@@ -110,15 +125,13 @@ class Parties(World):
 
     def remind(self) -> bool:
         """Outside parties whose answer was not taken, because an engine died, give it again."""
-        state = self.audit.state
-        open_jobs = [
-            (key, answer)
-            for key, answer in self._parked.items()
-            if key[1] in state.jobs and state.jobs[key[1]].phase == "parked"
-        ]
-        for (run, job, attempt), answer in open_jobs:
-            self.post.send(self.later(10), Letter(run, s.JobReport(job, attempt, answer)))
-        return bool(open_jobs)
+        reminded = False
+        for (run, job, attempt), answer in self._parked.items():
+            known = self.audits[run].state.jobs.get(job)
+            if known is not None and known.phase == "parked" and known.attempt == attempt:
+                self.post.send(self.later(10), Letter(run, s.JobReport(job, attempt, answer)))
+                reminded = True
+        return reminded
 
     def stop(self, effect: Stop) -> None:
         key = (effect.run, effect.job, effect.attempt)
@@ -136,11 +149,12 @@ class Parties(World):
 
     def offer_elsewhere(self) -> None:
         """A worker of some other process takes a job that waits, under a lease."""
-        for job in self.audit.state.jobs.values():
-            if job.phase == "scheduled" and self.strikes("outside"):
-                lease = self.clock.now() + self.dice.randint(1, 60) * 1000
-                worker = f"worker-{self.dice.randint(1, 3)}"
-                self.core.offer(RUN, s.JobStart(job.id, job.attempt, worker, lease))
+        for run, audit in self.unfinished():
+            for job in audit.state.jobs.values():
+                if job.phase == "scheduled" and self.strikes("outside"):
+                    lease = self.clock.now() + self.dice.randint(1, 60) * 1000
+                    worker = f"worker-{self.dice.randint(1, 3)}"
+                    self.core.offer(run, s.JobStart(job.id, job.attempt, worker, lease))
 
     def recorded(self, run: str, events: Iterable[e.Event], state: State) -> None:
         events = list(events)
@@ -148,6 +162,8 @@ class Parties(World):
         for event in events:
             if isinstance(event, e.JobStarted) and event.worker != ENGINE:
                 self._work_elsewhere(run, event, state)
+            elif isinstance(event, e.RunStarted) and run in self._asking:
+                self._park_for(run)
 
     def _work_elsewhere(self, run: str, event: e.JobStarted, state: State) -> None:
         key = (run, event.job, event.attempt)
@@ -155,10 +171,11 @@ class Parties(World):
         if job is None or job.phase != "running" or job.attempt != event.attempt:
             return  # stopped before it began
         self._elsewhere.add(key)
-        if self.strikes("silent"):
+        if self.strikes("silent") or job.token not in state.tokens:
             return
         try:
-            task = build_task(LiveRun(self.net, state), event.job, self.store.payload)
+            live = LiveRun(self.audits[run].net, state)
+            task = build_task(live, event.job, self.store.payload)
             plan = self.plan(key, task, label_of(state, job))
         except AnabranchError as error:
             plan = Planned(failed("expression", str(error), retryable=False))
@@ -173,38 +190,72 @@ class Parties(World):
         for at in range(now + length // 2, now + delay_ms, length // 2):
             self.post.send(at, Letter(run, s.JobExtend(job, attempt, at + length), key))
 
+    # -- child runs --------------------------------------------------------------------------
+
+    def _asks_child(self, key: JobKey) -> bool:
+        """A job that asked for a child run once asks for the same one in every attempt."""
+        run, job, _ = key
+        if run != RUN or not self._is_random(key):
+            return False
+        return _child_of(run, job) in self._asking or self.strikes("child")
+
+    def _ask_child(self, key: JobKey) -> None:
+        """Start the child, and park once that is durable; or park for the one that is there."""
+        run, job, attempt = key
+        child = _child_of(run, job)
+        if child not in self.audits:
+            self.audits[child] = Audit(random_net(self.dice.randrange(1000)), self.recent)
+        self._asking[child] = key
+        if child in self.core.live or self.store.head(child) is not None:
+            self._park_for(child)
+            return
+        self.open_run(child, self.audits[child].net)
+        parent = f"{run}/{job}#{attempt}"
+        self.hand_over(Letter(child, s.Start(run=child, parent=parent)))
+
+    def _park_for(self, child: str) -> None:
+        key = self._asking[child]
+        run, job, attempt = key
+        self.post.send(self.later(5), Letter(run, s.JobPark(job, attempt, child), key))
+
     # -- people ------------------------------------------------------------------------------
 
     def somebody_acts(self) -> bool:
         """Answer a gate, patch the context, resume; false when there is nothing to do."""
-        moves = [] if self._nobody_decides else self._moves()
+        if self._nobody_decides:
+            return False
+        moves = [move for run, audit in self.unfinished() for move in self._moves(run, audit)]
         if not moves:
             return False
-        self.core.offer(RUN, self.dice.choice(moves)())
+        run, move = self.dice.choice(moves)
+        self.clock.advance_to(self.later(60))
+        self.core.offer(run, move())
         return True
 
-    def _moves(self) -> list[Callable[[], s.Stimulus]]:
-        state = self.audit.state
-        moves: list[Callable[[], s.Stimulus]] = []
+    def _moves(self, run: str, audit: Audit) -> Iterator[Move]:
+        state = audit.state
         if state.paused:
-            moves.append(s.Resume)
+            yield run, s.Resume
         for gate in state.gates.values():
-            if gate.id not in self.verdicts:
-                moves.append(partial(self._decision, gate.id, gate.actors))
-        asleep = [token for token in state.tokens.values() if token.phase == "sleeping"]
-        moves += [partial(s.Wake, token.id, payload={"woken": True}) for token in asleep]
-        held = [token for token in state.tokens.values() if token.phase == "held"]
-        moves += [partial(self._decision, gate_id(token), ()) for token in held]
-        moves += [partial(self._decision, token.step, ()) for token in held]
-        if held:
-            moves += [partial(_patch, patch) for patch in self._patches]
-        return moves
+            if (run, gate.id) not in self.verdicts:
+                yield run, partial(self._decision, gate.id, gate.actors)
+        for token in state.tokens.values():
+            if token.phase == "sleeping":
+                yield run, partial(s.Wake, token.id, payload={"woken": True})
+            elif token.phase == "held":
+                yield run, partial(self._decision, gate_id(token), ())
+                yield run, partial(self._decision, token.step, ())
+                yield from ((run, partial(_patch, patch)) for patch in self._patches)
 
     def _decision(self, gate: str, actors: Sequence[str]) -> s.Stimulus:
         wrong = self.dice.random() < 0.1
         actor = self.dice.choice(list(actors)) if actors and not wrong else "somebody"
         rejects = not self.calm and self.dice.random() < 0.3
         return s.Decide(gate, "reject" if rejects else "fulfil", actor, "simulated")
+
+
+def _child_of(run: str, job: str) -> str:
+    return f"{run}-{job}"
 
 
 def _patch(patch: Mapping[str, Any]) -> s.Stimulus:

@@ -155,7 +155,7 @@ def _repeat(definition: Definition | MakeNet, *, plain: bool) -> Callable[[int],
 
 
 def _add(sums: Simulation, world: Chaos) -> None:
-    sums.events += world.audit.state.seq
+    sums.events += sum(audit.state.seq for audit in world.audits.values())
     sums.turns += world.moves
     sums.virtual_seconds += world.virtual_seconds
     sums.faults.update(world.tally)
@@ -166,9 +166,13 @@ def _failure(world: Chaos, seed: int, defect: Exception, repeat: str) -> Simulat
     what = str(defect) or repr(defect)
     if not isinstance(defect, AnabranchError):
         what = f"{type(defect).__name__}: {what}"
-    recent = [
-        PlayedEvent(seq, (at - EPOCH) / 1000, e.kind_of(event), e.fields_of(event))
-        for seq, at, event in world.audit.recent
-    ]
+    recent = [_shown(*each) for each in world.recent]
     faults = ", ".join(f"{name} {count}" for name, count in world.tally.items())
     return SimulationFailed(seed, what, repeat, recent, faults)
+
+
+def _shown(run: str, seq: int, at: int, event: e.Event) -> PlayedEvent:
+    fields = e.fields_of(event)
+    if run != RUN:
+        fields = {"run": run, **fields}  # of a child run
+    return PlayedEvent(seq, (at - EPOCH) / 1000, e.kind_of(event), fields)

@@ -75,6 +75,7 @@ class World:
         concurrency: int | None = None,
     ) -> None:
         self.net = net
+        self.known = {net.fingerprint: net}  # what the dialects would compile again
         self.scripts = scripts
         self.dice = dice
         self.concurrency = concurrency if concurrency is not None else UNLIMITED
@@ -83,7 +84,8 @@ class World:
         self.post = Post(dice)
         self.at_work: dict[JobKey, Planned] = {}  # what the engine's own workers carry out
         self.unscripted: dict[str, bool] = {}  # steps that would have reached outside
-        self.verdicts: dict[str, s.Decide | None] = {}  # scripted, by gate; None leaves it open
+        #: Scripted decisions by run and gate; None leaves the gate open.
+        self.verdicts: dict[tuple[str, str], s.Decide | None] = {}
         self.final: State | None = None
         self.core = self.new_core()
         self._start: s.Start | None = None
@@ -96,22 +98,26 @@ class World:
 
     def new_core(self, snapshot_every: int = 200) -> Core:
         """The core of an engine that has just been started on this store."""
-        nets = Nets(self.store, lambda _definition: self.net)
+        nets = Nets(self.store, lambda definition: self.known[definition.fingerprint])
         lanes = OneLane(self.concurrency, self.dice)
         core = Core(self.store, nets, lanes, snapshot_every=snapshot_every)
         core.on_defect = _raise
         return core
 
     def begin(self, start: s.Start) -> None:
-        """Ask for a run to be started."""
+        """Ask for the run to be started."""
         self._start = start
-        net = self.net
+        self.open_run(start.run, self.net)
+        self.hand_over(Letter(start.run, start, must=True))
+
+    def open_run(self, run: str, net: Net) -> None:
+        """Make the definition known and a place for the run; its start follows."""
         definition = Definition(
             fingerprint=net.fingerprint, dialect=net.dialect, name=net.name, source=""
         )
+        self.known[net.fingerprint] = net
         self.core.nets.put(definition, net)
-        self.core.open_run(start.run, net)
-        self.hand_over(Letter(start.run, start, must=True))
+        self.core.open_run(run, net)
 
     def come_up(self, snapshot_every: int = 200) -> None:
         """The engine is gone with all it had in memory; another one starts on the store."""
@@ -185,6 +191,9 @@ class World:
         job = live.state.jobs.get(effect.job) if live is not None else None
         if live is None or job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
+        if job.token not in live.state.tokens:  # drained before it began: nobody wants it
+            self.core.offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits"))
+            return
         key = (effect.run, effect.job, effect.attempt)
         try:
             task = build_task(live, effect.job, self.store.payload)
@@ -265,21 +274,24 @@ class World:
 
     def _ask(self, run: str, gate: str, step: str, actors: Iterable[str]) -> None:
         """Send the scripted decision on its way, if there is one."""
-        entry = self._decision_for(gate, step)
+        entry = self._decision_for(run, gate, step)
         if entry is UNSCRIPTED:
             return
         plan = planned(entry, gate)
-        verdict = self.verdicts[gate] = _verdict(gate, plan.answer, next(iter(actors), "script"))
+        verdict = _verdict(gate, plan.answer, next(iter(actors), "script"))
+        self.verdicts[run, gate] = verdict
         if verdict is not None:
             self.post.send(self.clock.now() + plan.delay_ms, Letter(run, verdict, asks=True))
 
-    def _decision_for(self, gate: str, step: str) -> Scripted:
+    def _decision_for(self, run: str, gate: str, step: str) -> Scripted:
         """The last decision repeats for other gates, never for one that opens again."""
-        repeat = gate not in self.verdicts
+        repeat = (run, gate) not in self.verdicts
         if step in self.scripts.decisions:
             return self.scripts.decisions.next(step, repeat=repeat)
-        only_asks = self.net.steps[step].work is None and self.net.steps[step].decision is not None
-        return self.scripts.answers.next(step, repeat=repeat) if only_asks else UNSCRIPTED
+        if step not in self.scripts.answers or self.net.steps[step].work is not None:
+            return UNSCRIPTED
+        asks = self.net.steps[step].decision is not None
+        return self.scripts.answers.next(step, repeat=repeat) if asks else UNSCRIPTED
 
 
 def label_of(state: State, job: Job) -> str:

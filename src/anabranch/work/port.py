@@ -34,6 +34,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None  # the engine cancels at that time; for information
 
 
+class InlineAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An answer whose result stays as it is, however large: it was just fetched from the store."""
+
+    inline: bool = True
+
+
 class Parked(msgspec.Struct, frozen=True):
     """Instead of an answer: it will come later from outside, and no worker waits for it."""
 
@@ -42,6 +48,9 @@ class Parked(msgspec.Struct, frozen=True):
 
 
 class Performer(Protocol):
+    """One that parks also says so with an attribute `parks = True`, so that nothing is begun
+    where it could not be waited for."""
+
     async def perform(self, task: Task) -> Answer | Parked: ...
 
 

@@ -1,0 +1,226 @@
+"""The kind `artifact`: fetch a stored value, or store one.
+
+    action: get   result_ref (a stand-in or its `_ref`) or uri; checksum (sha256, optional)
+    action: put   data; uri (without one: the payload store); compress: gzip
+
+A uri is `anabranch:sha256:…`, `file:///…` or a plain path. `get` gives the whole value: payloads
+and `.json` files decoded, other files as text, and what is not text as base64. Its result is marked
+to stay as it is, since storing again what was just fetched would help nobody. Text given to `put`
+is written as it is, anything else as JSON; files appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import os
+import secrets
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from anabranch.errors import AnabranchError, InputError, NotFound
+from anabranch.kernel.values import Answer, succeeded
+from anabranch.work import inputs
+from anabranch.work.faults import fault, misconfigured
+from anabranch.work.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.payloads import (
+    KIND,
+    PLACE,
+    PayloadPort,
+    encoded,
+    hash_of,
+    load,
+    place_in,
+    place_of,
+)
+from anabranch.work.port import InlineAnswer, Task
+
+_GZIP = b"\x1f\x8b"
+
+
+class ArtifactOptions(msgspec.Struct, frozen=True, kw_only=True):
+    bytes_max: int = 64 * 1024 * 1024
+
+
+class Artifact:
+    def __init__(
+        self, payloads: PayloadPort | None = None, options: ArtifactOptions | None = None
+    ) -> None:
+        self._payloads = payloads
+        self._limit = (options or ArtifactOptions()).bytes_max
+
+    async def perform(self, task: Task) -> Answer:
+        given = task.inputs
+        try:
+            action = str(given.get("action") or ("put" if "data" in given else "get")).lower()
+            if action == "get":
+                return await self._get(given)
+            if action == "put":
+                return await self._put(given)
+            raise InputError(f"action must be get or put, not '{action:.20}'")
+        except NotFound as error:
+            return fault("not_found", error.message)
+        except InputError as error:
+            if error.code == "checksum":
+                return fault("result", error.message, code="CHECKSUM", retryable=False)
+            return misconfigured(error)
+        except AnabranchError as error:  # the store itself
+            return fault("storage_access", error.message, retryable=True)
+        except OSError as error:
+            return _unreachable(error)
+
+    # -- get ---------------------------------------------------------------------------------
+
+    async def _get(self, given: Mapping[str, Any]) -> Answer:
+        source = given.get("result_ref", given.get("uri"))
+        if source is None:
+            raise InputError("an artifact is fetched by result_ref or uri")
+        place = place_in(source)
+        if place is not None:
+            return _as_is(await load(self._payloads, place))
+        if not isinstance(source, str):
+            return _as_is(source)  # small enough to have travelled itself
+        path = _path(source)
+        content = await asyncio.to_thread(_read, path, self._limit)
+        _check(content, given.get("checksum", given.get("sha256")), path)
+        return _as_is(await asyncio.to_thread(_value, content, path, self._limit))
+
+    # -- put ---------------------------------------------------------------------------------
+
+    async def _put(self, given: Mapping[str, Any]) -> Answer:
+        if "data" not in given:
+            raise InputError("an artifact is stored from data")
+        compression = _compression(given.get("compress", given.get("compression")))
+        uri = given.get("uri")
+        if uri is None:
+            return await self._put_payload(given["data"], compression)
+        if str(uri).startswith(PLACE):
+            raise InputError("payloads are named by their content: leave uri out to store one")
+        path = _path(inputs.text(uri, "uri"))
+        content = _content(given["data"], compression)
+        self._within_limit(len(content))
+        await asyncio.to_thread(_write, path, content)
+        return succeeded(_receipt(path.absolute().as_uri(), content, compression))
+
+    async def _put_payload(self, data: Any, compression: str) -> Answer:
+        if self._payloads is None:
+            raise InputError("this worker has no way to the payload store; give uri a file")
+        content = encoded(data, compression)
+        self._within_limit(len(content))
+        sha256 = await self._payloads.put(content)
+        receipt = _receipt(place_of(sha256), content, compression)
+        # Not called `_ref`: later steps shall see this receipt, not the value behind it.
+        ref = {"kind": KIND, "ref": place_of(sha256), "bytes": len(content)}
+        return succeeded({**receipt, "ref": ref})
+
+    def _within_limit(self, size: int) -> None:
+        if size > self._limit:
+            raise InputError(_too_large(size, self._limit))
+
+
+def _as_is(value: Any) -> Answer:
+    return InlineAnswer(status="ok", outcome="ok", result=value)
+
+
+def _receipt(uri: str, content: bytes, compression: str) -> dict[str, Any]:
+    receipt = {"uri": uri, "bytes": len(content), "sha256": hash_of(content)}
+    return {"status": "stored", **receipt, "compression": compression}
+
+
+def _path(uri: str) -> Path:
+    if "://" not in uri:
+        return Path(uri)
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        raise InputError(f"'{parts.scheme}' addresses cannot be reached from here; use file://")
+    return Path(unquote(parts.path))
+
+
+def _read(path: Path, limit: int) -> bytes:
+    size = path.stat().st_size
+    if size > limit:
+        raise InputError(f"{path}: {_too_large(size, limit)}")
+    return path.read_bytes()
+
+
+def _check(content: bytes, expected: Any, path: Path) -> None:
+    if expected is None:
+        return
+    wanted = inputs.text(expected, "checksum").removeprefix("sha256:").lower()
+    if hash_of(content) != wanted:
+        raise InputError(f"{path} has another checksum than {wanted:.64}", code="checksum")
+
+
+def _value(content: bytes, path: Path, limit: int) -> Any:
+    name = path.name
+    if content[:2] == _GZIP:
+        content, name = _unpacked(content, path, limit), name.removesuffix(".gz")
+    if name.endswith(".json"):
+        return _json(content, path)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"data": base64.b64encode(content).decode(), "encoding": "base64"}
+
+
+def _json(content: bytes, path: Path) -> Any:
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if content.count(b"[") + content.count(b"{") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+        raise InputError(f"{path} nests more than {MAX_DEPTH} levels deep")
+    return value
+
+
+def _unpacked(content: bytes, path: Path, limit: int) -> bytes:
+    """Never more than the limit in memory, however well it was packed."""
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacking.decompress(content, limit + 1)
+    except zlib.error as error:
+        raise InputError(f"{path} is not valid gzip: {error}") from None
+    if len(plain) > limit:
+        raise InputError(f"{path}: unpacked, {_too_large(len(plain), limit)}")
+    return plain
+
+
+def _content(data: Any, compression: str) -> bytes:
+    content = data.encode("utf-8", "replace") if isinstance(data, str) else encoded(data)
+    return gzip.compress(content, 6, mtime=0) if compression == "gzip" else content
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _compression(value: Any) -> str:
+    if value in (None, False, "none"):
+        return "none"
+    if value in (True, "gzip"):
+        return "gzip"
+    raise InputError(f"compress must be gzip or none, not {value!r:.40}")
+
+
+def _unreachable(error: OSError) -> Answer:
+    name = error.filename or "the file"
+    if isinstance(error, FileNotFoundError):
+        return fault("not_found", f"{name} does not exist")
+    return fault("storage_access", f"{name}: {error.strerror or error}", retryable=False)
+
+
+def _too_large(size: int, limit: int) -> str:
+    return f"{size:,} bytes are too much; the limit is {limit:,} (setting artifact_bytes)"

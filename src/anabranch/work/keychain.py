@@ -1,0 +1,222 @@
+"""The keychain of a definition: named secrets, resolved on the worker and nowhere else.
+
+    - {name: api,   kind: bearer,  token: "{{ env.API_TOKEN }}"}      keychain.api.token
+    - {name: pw,    kind: env,     variable: DB_PASSWORD}             keychain.pw
+    - {name: db,    kind: env,     map: {user: DB_USER, password: DB_PASSWORD}}
+    - {name: fixed, kind: static,  map: {region: eu, key: abc}}
+    - {name: cert,  kind: file,    path: /run/secrets/cert}           with `format: json`: its keys
+    - {name: vault, kind: secret_manager, provider: env, map: {password: DB_PASSWORD}}
+    - {name: idp,   kind: oauth2,  endpoint: …, data: {…}}            keychain.idp.token
+
+An entry may use those before it (`{{ keychain.pw }}`). Texts are secrets, except under the names in
+`PUBLIC`: an address or a user name under stars would only hide what a message is about.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from anabranch.clock import Clock, SystemClock
+from anabranch.errors import InputError
+from anabranch.work import inputs
+from anabranch.work.http import Http
+from anabranch.work.oauth2 import KeychainError, Render, TokenSource
+from anabranch.work.payloads import hash_of
+from anabranch.work.redaction import Keyring, Redactor, Secret, revealed
+
+__all__ = ["KINDS", "PUBLIC", "Keychain", "KeychainError", "Render"]
+
+#: Fields that are no secrets, wherever they stand.
+PUBLIC = frozenset(
+    {"host", "hostname", "port", "user", "username", "database", "dbname", "db", "schema"}
+    | {"type", "kind", "token_type", "region", "endpoint", "url", "driver", "sslmode", "path"}
+    | {"provider", "scope", "expires_at", "name"}
+)
+_COMMON = frozenset({"name", "kind", "scope", "desc", "description", "ttl", "auth"})
+_FILE_BYTES = 1024 * 1024
+
+
+class Keychain:
+    """Resolves entries and remembers tokens. One per worker."""
+
+    def __init__(
+        self,
+        redactor: Redactor,
+        *,
+        http: Http | None = None,
+        clock: Clock | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._redactor = redactor
+        self._own_http = http is None
+        self._http = http or Http()
+        self._clock = clock or SystemClock()
+        self._environment = os.environ if environment is None else environment
+        self._sources: dict[str, TokenSource] = {}
+
+    async def resolve(self, entries: Iterable[Mapping[str, Any]], render: Render) -> Keyring:
+        """The secrets of these entries. `render(entry, keychain)` evaluates an entry's templates,
+        which may look at the keychain so far. Every value is known to the redactor before it is
+        handed out. Cheap to call again: only tokens take time, and they are kept."""
+        values: dict[str, Any] = {}
+        for entry in entries:
+            name, rendered = _rendered(entry, render, Keyring(values))
+            try:
+                values[name] = _wrapped(await self._resolved(name, rendered))
+            except InputError as error:
+                raise KeychainError(f"keychain.{name}: {error.message}") from None
+            self._redactor.learn(values[name])
+        return Keyring(values)
+
+    async def close(self) -> None:
+        for source in self._sources.values():
+            await source.close()
+        if self._own_http:
+            await self._http.close()
+
+    async def _resolved(self, name: str, entry: Mapping[str, Any]) -> Any:
+        kind = entry.get("kind")
+        if kind == "oauth2":
+            return await self._token(name, entry)
+        resolve = KINDS.get(str(kind))
+        if resolve is None:
+            raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
+        return resolve(entry, self._environment)
+
+    async def _token(self, name: str, entry: Mapping[str, Any]) -> Any:
+        self._redactor.learn(_wrapped({k: v for k, v in entry.items() if k not in _COMMON}))
+        source = self._source(name, entry)
+        token = await source.token()
+        return {
+            "token": token.value,
+            "access_token": token.value,
+            "token_type": token.type,
+            "type": "bearer",  # so that the entry as a whole can be the `auth` of a call
+            "expires_at": token.expires_at,
+        }
+
+    def _source(self, name: str, entry: Mapping[str, Any]) -> TokenSource:
+        key = hash_of(msgspec.json.encode(entry))  # the same question, the same token
+        source = self._sources.get(key)
+        if source is None:
+            source = self._sources[key] = TokenSource(name, entry, self._http, self._clock)
+        return source
+
+
+def _rendered(
+    entry: Mapping[str, Any], render: Render, so_far: Keyring
+) -> tuple[str, Mapping[str, Any]]:
+    name = entry.get("name")
+    if not isinstance(name, str) or not name:
+        raise KeychainError("an entry of the keychain has no name")
+    return name, inputs.mapping(render(entry, so_far), f"keychain.{name}")
+
+
+def _wrapped(value: Any, field: str = "") -> Any:
+    """Texts and numbers become secrets, unless their name says that they are none."""
+    if isinstance(value, Mapping):
+        return {key: _wrapped(revealed(item), str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_wrapped(item, field) for item in value]
+    if field.lower() in PUBLIC or value is None or isinstance(value, bool | Secret):
+        return value
+    return Secret(value) if isinstance(value, str) else value
+
+
+# -- kinds -----------------------------------------------------------------------------------
+
+_Resolve = Callable[[Mapping[str, Any], Mapping[str, str]], Any]
+
+
+def _from_environment(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+    wanted = entry.get("map")
+    if wanted is not None:
+        names = inputs.mapping(wanted, "map")
+        return {out: _variable(name, environment) for out, name in names.items()}
+    for key in ("variable", "env", "var", "key", "secret_name"):
+        if entry.get(key) is not None:
+            return _variable(entry[key], environment)
+    raise InputError("it needs variable, or map with several")
+
+
+def _variable(name: Any, environment: Mapping[str, str]) -> str:
+    value = environment.get(inputs.text(name, "the name of a variable"))
+    if value is None:
+        raise InputError(f"the environment has no variable {name}")
+    return value
+
+
+def _static(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
+    if entry.get("map") is not None:
+        return inputs.mapping(entry["map"], "map")
+    if entry.get("value") is not None:
+        return inputs.scalar(entry["value"], "value")
+    raise InputError("it needs map, or value")
+
+
+def _bearer(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
+    return {"type": "bearer", "token": inputs.text(entry.get("token"), "token")}
+
+
+def _file(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
+    path = Path(inputs.text(entry.get("path", entry.get("file")), "path"))
+    if entry.get("format", "text") == "json":
+        return _json_file(path, entry.get("map"))
+    wanted = entry.get("map")
+    if wanted is None:
+        return read_secret_file(path)
+    names = inputs.mapping(wanted, "map")
+    return {out: read_secret_file(path / str(name)) for out, name in names.items()}
+
+
+def _json_file(path: Path, wanted: Any) -> Any:
+    try:
+        content = msgspec.json.decode(read_secret_file(path))
+    except msgspec.DecodeError:
+        raise InputError(f"{path} is not JSON") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is not a JSON object")
+    names = inputs.mapping(wanted, "map") if wanted is not None else {key: key for key in content}
+    if missing := [name for name in names.values() if name not in content]:
+        raise InputError(f"{path} has no '{missing[0]}'")
+    return {out: content[name] for out, name in names.items()}
+
+
+def read_secret_file(path: Path) -> str:
+    """The text of a file without the line break editors leave at its end."""
+    try:
+        if path.stat().st_size > _FILE_BYTES:
+            raise InputError(f"{path} is larger than {_FILE_BYTES:,} bytes")
+        return path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InputError(f"{path} cannot be read: {reason}") from None
+
+
+def _managed(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+    """`secret_manager` and `credential`: their fields, from one of the providers there are."""
+    provider = entry.get("provider")
+    if provider == "env":
+        return _from_environment(entry, environment)
+    if provider == "file":
+        return _file({"path": entry.get("root", "."), **entry}, environment)
+    if provider in (None, "static"):
+        fields = {key: value for key, value in entry.items() if key not in _COMMON | {"provider"}}
+        return _static(entry, environment) if fields.keys() & {"map", "value"} else fields
+    raise InputError(f"provider '{provider}' cannot be reached from here; use env or file")
+
+
+KINDS: Mapping[str, _Resolve] = {
+    "env": _from_environment,
+    "static": _static,
+    "bearer": _bearer,
+    "file": _file,
+    "secret_manager": _managed,
+    "credential": _managed,
+    "postgres_credential": _managed,
+}

@@ -1,0 +1,129 @@
+"""Payloads: values kept by their hash, outside the log.
+
+A worker reaches them through the two calls of `PayloadPort`; in the engine's own process that is
+the store (`StoredPayloads`), elsewhere whatever leads there. A place is written
+`anabranch:sha256:<hash>`. Content is JSON, perhaps gzipped, and is checked against its hash on
+every read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from anabranch.errors import InputError, NotFound
+from anabranch.store.ports import Payloads
+
+REF = "_ref"
+KIND = "result_ref"
+PLACE = "anabranch:sha256:"
+_GZIP = b"\x1f\x8b"  # no JSON text begins like this
+_HASH = re.compile(r"[0-9a-f]{64}")
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class PayloadPort(Protocol):
+    async def get(self, sha256: str) -> bytes | None: ...
+
+    async def put(self, content: bytes) -> str:
+        """Keeps the content and gives its hash; putting it twice changes nothing."""
+        ...
+
+
+class StoredPayloads:
+    """The port on a store in this process. A call takes as long as one small commit."""
+
+    def __init__(self, store: Payloads) -> None:
+        self._store = store
+
+    async def get(self, sha256: str) -> bytes | None:
+        return self._store.payload(sha256)
+
+    async def put(self, content: bytes) -> str:
+        sha256 = hash_of(content)
+        self._store.put_payload(sha256, content)
+        return sha256
+
+
+class MemoryPayloads:
+    """The port on a plain dict, for tests and for work without an engine."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+
+    async def get(self, sha256: str) -> bytes | None:
+        return self.contents.get(sha256)
+
+    async def put(self, content: bytes) -> str:
+        sha256 = hash_of(content)
+        self.contents[sha256] = content
+        return sha256
+
+
+def hash_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def encoded(value: Any, compression: str = "none") -> bytes:
+    content = _encode(value)
+    # Without a time in its head the same value has the same hash wherever it is compressed.
+    return gzip.compress(content, 6, mtime=0) if compression == "gzip" else content
+
+
+def decoded(content: bytes) -> Any:
+    """The value of a payload, compressed or not."""
+    if content[:2] == _GZIP:
+        content = gzip.decompress(content)
+    return _decode(content)
+
+
+def place_of(sha256: str) -> str:
+    return f"{PLACE}{sha256}"
+
+
+def is_ref(value: Any) -> bool:
+    """Is it the stand-in for a payload?"""
+    return isinstance(value, Mapping) and _place_in(value.get(REF)) is not None
+
+
+def place_in(value: Any) -> str | None:
+    """The place named by a stand-in, by its `_ref`, or by the text itself."""
+    if isinstance(value, Mapping) and REF in value:
+        return _place_in(value[REF])
+    return _place_in(value) or (value if _is_place(value) else None)
+
+
+def _place_in(ref: Any) -> str | None:
+    if not isinstance(ref, Mapping) or ref.get("kind") != KIND:
+        return None
+    place = ref.get("ref")
+    return place if _is_place(place) else None
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(PLACE)
+
+
+async def load(port: PayloadPort | None, place: str) -> Any:
+    """The value kept at a place, after its checksum was found right."""
+    sha256 = place.removeprefix(PLACE)
+    if not _HASH.fullmatch(sha256):
+        raise InputError(f"'{place:.120}' is not the address of a payload ({PLACE}<64 hex digits>)")
+    if port is None:
+        raise InputError("this worker has no way to the payload store")
+    content = await port.get(sha256)
+    if content is None:
+        raise NotFound(f"the payload {sha256} is not in the store")
+    if hash_of(content) != sha256:
+        raise InputError(f"the payload {sha256} is damaged: its checksum differs", code="checksum")
+    try:
+        return decoded(content)
+    except (msgspec.DecodeError, zlib.error, OSError, EOFError) as error:
+        raise InputError(f"the payload {sha256} cannot be read: {error}") from None

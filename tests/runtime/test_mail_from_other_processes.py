@@ -1,0 +1,237 @@
+"""The mailbox: a message takes effect exactly once, and its answer says what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from anabranch.clock import SystemClock
+from anabranch.errors import AnabranchError, Refused, StoreError, StoreInUse
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.values import ContextPatch
+from anabranch.operations import verbs
+from anabranch.operations.definitions import compiler
+from anabranch.operations.verbs import say
+from anabranch.runtime.engine import Engine
+from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
+from anabranch.runtime.nets import Nets
+from anabranch.settings import Settings
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Batch
+from anabranch.store.sqlite import SqliteStore
+
+from .support import Fragile, asking, engine, file_of, gated, log_of, run, start, until
+
+ONE_MORE = s.PatchContext((ContextPatch("n", 1, "sum"),), "ann")
+
+
+def post(store: MemoryStore | SqliteStore, name: str, said: Sayable) -> int:
+    return store.post(name, write_message(said), 1)
+
+
+async def answer(store: MemoryStore | SqliteStore, number: int) -> MailAnswer:
+    def answered() -> bytes | None:
+        message = store.message(number)
+        return message.answer if message is not None else None
+
+    await until(answered)
+    found = answered()
+    assert found is not None
+    return read_answer(found)
+
+
+def test_a_message_takes_effect_and_is_acknowledged() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        async with engine(store) as made:
+            name = await start(made, gated())
+            assert (await answer(store, post(store, name, ONE_MORE))).ok
+            assert made.state(name).ctx == {"n": 1}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (s.Decide("nowhere", "fulfil"), "gate_not_open"),
+        (s.Resume(), "not_paused"),
+        (s.Wake(step="held"), "not_sleeping"),
+        (s.PatchContext((ContextPatch("go", "x", "sum"),)), ""),
+    ],
+)
+def test_a_message_that_does_not_fit_is_refused_and_changes_nothing(
+    said: Sayable, code: str
+) -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        async with engine(store) as made:
+            name = await start(made, gated())
+            before = log_of(store, name)
+            told = await answer(store, post(store, name, said))
+            assert not told.ok
+            assert told.message
+            assert told.code == code or not code
+            assert log_of(store, name) == before
+
+    run(scenario())
+
+
+def test_a_message_to_nobody_and_one_that_cannot_be_read_are_answered() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        async with engine(store) as made:
+            name = await start(made, gated())
+            nobody = post(store, "nobody", s.Pause())
+            garbled = store.post(name, b'{"type": "start", "run": "x"}', 1)
+            odd = store.post(name, b"\xff\x00", 1)
+            fine = post(store, name, ONE_MORE)
+            assert (await answer(store, nobody)).code == "not_found"
+            assert (await answer(store, garbled)).code == "input"
+            assert "cannot be read" in (await answer(store, odd)).message
+            assert (await answer(store, fine)).ok
+
+    run(scenario())
+
+
+def test_a_job_cannot_be_reported_by_mail() -> None:
+    """Jobs report to the engine that gave them out; anybody could write into the mailbox."""
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        async with engine(store) as made:
+            name = await start(made, gated())
+            report = b'{"type":"job.report","job":"1.0","attempt":1,"answer":{"status":"ok"}}'
+            assert (await answer(store, store.post(name, report, 1))).code == "input"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("count", [250])
+def test_a_heap_of_mail_is_worked_off_without_a_further_message(count: int) -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        async with engine(store) as made:
+            name = await start(made, gated())
+            await asyncio.sleep(0.05)
+            for _ in range(count):
+                post(store, name, ONE_MORE)
+            await until(lambda: store.unanswered() == [])
+            assert made.state(name).ctx == {"n": count}
+
+    run(scenario())
+
+
+def test_mail_that_waited_for_an_engine_is_taken_when_one_opens() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        async with engine(store) as made:
+            name = await start(made, gated())
+        number = post(store, name, ONE_MORE)
+        async with engine(store) as made:
+            assert (await answer(store, number)).ok
+            assert made.state(name).ctx == {"n": 1}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_an_engine_that_dies_around_its_answer_applies_the_message_once(lost: int) -> None:
+    """The effect and the answer are one batch: whichever commit is the last, never twice."""
+
+    async def scenario() -> None:
+        store = Fragile()
+        async with engine(store) as made:
+            name = await start(made, gated())
+            await asyncio.sleep(0.05)
+            allowed = len(store.batches) + lost
+
+            def before(_batch: Batch) -> None:
+                if len(store.batches) >= allowed:
+                    raise StoreError("the power is gone")
+
+            store.before = before
+            number = post(store, name, ONE_MORE)
+            await asyncio.sleep(0.1)
+        store.before = lambda _batch: None
+        async with engine(store) as made:
+            assert (await answer(store, number)).ok
+            await asyncio.sleep(0.05)
+            assert made.state(name).ctx == {"n": 1}
+        patched = [one for one in log_of(store, name) if isinstance(one, e.ContextPatched)]
+        assert len(patched) == 1
+
+    run(scenario())
+
+
+# -- saying it from a process without an engine ----------------------------------------------
+
+
+def unopened(store: SqliteStore) -> Engine:
+    return Engine(store, Nets(store, compiler()), {}, clock=SystemClock(), settings=Settings())
+
+
+def test_beside_an_engine_it_is_posted_and_without_one_recorded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        mine, other = SqliteStore(file_of(tmp_path)), SqliteStore(file_of(tmp_path))
+        async with engine(mine) as made:
+            name = await start(made, gated())
+            assert await say(other, lambda: unopened(other), name, ONE_MORE) == "engine"
+            with pytest.raises(Refused, match="no gate"):
+                await say(other, lambda: unopened(other), name, s.Decide("x", "fulfil"))
+        assert await say(other, lambda: unopened(other), name, ONE_MORE) == "recorded"
+        with pytest.raises(Refused, match="no gate"):
+            await say(other, lambda: unopened(other), name, s.Decide("x", "fulfil"))
+        async with engine(mine) as made:
+            assert made.state(name).ctx == {"n": 2}
+        mine.close()
+        other.close()
+
+    run(scenario())
+
+
+def test_an_owner_that_leaves_before_it_answers_leaves_the_message_to_us(tmp_path: Path) -> None:
+    """Two second terminals at once: one becomes the engine for a moment, the other is not lost."""
+
+    async def scenario() -> None:
+        mine, other = SqliteStore(file_of(tmp_path)), SqliteStore(file_of(tmp_path))
+        async with engine(mine) as made:
+            name = await start(made, asking())
+        mine.acquire("somebody who does not read mail")
+        saying = asyncio.ensure_future(
+            say(other, lambda: unopened(other), name, s.Decide("ask", "fulfil"))
+        )
+        await until(lambda: mine.unanswered() != [])
+        await asyncio.sleep(0.1)
+        assert not saying.done()
+        mine.release()
+        assert await saying == "recorded"
+        assert other.owner() is None
+        mine.close()
+        other.close()
+
+    run(scenario())
+
+
+def test_an_owner_that_never_answers_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verbs, "ANSWER_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        mine, other = SqliteStore(file_of(tmp_path)), SqliteStore(file_of(tmp_path))
+        async with engine(mine) as made:
+            name = await start(made, asking())
+        mine.acquire("a stubborn engine")
+        with pytest.raises(AnabranchError, match=r"a stubborn engine.* has not answered") as told:
+            await say(other, lambda: unopened(other), name, s.Decide("ask", "fulfil"))
+        assert told.value.code == "no_answer"
+        with pytest.raises(StoreInUse, match="a stubborn engine"):
+            other.acquire("another")
+        mine.close()
+        other.close()
+
+    run(scenario())

@@ -1,0 +1,55 @@
+"""Thousands of runs at once in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from anabranch import Engine, Settings, Toolbox
+from anabranch.store.ports import HeadFilter
+
+from .support import chain, file_of, gated, run
+
+
+@pytest.mark.slow
+def test_three_thousand_runs_of_three_steps_all_complete(tmp_path: Path) -> None:
+    box = Toolbox()
+
+    @box.tool("think")
+    async def think() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    async def scenario() -> None:
+        settings = Settings(store=file_of(tmp_path), synchronous="NORMAL")
+        async with Engine(settings=settings, toolbox=box) as engine:
+
+            async def whole() -> str:
+                return (await engine.wait(await engine.start(chain(3, "think")))).status
+
+            ends = await asyncio.gather(*(whole() for _ in range(3000)))
+            assert ends == ["completed"] * 3000
+            assert engine.read.runs(HeadFilter(statuses=("running",))) == []
+            statistics = engine._open.store.statistics()
+            assert statistics["runs"] == {"completed": 3000}
+            assert statistics["records"] < 3000 * 5
+
+    run(scenario(), seconds=60)
+
+
+@pytest.mark.slow
+def test_thousands_that_wait_cost_little_and_all_go_on_when_they_are_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = Settings(store=file_of(tmp_path), synchronous="NORMAL", evict_after_seconds=0)
+        async with Engine(settings=settings, toolbox=Toolbox()) as engine:
+            runs = await asyncio.gather(*(engine.start(gated()) for _ in range(2000)))
+            core = engine._open.engine.core
+            core.evict(engine._open.engine.clock.now(), 0)
+            assert core.live == {}
+            await asyncio.gather(*(engine.patch(one, {"go": True}) for one in runs))
+            ends = await asyncio.gather(*(engine.wait(one) for one in runs))
+            assert {end.result for end in ends} == {"went on"}
+
+    run(scenario(), seconds=60)

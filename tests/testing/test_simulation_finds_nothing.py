@@ -1,0 +1,29 @@
+"""Thousands of random nets under faults, every law checked after every event: nothing is found."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from anabranch.testing import Simulation, simulate
+from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
+
+SEEDS = 2_000
+SECONDS = 120
+
+
+@pytest.mark.slow
+def test_thousands_of_seeds_find_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    sums = simulate(random_net, SEEDS, patches=RANDOM_PATCHES)
+    _tell(capsys, sums)
+    assert sums.seeds >= SEEDS
+    assert sums.wall_seconds < SECONDS
+    assert sums.hours > 0
+    assert sums.crashes > SEEDS / 4
+
+
+def _tell(capsys: pytest.CaptureFixture[str], sums: Simulation) -> None:
+    """On standard error, which is seen whatever captures the output and whoever runs the test."""
+    with capsys.disabled():
+        print(f"\nsimulation: {sums}", file=sys.stderr, flush=True)
