@@ -172,7 +172,7 @@ def test_pure_folders_call_no_clock_no_chance_and_nothing_outside(path: Path) ->
 # -- evolve is the only mutator --------------------------------------------------------------------
 
 #: `reducers` works on whatever mapping it is given; `evolve` gives it the context of a state.
-MUTATORS = {"evolve.py", "state.py", "reducers.py"}
+MUTATORS = {"evolve.py", "evolve_jobs.py", "evolve_loops.py", "reducers.py", "state.py"}
 CHANGING_METHODS = {
     "append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault",
     "sort", "reverse", "add", "discard", "set", "drop",

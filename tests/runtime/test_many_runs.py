@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from acceptance.log import read_story
 from anabranch import Engine, Settings, Toolbox
 from anabranch.store.ports import HeadFilter
+from anabranch.work.port import Task
 
 from .support import chain, file_of, gated, run
 
@@ -53,3 +57,35 @@ def test_thousands_that_wait_cost_little_and_all_go_on_when_they_are_told(tmp_pa
             assert {end.result for end in ends} == {"went on"}
 
     run(scenario(), seconds=60)
+
+
+@pytest.mark.slow
+def test_an_engine_closed_and_opened_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    """Closed at random moments under load, with large batches on their way."""
+    box, dice, done = Toolbox(), random.Random(5), Counter[str]()
+
+    @box.tool("think")
+    async def think(task: Task) -> int:
+        await asyncio.sleep(dice.uniform(0, 0.02))
+        done[task.key] += 1
+        return 1
+
+    async def scenario() -> list[str]:
+        settings = Settings(
+            store=file_of(tmp_path), synchronous="NORMAL", grace_seconds=0.005, snapshot_every=9
+        )
+        async with Engine(settings=settings, toolbox=box) as engine:
+            runs = await asyncio.gather(*(engine.start(chain(6, "think")) for _ in range(200)))
+        for _ in range(12):
+            async with Engine(settings=settings, toolbox=box):
+                await asyncio.sleep(dice.uniform(0, 0.05))
+        async with Engine(settings=settings, toolbox=box) as engine:
+            ends = await asyncio.gather(*(engine.wait(one) for one in runs))
+        assert {end.status for end in ends} == {"completed"}
+        return list(runs)
+
+    for name in run(scenario(), seconds=60):
+        story = read_story(Path(file_of(tmp_path)), name)
+        assert story.endings == {f"s{n}": 1 for n in range(6)}
+        assert {f"{name}/{n}.0" for n in range(1, 7)} == story.scheduled
+        assert all(done[key] >= 1 for key in story.scheduled)

@@ -124,6 +124,24 @@ def test_nothing_that_shared_the_turn_with_the_defect_is_reported_as_done() -> N
     run(scenario())
 
 
+def test_a_job_that_cannot_even_be_started_sets_only_its_run_aside() -> None:
+    """Its start was in the same turn, so there is no such run at all."""
+
+    async def scenario() -> None:
+        work = Work("doing", timeout_ms="soon")  # type: ignore[arg-type]
+        steps = {"only": Step("only", work=work)}
+        net = Net(name="odd", dialect="test", fingerprint="odd", steps=steps, entry="only")
+        store = MemoryStore()
+        async with engine(store, {"doing": Doing()}) as made:
+            good = await start(made, chain(3, "doing"))
+            with pytest.raises(AnabranchError, match="is set aside"):
+                await start_net(made, net)
+            assert (await made.wait(good)).status == "completed"
+        assert [head.run for head in store.heads(HeadFilter())] == [good]
+
+    run(scenario())
+
+
 def test_the_work_of_a_run_that_is_set_aside_is_stopped() -> None:
     async def scenario() -> None:
         stopped = asyncio.Event()

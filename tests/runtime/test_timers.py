@@ -59,8 +59,8 @@ def test_a_retry_waits_its_delay_and_no_longer() -> None:
         async with engine(performers={"doing": Doing(fail_twice)}) as made:
             await made.wait(await start(made, playbook(step("s", "doing", spec={"retry": retry}))))
         waits = [after - before for before, after in itertools.pairwise(times)]
-        assert waits[0] == pytest.approx(0.06, abs=0.05)
-        assert waits[1] == pytest.approx(0.12, abs=0.05)
+        assert 0.055 < waits[0] < 0.5
+        assert 0.115 < waits[1] < 0.5
 
     run(scenario())
 
@@ -76,7 +76,7 @@ def test_a_deadline_ends_everything_that_runs() -> None:
             begun = time.monotonic()
             state = await made.wait(await start(made, text))
             assert state.status == "deadline_exceeded"
-            assert 0.14 < time.monotonic() - begun < 1
+            assert 0.14 < time.monotonic() - begun < 3
             assert made.core.lanes.at_work == 0
 
     run(scenario())

@@ -66,7 +66,7 @@ async def all_items(
         assert once == again
         assert len(once) == shard.count
         found += once
-    assert [item.index for item in found] == list(range(len(found)))
+    assert [item.number for item in found] == list(range(len(found)))
     size = collections.size(descriptor)
     assert size is None or size == len(found)
     return found

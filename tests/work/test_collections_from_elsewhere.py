@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,8 @@ from anabranch.work.sql.postgres import Postgres
 from anabranch.work.sql.sqlite import Sqlite
 
 from .collecting import all_items, all_shards, items_of, using
-from .support import run, server
+from .databases import KINDS
+from .support import run, server, task
 
 T = TypeVar("T")
 
@@ -119,9 +121,8 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_files_of_a_folder(more: Any, names: list[str], folder: Path) -> None:
     for count, shards in ((1, 1), (2, 2), (100, 1)):
-        found = using(
-            lambda c, n=count, s=shards: all_items(c, {"listing": str(folder), **more}, n, s)
-        )
+        value = {"listing": str(folder), **more}
+        found = using(partial(all_items, value=value, count=count, shards=shards))
         assert [item.key for item in found] == names
 
 
@@ -160,10 +161,10 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_folder_of_many_files_is_listed_once(tmp_path: Path) -> None:
-    for number in range(20_000):
+    for number in range(10_000):
         (tmp_path / f"{number:06}").touch()
     found = items_of({"listing": str(tmp_path)}, 10, 20)
-    assert len(found) == 20_000
+    assert len(found) == 10_000
 
 
 # -- queries ---------------------------------------------------------------------------------
@@ -190,20 +191,19 @@ def with_databases(scenario: Callable[[Collections], Awaitable[T]]) -> T:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """A table `t` of 23 rows with gaps in `id`, in each database."""
     kind = request.param
-    here = {"database": str(tmp_path / "x.db")}
+    here: dict[str, Any] = {"database": str(tmp_path / "x.db")}
     if kind == "postgres":
         here = {"dsn": request.getfixturevalue("postgres")}
     values = ", ".join(f"({n * 3}, 'name {n:02}', {n % 2})" for n in range(23))
     script = (
-        "drop table if exists t; create table t (id integer primary key, name varchar(20), odd integer); "
+        "drop table if exists t; "
+        "create table t (id integer primary key, name varchar(20), odd integer); "
         f"insert into t values {values}"
     )
 
     async def prepare() -> None:
-        performer = {"sqlite": Sqlite, "postgres": Postgres, "duckdb": DuckDb}[kind]()
-        from .support import task
-
-        answer = await performer.perform(task(kind, command=script, **here))
+        performer = KINDS[kind]()
+        answer = await performer.perform(task(kind, **{"command": script, **here}))
         assert answer.status == "ok", answer
         await performer.close()
 
@@ -484,7 +484,7 @@ def test_credentials_come_from_the_keychain_and_stay_with_the_host() -> None:
         async with server(handler) as address:
             value = {"pages": {"url": address, "items": "data", "next": "next", "auth": "api"}}
             descriptor = await collections.describe(value)
-            with pytest.raises(CollectionError, match="page 2 .* the next page is on another host"):
+            with pytest.raises(CollectionError, match="the next page is on another host"):
                 await collections.cut(descriptor, None, 5, 1, keyring=ring)
             with pytest.raises(CollectionError, match="the keychain has no entry 'api'"):
                 await Collections(performers={"http": http}).cut(descriptor, None, 5, 1)

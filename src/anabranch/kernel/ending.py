@@ -33,7 +33,7 @@ def _abort_one(turn: Turn, token: Token, reason: str) -> None:
     works = token.phase in ("ready", "running")
     doomed = works and any(job.phase in ("running", "cancelling") for job in jobs)
     if doomed:
-        _give_up_gather(turn, token, reason)
+        give_up(turn, token, reason)
         turn.emit(e.TokenDoomed(token.id, reason))
     for job in jobs:
         cancel(turn, job, reason)
@@ -56,7 +56,7 @@ def end_now(
     """Finish a token without routing: no branch, no delivery."""
     why = fault.message if fault is not None else ending
     close_gate(turn, token, why)
-    _give_up_gather(turn, token, why)
+    give_up(turn, token, why)
     turn.emit(e.TokenFinished(token.id, ending, "", end, fault))
     turn.dirty[token.scope] = True
 
@@ -72,11 +72,14 @@ def gate_id(token: Token) -> str:
     return f"gate-{token.id}"
 
 
-def _give_up_gather(turn: Turn, token: Token, why: str) -> None:
-    """The token ends while its gather is open."""
+def give_up(turn: Turn, token: Token, why: str) -> None:
+    """The token ends while its gather or its loop is open."""
     gather = turn.state.gathers.get(token.gather)
     if gather is not None and gather.verdict == "open":
         turn.emit(e.GatherSettled(gather.id, "impossible", (), why))
+    tracker = turn.state.loops.get(token.loop)
+    if tracker is not None and tracker.status == "open":
+        turn.emit(e.LoopSettled(tracker.id, "failed", why))
 
 
 def kill_scope(turn: Turn, scope_id: int, reason: str) -> None:

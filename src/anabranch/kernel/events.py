@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, ContextPatch, Ending, Fault
 from anabranch.net.net import GatherRule
 
@@ -256,6 +257,72 @@ class GatherSettled(_Event, frozen=True, tag="gather.settled"):
     reason: str = ""
 
 
+# -- loops -----------------------------------------------------------------------------------
+
+
+class LoopOpened(_Event, frozen=True, tag="loop.opened"):
+    """A step begins to work through a collection."""
+
+    loop: str
+    token: int
+    mode: Literal["local", "fanout"]
+    source: Any  # the list itself, or the description of a collection
+    size: int  # -1: not known before its end was read
+    window: int
+    shard_size: int
+    automatic: bool
+    keep_results: bool = True
+    reducers: Mapping[str, str] = {}
+    carried: Mapping[str, Any] | None = None  # what a redriven run takes over
+    key: str = ""  # under which it was found
+
+
+class LoopCutting(_Event, frozen=True, tag="loop.cutting"):
+    """A worker is asked to read ahead in the collection."""
+
+    job: str
+    token: int
+
+
+class LoopCut(_Event, frozen=True, tag="loop.cut"):
+    """The reader found these shards."""
+
+    loop: str
+    shards: Sequence[Shard]
+    cursor: Any = None
+    end: bool = False
+    size: int = -1
+    source: Any = None  # the collection as the reader recognised it, at the first time
+
+
+class ShardScheduled(_Event, frozen=True, tag="loop.shard_scheduled"):
+    job: str
+    token: int
+    shard: Shard
+
+
+class ShardClosed(_Event, frozen=True, tag="loop.shard_closed"):
+    """The shard's job is over; `again` lists the items that go out once more."""
+
+    job: str
+    loop: str
+    again: Sequence[int] = ()
+    fault: Fault | None = None  # the job as a whole failed, and all its items with it
+
+
+class LoopStopped(_Event, frozen=True, tag="loop.stopped"):
+    """No further shard is begun."""
+
+    loop: str
+    reason: str
+
+
+class LoopSettled(_Event, frozen=True, tag="loop.settled"):
+    loop: str
+    status: Literal["complete", "partial", "failed"]
+    reason: str = ""
+
+
 # -- gates -----------------------------------------------------------------------------------
 
 
@@ -306,6 +373,13 @@ Event = (
     | SlotLost
     | DeliveryLate
     | GatherSettled
+    | LoopOpened
+    | LoopCutting
+    | LoopCut
+    | ShardScheduled
+    | ShardClosed
+    | LoopStopped
+    | LoopSettled
     | GateOpened
     | GateDecided
 )

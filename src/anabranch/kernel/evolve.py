@@ -10,6 +10,32 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.kernel import events as e
+from anabranch.kernel.evolve_jobs import (
+    CUT,
+    drop_answered,
+    drop_job,
+    enter,
+    job_cancelling,
+    job_discharged,
+    job_extended,
+    job_lost,
+    job_parked,
+    job_reported,
+    job_retrying,
+    job_reused,
+    job_scheduled,
+    job_started,
+    job_timed_out,
+    new_job,
+)
+from anabranch.kernel.evolve_loops import (
+    loop_cut,
+    loop_opened,
+    loop_settled,
+    loop_stopped,
+    shard_begun,
+    shard_closed,
+)
 from anabranch.kernel.gather import combine
 from anabranch.kernel.reducers import reduce_into
 from anabranch.kernel.state import (
@@ -18,14 +44,11 @@ from anabranch.kernel.state import (
     Delivery,
     Gate,
     Gather,
-    Job,
-    JobPhase,
     JoinRecord,
     Scope,
     State,
     StepTally,
     Token,
-    TokenPhase,
     join_names,
 )
 from anabranch.kernel.values import Answer, Fault
@@ -121,21 +144,10 @@ def _token_created(state: State, event: e.TokenCreated, at: int) -> None:
         state.finalised = True
 
 
-def _enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:
-    if token.phase == "held":
-        del state.held[token.id]
-    phases = state.phases
-    phases[token.phase] -= 1
-    phases[phase] = phases.get(phase, 0) + 1
-    token.phase = phase
-    token.since = at
-    state.steps[token.step].statuses[token.ordinal] = phase
-
-
 def _token_held(state: State, event: e.TokenHeld, at: int) -> None:
     token = state.tokens[event.token]
     token.reason = event.reason
-    _enter(state, token, "held", at)
+    enter(state, token, "held", at)
     state.held[token.id] = True
 
 
@@ -143,12 +155,12 @@ def _token_admitted(state: State, event: e.TokenAdmitted, at: int) -> None:
     token = state.tokens[event.token]
     token.reason = ""
     token.admitted = True
-    _enter(state, token, "new", at)
+    enter(state, token, "new", at)
 
 
 def _token_slept(state: State, event: e.TokenSlept, at: int) -> None:
     token = state.tokens[event.token]
-    _enter(state, token, "sleeping", at)
+    enter(state, token, "sleeping", at)
     state.timers.set(f"wake:{token.id}", token.wake)
 
 
@@ -157,7 +169,7 @@ def _token_woken(state: State, event: e.TokenWoken, at: int) -> None:
     token.wake = 0
     if event.payload:
         token.payload = {**token.payload, **event.payload}
-    _enter(state, token, "new", at)
+    enter(state, token, "new", at)
     state.timers.drop(f"wake:{token.id}")
 
 
@@ -179,7 +191,7 @@ def _token_released(state: State, event: e.TokenReleased, at: int) -> None:
         token.args = combine(gather)
         state.scopes[token.scope].barriers.pop(token.step, None)
     token.gather = ""
-    _enter(state, token, "new", at)
+    enter(state, token, "new", at)
 
 
 def _token_doomed(state: State, event: e.TokenDoomed, at: int) -> None:
@@ -192,7 +204,7 @@ def _token_doomed(state: State, event: e.TokenDoomed, at: int) -> None:
 
 def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     token = state.tokens[event.token]
-    _drop_answered(state, token)
+    drop_answered(state, token)
     state.phases[token.phase] -= 1
     state.held.pop(token.id, None)
     del state.tokens[event.token]
@@ -203,6 +215,8 @@ def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
         del scope.live[token.step]
     else:
         scope.live[token.step] -= 1
+    if token.loop:
+        del state.loops[token.loop]
     if token.gather:
         state.gathers.pop(token.gather, None)
         if scope.barriers.get(token.step) == token.id:
@@ -222,13 +236,6 @@ def _drop_empty(state: State, scope: Scope) -> None:
     """Nothing can happen any more in a scope that is closed and has no members."""
     if scope.closed and not scope.members:
         del state.scopes[scope.id]
-
-
-def _drop_answered(state: State, token: Token) -> None:
-    """The answer of a plain step's job has been used."""
-    job = state.jobs.get(f"{token.id}.0")
-    if job is not None and job.slot < 0 and job.phase == "answered":
-        _drop_job(state, job.id)
 
 
 def _keep_result(state: State, token: Token, event: e.TokenFinished) -> None:
@@ -274,170 +281,6 @@ def _keep_fault(state: State, token: Token, event: e.TokenFinished, fault: Fault
             state.unhandled = state.unhandled or fault
 
 
-# -- jobs ------------------------------------------------------------------------------------
-
-
-def _job_scheduled(state: State, event: e.JobScheduled, at: int) -> None:
-    job = state.jobs.get(event.job)
-    if job is None:
-        job = _new_job(state, event.job, event.token, event.slot, at)
-    else:
-        if job.phase == "backoff":
-            state.timers.drop(f"retry:{job.id}")
-        _turn_to(state, job, "scheduled", at)
-    job.attempt = event.attempt
-    job.answer = None
-    if event.slot < 0 and event.token in state.tokens:
-        token = state.tokens[event.token]
-        token.attempt = event.attempt
-        token.answer = None
-
-
-def _turn_to(state: State, job: Job, phase: JobPhase, at: int) -> None:
-    state.busy += (job.phase == "parked") - (phase == "parked")
-    job.phase = phase
-    job.since = at
-
-
-def _drop_job(state: State, job_id: str) -> None:
-    job = state.jobs.pop(job_id, None)
-    if job is None:
-        return
-    state.busy -= job.phase != "parked"
-    if job.token in state.tokens:
-        state.tokens[job.token].jobs -= 1
-
-
-def _new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Job:
-    token = state.tokens[token_id]
-    job = state.jobs[job_id] = Job(
-        id=job_id, token=token_id, slot=slot, step=token.step, attempt=1, since=at
-    )
-    state.busy += 1
-    token.jobs += 1
-    if slot >= 0:
-        gather = state.gathers[token.gather]
-        gather.next_slot = max(gather.next_slot, slot + 1)
-    if token.phase not in ("ready", "running"):
-        _enter(state, token, "ready", at)
-    return job
-
-
-def _job_started(state: State, event: e.JobStarted, at: int) -> None:
-    job = state.jobs[event.job]
-    job.phase = "running"
-    job.since = at
-    job.worker = event.worker
-    job.lease = event.lease
-    job.until = event.until
-    if event.lease:
-        state.timers.set(f"lease:{job.id}", event.lease)
-    if event.until:
-        state.timers.set(f"job:{job.id}", event.until)
-    token = state.tokens.get(job.token)
-    if token is not None and token.phase == "ready":
-        _enter(state, token, "running", at)
-
-
-def _job_extended(state: State, event: e.JobExtended, at: int) -> None:
-    state.jobs[event.job].lease = event.lease
-    state.timers.set(f"lease:{event.job}", event.lease)
-
-
-def _job_parked(state: State, event: e.JobParked, at: int) -> None:
-    job = state.jobs[event.job]
-    _turn_to(state, job, "parked", at)
-    job.ticket = event.ticket
-    if job.lease:
-        job.lease = 0
-        state.timers.drop(f"lease:{job.id}")
-    if event.until:
-        job.until = event.until
-        state.timers.set(f"job:{job.id}", event.until)
-
-
-def _off_worker(state: State, job: Job) -> None:
-    """Nobody works on it now: its lease and timeout no longer run."""
-    if job.lease:
-        job.lease = 0
-        state.timers.drop(f"lease:{job.id}")
-    if job.until:
-        job.until = 0
-        state.timers.drop(f"job:{job.id}")
-    job.worker = ""
-    job.ticket = ""
-
-
-def _job_reported(state: State, event: e.JobReported, at: int) -> None:
-    job = state.jobs[event.job]
-    _off_worker(state, job)
-    _turn_to(state, job, "answered", at)
-    job.answer = event.answer
-    job.failures += event.answer.status == "error"
-    _answer_plain(state, job)
-
-
-def _answer_plain(state: State, job: Job) -> None:
-    """The one job of a plain step answers for its token; fans wait for their gather."""
-    token = state.tokens.get(job.token)
-    if job.slot < 0 and token is not None:
-        token.answer = job.answer
-
-
-def _job_reused(state: State, event: e.JobReused, at: int) -> None:
-    job = _new_job(state, event.job, event.token, event.slot, at)
-    job.phase = "answered"
-    job.answer = event.answer
-    _answer_plain(state, job)
-    if event.slot < 0:  # only step runs that ended well are taken over: theirs was decided
-        state.tokens[event.token].decided = True
-    left = state.reuse[event.key]
-    left.pop(0)
-    if not left:
-        del state.reuse[event.key]
-
-
-def _job_retrying(state: State, event: e.JobRetrying, at: int) -> None:
-    job = state.jobs[event.job]
-    _off_worker(state, job)
-    _turn_to(state, job, "backoff", at)
-    job.due = event.due
-    state.timers.set(f"retry:{job.id}", event.due)
-
-
-def _job_timed_out(state: State, event: e.JobTimedOut, at: int) -> None:
-    job = state.jobs[event.job]
-    _off_worker(state, job)
-    _turn_to(state, job, "answered", at)
-    job.failures += 1
-
-
-def _job_lost(state: State, event: e.JobLost, at: int) -> None:
-    job = state.jobs[event.job]
-    _off_worker(state, job)
-    _turn_to(state, job, "answered", at)
-    job.losses += 1
-
-
-def _job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:
-    job = state.jobs[event.job]
-    worker, lease = job.worker, job.lease
-    _off_worker(state, job)
-    job.worker = worker
-    if lease:  # a worker that never says it stopped is forgotten with its lease
-        job.lease = lease
-        state.timers.set(f"lease:{job.id}", lease)
-    _turn_to(state, job, "cancelling", at)
-    job.reason = event.reason
-
-
-def _job_discharged(state: State, event: e.JobDischarged, at: int) -> None:
-    job = state.jobs[event.job]
-    _off_worker(state, job)
-    state.timers.drop(f"retry:{job.id}")
-    _drop_job(state, event.job)
-
-
 # -- gathers ---------------------------------------------------------------------------------
 
 
@@ -461,7 +304,7 @@ def _gather_opened(state: State, event: e.GatherOpened, at: int) -> None:
     if event.kind == "barrier":
         state.scopes[token.scope].barriers[token.step] = token.id
     if event.kind != "fan":
-        _enter(state, token, "joining", at)
+        enter(state, token, "joining", at)
 
 
 def _takes(event: e.GatherOpened) -> dict[str, list[str]]:
@@ -479,7 +322,7 @@ def _delivered(state: State, event: e.Delivered, at: int) -> None:
     if gather.kind == "fan":
         answer = state.jobs[event.producer].answer
         value = answer.result if answer is not None else None
-        _drop_job(state, event.producer)
+        drop_job(state, event.producer)
     elif event.slot == len(gather.labels):  # a barrier met once more by the same predecessor
         gather.labels.append(event.producer)
     else:
@@ -497,7 +340,7 @@ def _slot_lost(state: State, event: e.SlotLost, at: int) -> None:
     gather.lost[event.slot] = event.reason
     gather.excluded += event.excluded
     if gather.kind == "fan":
-        _drop_job(state, event.producer)
+        drop_job(state, event.producer)
 
 
 def _delivery_late(state: State, event: e.DeliveryLate, at: int) -> None:
@@ -526,16 +369,41 @@ def _gather_settled(state: State, event: e.GatherSettled, at: int) -> None:
         )
 
 
+# -- loops -----------------------------------------------------------------------------------
+
+
+def _loop_cutting(state: State, event: e.LoopCutting, at: int) -> None:
+    token = state.tokens[event.token]
+    state.loops[token.loop].cutting = True
+    new_job(state, event.job, event.token, CUT, at)
+
+
+def _loop_cut(state: State, event: e.LoopCut, at: int) -> None:
+    loop_cut(state, event, at)
+    drop_job(state, f"{state.loops[event.loop].token}.cut")
+
+
+def _shard_scheduled(state: State, event: e.ShardScheduled, at: int) -> None:
+    token = state.tokens[event.token]
+    shard_begun(state.loops[token.loop], event.job, event.shard)
+    new_job(state, event.job, event.token, event.shard.number, at)
+
+
+def _shard_closed(state: State, event: e.ShardClosed, at: int) -> None:
+    shard_closed(state, event, state.jobs[event.job].answer)
+    drop_job(state, event.job)
+
+
 # -- gates -----------------------------------------------------------------------------------
 
 
 def _gate_opened(state: State, event: e.GateOpened, at: int) -> None:
     token = state.tokens[event.token]
-    _drop_answered(state, token)
+    drop_answered(state, token)
     state.gates[event.gate] = Gate(
         event.gate, event.token, token.step, event.ask, list(event.actors), at
     )
-    _enter(state, token, "deciding", at)
+    enter(state, token, "deciding", at)
 
 
 def _gate_decided(state: State, event: e.GateDecided, at: int) -> None:
@@ -572,22 +440,29 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.TokenReleased: _token_released,
     e.TokenDoomed: _token_doomed,
     e.TokenFinished: _token_finished,
-    e.JobScheduled: _job_scheduled,
-    e.JobStarted: _job_started,
-    e.JobExtended: _job_extended,
-    e.JobParked: _job_parked,
-    e.JobReported: _job_reported,
-    e.JobReused: _job_reused,
-    e.JobRetrying: _job_retrying,
-    e.JobTimedOut: _job_timed_out,
-    e.JobLost: _job_lost,
-    e.JobCancelling: _job_cancelling,
-    e.JobDischarged: _job_discharged,
+    e.JobScheduled: job_scheduled,
+    e.JobStarted: job_started,
+    e.JobExtended: job_extended,
+    e.JobParked: job_parked,
+    e.JobReported: job_reported,
+    e.JobReused: job_reused,
+    e.JobRetrying: job_retrying,
+    e.JobTimedOut: job_timed_out,
+    e.JobLost: job_lost,
+    e.JobCancelling: job_cancelling,
+    e.JobDischarged: job_discharged,
     e.GatherOpened: _gather_opened,
     e.Delivered: _delivered,
     e.SlotLost: _slot_lost,
     e.DeliveryLate: _delivery_late,
     e.GatherSettled: _gather_settled,
+    e.LoopOpened: loop_opened,
+    e.LoopCutting: _loop_cutting,
+    e.LoopCut: _loop_cut,
+    e.ShardScheduled: _shard_scheduled,
+    e.ShardClosed: _shard_closed,
+    e.LoopStopped: loop_stopped,
+    e.LoopSettled: loop_settled,
     e.GateOpened: _gate_opened,
     e.GateDecided: _gate_decided,
 }

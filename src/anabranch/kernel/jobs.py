@@ -21,16 +21,17 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import reuse_key
 from anabranch.kernel.state import Job, Token
-from anabranch.kernel.turn import Conclude, SlotOver, Turn
+from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
 from anabranch.kernel.values import Answer, Fault
 from anabranch.net.net import Work
 
 PLAIN_SLOT = -1
+CUT_SLOT = -2  # the job that reads ahead in a loop's collection
 DEFAULT_WORK = Work(kind="noop")
 
 
 def job_id(token: int, slot: int) -> str:
-    return f"{token}.{max(slot, 0)}"
+    return f"{token}.cut" if slot == CUT_SLOT else f"{token}.{max(slot, 0)}"
 
 
 def fan_id(token: int) -> str:
@@ -179,12 +180,14 @@ def _still_wanted(turn: Turn, job: Job) -> bool:
     token = turn.state.tokens.get(job.token)
     if token is None or token.doomed or turn.state.ending:
         return False
+    if token.loop:
+        return turn.state.loops[token.loop].status == "open"
     return job.slot < 0 or turn.state.gathers[token.gather].verdict == "open"
 
 
 def over(turn: Turn, job: Job, fault: Fault | None) -> None:
     """No further attempt: the answer goes to the gather of a fan, or to the token itself."""
-    if job.slot >= 0:
+    if job.slot != PLAIN_SLOT:
         turn.later(SlotOver(job.id, fault))
     elif job.token in turn.state.tokens:
         turn.later(Conclude(job.token, fault))
@@ -193,10 +196,10 @@ def over(turn: Turn, job: Job, fault: Fault | None) -> None:
 def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
     """The job was told to stop and answered all the same: recorded, without effect."""
     turn.emit(e.JobReported(job.id, job.attempt, answer))
-    if job.slot < 0 and job.token in turn.state.tokens:
+    if job.slot == PLAIN_SLOT and job.token in turn.state.tokens:
         turn.later(Conclude(job.token, answer.fault))
         return
-    if job.slot >= 0 and answer.status == "ok":
+    if answer.status == "ok" and fan_id(job.token) in turn.state.joins:
         turn.emit(e.DeliveryLate(fan_id(job.token), job.id, answer.outcome))
     discharge(turn, job, "reported")
 
@@ -227,6 +230,8 @@ def stopped(turn: Turn, stimulus: s.JobDischarge) -> None:
 def discharge(turn: Turn, job: Job, how: Literal["stopped", "reported", "lost"]) -> None:
     token = turn.state.tokens.get(job.token)
     turn.emit(e.JobDischarged(job.id, how))
+    if token is not None and token.loop:
+        turn.later(FillLoop(token.id))
     if token is not None and token.doomed and token.jobs == 0:
         turn.later(Conclude(token.id, Fault("cancelled", token.reason, retryable=False)))
 
@@ -235,9 +240,16 @@ def jobs_of(turn: Turn, token: Token) -> list[Job]:
     """The token's jobs that are not over, in slot order."""
     if token.jobs == 0:
         return []
+    if token.loop:
+        return _jobs_of_loop(turn, token)
     if not token.gather:
         job = turn.state.jobs.get(job_id(token.id, PLAIN_SLOT))
         return [job] if job is not None else []
     gather = turn.state.gathers[token.gather]
     names = (job_id(token.id, slot) for slot in range(gather.next_slot))
+    return [turn.state.jobs[name] for name in names if name in turn.state.jobs]
+
+
+def _jobs_of_loop(turn: Turn, token: Token) -> list[Job]:
+    names = [*turn.state.loops[token.loop].in_flight, job_id(token.id, CUT_SLOT)]
     return [turn.state.jobs[name] for name in names if name in turn.state.jobs]

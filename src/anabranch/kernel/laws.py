@@ -9,19 +9,21 @@ is shown every event as it is recorded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from anabranch.errors import LawBroken
 from anabranch.kernel import events as e
 from anabranch.kernel.gather import needed
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import Gather, Job, State, encode_state
+from anabranch.kernel.tracker import finished
 from anabranch.kernel.values import TERMINAL
 
 
 def check(state: State) -> None:
     """Raise if the state breaks a law."""
     broken = [*_counters(state), *_references(state), *_gathers(state), *_timers(state)]
-    broken += _ending(state)
+    broken += [*_loops(state), *_ending(state)]
     _raise(state, broken)
 
 
@@ -115,7 +117,8 @@ def _references(state: State) -> Iterator[str]:
 def _may_outlive_its_token(state: State, job: Job) -> bool:
     """Told to stop, or a loser of a fan that drains."""
     if job.phase in ("running", "parked"):
-        return job.slot >= 0 and state.joins[f"f{job.token}"].verdict != "open"
+        record = state.joins.get(f"f{job.token}")
+        return job.slot >= 0 and record is not None and record.verdict != "open"
     return job.phase in ("cancelling", "answered")
 
 
@@ -143,6 +146,23 @@ def _closed(gather: Gather) -> Iterator[str]:
         yield f"gather {gather.id} closed with {len(gather.selected)} of {enough} needed"
 
 
+def _loops(state: State) -> Iterator[str]:
+    """Every item of a loop is in one place: finished, out, or yet to come."""
+    for tracker in state.loops.values():
+        ended = sum(stop - start for start, stop in tracker.done)
+        if ended != finished(tracker):
+            yield f"loop {tracker.id} counts {finished(tracker)} items and has {ended} finished"
+        if any(a[1] >= b[0] for a, b in pairwise(tracker.done)):
+            yield f"loop {tracker.id} has ranges that overlap or touch"
+        if tracker.size >= 0 and max((r[1] for r in tracker.done), default=0) > tracker.size:
+            yield f"loop {tracker.id} finished items beyond its end"
+        gone = [job for job in tracker.in_flight if job not in state.jobs]
+        if gone:
+            yield f"loop {tracker.id} waits for jobs that are gone: {gone}"
+        if len(tracker.in_flight) > tracker.window:
+            yield f"loop {tracker.id} has {len(tracker.in_flight)} shards out, over its window"
+
+
 def _timers(state: State) -> Iterator[str]:
     """Every timer belongs to something unfinished."""
     for key in state.timers.due:
@@ -160,7 +180,7 @@ def _ending(state: State) -> Iterator[str]:
         return
     if state.status not in TERMINAL:
         yield f"the run ended as {state.status}, which is no terminal status"
-    for what in ("tokens", "jobs", "gathers", "gates"):
+    for what in ("tokens", "jobs", "gathers", "loops", "gates"):
         if getattr(state, what):
             yield f"the run has ended and still has {what}: {list(getattr(state, what))}"
     if state.timers.due:

@@ -12,16 +12,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from anabranch.kernel.events import Event, JobReported, JobReused, TokenFinished
+from anabranch.kernel.events import Event, JobReported, JobReused, ShardClosed, TokenFinished
 from anabranch.kernel.evolve import evolve
 from anabranch.kernel.state import State, Token
+from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def reuse_key(state: State, token: Token, slot: int = -1) -> str:
-    label, given = "", [token.args, token.payload]
+LOOP = "loop"  # the label under which a loop's progress is kept
+
+
+def reuse_key(state: State, token: Token, slot: int = -1, label: str = "") -> str:
+    given = [token.args, token.payload]
     if slot >= 0:
         gather = state.gathers[token.gather]
         label = gather.labels[slot]
@@ -35,10 +39,14 @@ def reusable(history: Iterable[tuple[int, Event]]) -> dict[str, list[Answer]]:
 
     A plain step counts when its step run ended well (a fulfilled decision included), a slot of a
     fan-out as soon as its own job did: redriving a fan-out that failed asks only the failed again.
+    A loop counts with what it had finished, however it ended.
     """
     state, found = State(), dict[str, list[Answer]]()
+    failed: dict[str, list[Shard]] = {}
     for at, event in history:
-        kept = _answer_in(state, event)
+        if isinstance(event, ShardClosed):
+            _note_failed(state, event, failed.setdefault(event.loop, []))
+        kept = _of_loop(state, event, failed) or _answer_in(state, event)
         if kept is not None:
             found.setdefault(kept[0], []).append(kept[1])
         evolve(state, event, at)
@@ -58,18 +66,76 @@ def _answer_in(state: State, event: Event) -> tuple[str, Answer] | None:
             return None
 
 
+def _note_failed(state: State, event: ShardClosed, failed: list[Shard]) -> None:
+    """The items of a shard that ended in failure, for good."""
+    shard = state.loops[event.loop].in_flight[event.job]
+    answer = state.jobs[event.job].answer
+    only = shard.only
+    if event.fault is None and answer is not None and answer.shard is not None:
+        only = tuple(f.index for f in answer.shard.failed if f.index not in event.again)
+        if not only:
+            return
+    failed.append(Shard(0, shard.first, shard.count, shard.cursor, only, 1))
+
+
+def _of_loop(
+    state: State, event: Event, failed: dict[str, list[Shard]]
+) -> tuple[str, Answer] | None:
+    if not isinstance(event, TokenFinished):
+        return None
+    token = state.tokens[event.token]
+    tracker = state.loops.get(token.loop)
+    if tracker is None:
+        return None
+    left = failed.get(tracker.id, [])
+    unbegun = [*tracker.given_up, *tracker.in_flight.values(), *tracker.ready, *tracker.again]
+    again = [Shard(0, s.first, s.count, s.cursor, s.only, 1) for s in (*left, *unbegun)]
+    carried = {
+        "size": tracker.size,
+        "next_index": tracker.next_index,
+        "cursor": tracker.cursor,
+        "exhausted": tracker.exhausted,
+        "succeeded": tracker.succeeded,
+        "shared": tracker.shared,
+        "parts": tracker.parts,
+        "source": tracker.source,
+        "done": _without(tracker.done, left),
+        "again": msgspec.to_builtins(again),
+    }
+    return reuse_key(state, token, label=LOOP), Answer(status="ok", result=carried)
+
+
+def _without(done: list[tuple[int, int]], failed: list[Shard]) -> list[tuple[int, int]]:
+    """The finished ranges less the items that failed."""
+    gone = sorted(
+        index
+        for shard in failed
+        for index in shard.only or range(shard.first, shard.first + shard.count)
+    )
+    kept: list[tuple[int, int]] = []
+    for start, stop in done:
+        for index in gone:
+            if start <= index < stop:
+                if start < index:
+                    kept.append((start, index))
+                start = index + 1
+        if start < stop:
+            kept.append((start, stop))
+    return kept
+
+
 def _of_step_run(state: State, token: Token, end: str) -> tuple[str, Answer] | None:
     answer = token.answer
     gather = state.gathers.get(token.gather)
     gathered = gather is not None and gather.kind == "fan"
-    if answer is None or answer.status != "ok" or gathered or end == "killed":
+    if answer is None or answer.status != "ok" or gathered or token.loop or end == "killed":
         return None
     return reuse_key(state, token), answer
 
 
 def _of_slot(state: State, token_id: int, slot: int, answer: Answer) -> tuple[str, Answer] | None:
     token = state.tokens.get(token_id)
-    if slot < 0 or token is None or answer.status != "ok":
+    if slot < 0 or token is None or token.loop or answer.status != "ok":
         return None
     if state.gathers[token.gather].verdict != "open":
         return None  # too late to count there, so it does not count here

@@ -36,7 +36,7 @@ def names_for(state: State, token: Token) -> dict[str, Any]:
 def boundary_event(token: Token, ending: str, fault: Fault | None, at: int) -> dict[str, Any]:
     """The event that routing is about: this step run has just ended."""
     answer = token.answer
-    return {
+    event: dict[str, Any] = {
         "ending": ending,
         "outcome": outcome_of(token, ending),
         "step": token.step,
@@ -44,6 +44,9 @@ def boundary_event(token: Token, ending: str, fault: Fault | None, at: int) -> d
         "error": msgspec.to_builtins(fault) if fault is not None else None,
         "at": at,
     }
+    if token.fanin is not None:
+        event["fanin"] = token.fanin
+    return event
 
 
 def outcome_of(token: Token, ending: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.kernel.tracker import Tracker
 from anabranch.kernel.values import Answer, Ending, Fault
 from anabranch.net.net import GatherRule
 
@@ -37,6 +38,8 @@ class Token(msgspec.Struct, gc=False):
     doomed: bool = False
     reason: str = ""  # why it is held or doomed
     gather: str = ""  # the open gather it waits for
+    loop: str = ""  # the loop it runs
+    fanin: dict[str, Any] | None = None  # what its loop came to
     jobs: int = 0  # its jobs that are not over
     attempt: int = 0  # the last attempt of its one job
     admitted: bool = False
@@ -217,6 +220,19 @@ class JoinRecord(msgspec.Struct, gc=False):
     kind: str
 
 
+class LoopRecord(msgspec.Struct, gc=False):
+    """What became of a loop, kept after its token is gone."""
+
+    step: str
+    mode: str
+    status: str = "open"
+    total: int = -1
+    succeeded: int = 0
+    failed: int = 0
+    retries: int = 0
+    shards: int = 0
+
+
 class Counts(msgspec.Struct, gc=False):
     """Tallies for the completion rule, the summary and the laws."""
 
@@ -257,6 +273,8 @@ class State(msgspec.Struct, gc=False):
     timers: Timers = msgspec.field(default_factory=Timers)
     steps: dict[str, StepTally] = {}
     joins: dict[str, JoinRecord] = {}
+    loops: dict[str, Tracker] = {}
+    looped: dict[str, LoopRecord] = {}
     counts: Counts = msgspec.field(default_factory=Counts)
     next_token: int = 1
     paused: bool = False

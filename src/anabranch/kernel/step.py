@@ -12,10 +12,18 @@ from typing import Any
 
 from anabranch.errors import AnabranchError, InputError, Refused
 from anabranch.kernel import events as e
-from anabranch.kernel import fans, gates, jobs, joins, quiescence, timing, tokens
+from anabranch.kernel import fans, gates, jobs, joins, loops, quiescence, timing, tokens
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import ROOT_SCOPE, State
-from anabranch.kernel.turn import Activate, Conclude, EndRun, FillWindow, SlotOver, Turn
+from anabranch.kernel.turn import (
+    Activate,
+    Conclude,
+    EndRun,
+    FillLoop,
+    FillWindow,
+    SlotOver,
+    Turn,
+)
 from anabranch.net.net import Net
 
 
@@ -122,10 +130,19 @@ _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
     s.Wake: timing.wake,
 }
 
+
+def _slot_over(turn: Turn, item: SlotOver) -> None:
+    """A job that is one of many: of a loop, or of a fan."""
+    job = turn.state.jobs.get(item.job)
+    looped = job is not None and loops.loop_id(job.token) in turn.state.looped
+    (loops.job_over if looped else fans.slot_over)(turn, item)
+
+
 _AGENDA: dict[type, Callable[[Turn, Any], None]] = {
     Activate: tokens.activate,
     Conclude: tokens.conclude,
     FillWindow: fans.fill_window,
-    SlotOver: fans.slot_over,
+    SlotOver: _slot_over,
+    FillLoop: loops.fill_loop,
     EndRun: tokens.end_run,
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.ending import close_gate, end_now
+from anabranch.kernel.ending import close_gate, end_now, give_up
 from anabranch.kernel.fans import time_is_up
 from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out
 from anabranch.kernel.state import State
@@ -60,6 +60,7 @@ def _step_timeout(turn: Turn, name: str) -> None:
     for job in jobs_of(turn, token):
         cancel(turn, job, fault.message)
     close_gate(turn, token, fault.message)
+    give_up(turn, token, fault.message)
     match step.on_timeout:
         case "fail":
             finish(turn, token, "failed", fault)

@@ -16,6 +16,7 @@ from anabranch.kernel.fans import open_fan
 from anabranch.kernel.gates import admitted, open_decision
 from anabranch.kernel.jobs import cancel, reuse_answer, schedule
 from anabranch.kernel.joins import arrive, offer, open_join
+from anabranch.kernel.loops import open_loop
 from anabranch.kernel.reducers import preview
 from anabranch.kernel.routing import (
     Taken,
@@ -113,7 +114,9 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
 def _make_ready(turn: Turn, token: Token, step: Step) -> None:
     if step.timeout_ms is not None and not token.until:
         turn.emit(e.TokenTimed(token.id, turn.at + step.timeout_ms))
-    if step.fan is not None:
+    if step.loop is not None:
+        open_loop(turn, token, step.loop)
+    elif step.fan is not None:
         open_fan(turn, token, step.fan)
     elif step.work is not None:
         schedule(turn, token)

@@ -54,7 +54,14 @@ class EndRun:
     reason: str
 
 
-Item = Activate | Conclude | FillWindow | SlotOver | EndRun
+@dataclass(frozen=True, slots=True)
+class FillLoop:
+    """A loop may have room for more shards, or be over."""
+
+    token: int
+
+
+Item = Activate | Conclude | FillWindow | SlotOver | FillLoop | EndRun
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.kernel.tracker import ShardReport
 from anabranch.net.net import Reducer
 
 #: How a step run ended. `done` and `failed` come from its work, the rest from what happened to it.
@@ -55,6 +56,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     outcome: str = ""  # label for branch selection and slots, such as "valid"; "" means ok / error
     patches: tuple[ContextPatch, ...] = ()
     wait_ms: int = 0  # how long the tokens that follow sleep before they run
+    shard: ShardReport | None = None  # for the job of a loop's shard: what became of its items
 
 
 def succeeded(

@@ -151,6 +151,25 @@ class Fan:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """The step's work once per item of a collection, cut into shards; see `kernel.tracker`."""
+
+    #: Gives a list, or a mapping that describes a collection to be read lazily.
+    over: Expression
+    mode: Literal["local", "fanout"] = "local"
+    window: Expression | None = None  # shards in flight; None is one
+    shard_size: int | None = None  # None follows the measured time of an item
+    fail_fast: bool = True
+    allow_partial: bool = False
+    tolerate: int = 0
+    tolerate_percent: float = 0.0
+    item_retries: int = 0  # how often an item that failed goes out again
+    shards_max: int = 10_000_000
+    keep_results: bool = True
+    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A gate after the work (or instead of it): somebody named must say yes or no."""
 
@@ -184,6 +203,7 @@ class Step:
     admission: Admission | None = None
     barrier: Barrier | None = None
     fan: Fan | None = None
+    loop: Loop | None = None
     decision: Decision | None = None
     patches: tuple[Patch, ...] = ()
     branches: tuple[Branch, ...] = ()

@@ -8,7 +8,7 @@ A program is opaque to the kernel. It is compiled by a dialect and interpreted b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from anabranch.expressions.port import Expression
@@ -39,6 +39,7 @@ class Rule:
     to: str = ""  # the label to jump to
     set_ctx: tuple[Write, ...] = ()
     set_iter: tuple[Write, ...] = ()
+    set_shared: tuple[Write, ...] = ()  # in a loop: reduced over all items
     position: Position | None = None
 
 
@@ -67,3 +68,23 @@ class Program:
 
     def index(self, label: str) -> int:
         return next(i for i, task in enumerate(self.tasks) if task.label == label)
+
+    @property
+    def plain(self) -> bool:
+        """One task and nothing said about what follows it."""
+        if len(self.tasks) != 1:
+            return False
+        task = self.tasks[0]
+        return not (task.rules or task.set_ctx or task.set_iter or task.output or task.timeout_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """A program to be carried out once per item of a shard."""
+
+    program: Program
+    iterator: str  # the item's name in templates
+    concurrency: int = 1  # items of one shard at work at once
+    key: Expression | None = None  # gives an item's idempotency key
+    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+    keep_results: bool = True

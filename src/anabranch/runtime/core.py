@@ -197,7 +197,10 @@ class Core:
             if live is None or stale or live.state.paused:
                 self.lanes.free(ready.run, ready.job)
                 continue
-            self._step(live, s.JobStart(ready.job, ready.attempt, ENGINE), now)
+            try:
+                self._step(live, s.JobStart(ready.job, ready.attempt, ENGINE), now)
+            except Exception as defect:
+                self._set_aside(ready.run, defect)
 
     # -- what events call for ----------------------------------------------------------------
 

@@ -93,6 +93,7 @@ class Passage:
         self._jumps = 0
         self._at = 0
         self._patches: list[ContextPatch] = []
+        self.shared: list[ContextPatch] = []  # for the loop this is an item of
 
     async def run(self) -> Answer | Parked:
         while self._at < len(self._program.tasks):
@@ -213,6 +214,9 @@ class Passage:
         if fine:
             self._write(spec, attempt, outcome, spec.set_ctx, spec.set_iter)
         self._write(spec, attempt, outcome, rule.set_ctx, rule.set_iter)
+        for write in rule.set_shared:
+            value = write.value.evaluate(self.names(spec.label, attempt, outcome))
+            self.shared.append(ContextPatch(write.key, value, write.reducer))
         match rule.do:
             case "continue":
                 self._at += 1

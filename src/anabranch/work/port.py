@@ -28,6 +28,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, Any]  # rendered
     names: Mapping[str, Any] = {}  # what templates could see; for kinds that render by themselves
     program: Any = None
+    loop: str = ""  # for the jobs of a loop: its id,
+    source: Any = None  # its collection,
+    shard: Any = None  # and the part of it that this job works on
     timeout_seconds: float | None = None  # the engine cancels at that time; for information
 
 

@@ -9,7 +9,7 @@
 See `port.py` for what the words mean.
 """
 
-from anabranch.work.collections.all import Collections
+from anabranch.work.collections.all import Collections, is_described
 from anabranch.work.collections.port import (
     CollectionError,
     Cuts,
@@ -19,4 +19,13 @@ from anabranch.work.collections.port import (
     Shard,
 )
 
-__all__ = ["CollectionError", "Collections", "Cuts", "Descriptor", "Item", "Limits", "Shard"]
+__all__ = [
+    "CollectionError",
+    "Collections",
+    "Cuts",
+    "Descriptor",
+    "Item",
+    "Limits",
+    "Shard",
+    "is_described",
+]

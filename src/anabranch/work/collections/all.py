@@ -13,6 +13,7 @@ from anabranch.work.collections.pages import Pages
 from anabranch.work.collections.parquet import Parquet
 from anabranch.work.collections.plain import Lists, Ranges
 from anabranch.work.collections.port import (
+    KIND,
     CollectionError,
     Cursor,
     Cuts,
@@ -74,6 +75,9 @@ class Collections:
 
     async def describe(self, value: Any) -> Descriptor:
         """The descriptor of what a loop goes over, or an `InputError` that says what is wrong."""
+        if is_described(value):
+            described: Descriptor = value
+            return described
         if is_ref(value):
             value = await load(self._payloads, str(place_in(value)))
         return await self._sources[_kind(value)].describe(value)
@@ -117,10 +121,14 @@ class Collections:
         return items
 
     def _source(self, descriptor: Descriptor) -> Source:
-        source = self._sources.get(str(descriptor.get("kind")))
+        source = self._sources.get(str(descriptor.get(KIND)))
         if source is None:
-            raise InputError(f"there is no collection of kind {descriptor.get('kind')!r:.40}")
+            raise InputError(f"there is no collection of kind {descriptor.get(KIND)!r:.40}")
         return source
+
+
+def is_described(value: Any) -> bool:
+    return isinstance(value, Mapping) and KIND in value
 
 
 def _kind(value: Any) -> str:
@@ -158,7 +166,7 @@ def _check_keys(items: list[Item]) -> None:
     for item in items:
         if item.key in seen:
             raise CollectionError(
-                f"item {seen[item.key]:,} and item {item.index:,} have the same iter_key "
+                f"item {seen[item.key]:,} and item {item.number:,} have the same iter_key "
                 f"'{item.key:.80}'"
             )
-        seen[item.key] = item.index
+        seen[item.key] = item.number

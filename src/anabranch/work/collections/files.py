@@ -28,6 +28,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.work import inputs
 from anabranch.work.collections.port import (
+    KIND,
     CollectionError,
     Cursor,
     Cuts,
@@ -96,7 +97,7 @@ class Records:
     def _described(self, path: str, _value: Mapping[str, Any]) -> Descriptor:
         with opened(path) as file:
             start = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
-            return {"kind": self.kind, "path": path, "start": start, **identity(file)}
+            return {KIND: self.kind, "path": path, "start": start, **identity(file)}
 
     def _cut(self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int) -> Cuts:
         begin, index = _position(descriptor, cursor)

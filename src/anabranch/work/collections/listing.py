@@ -20,6 +20,7 @@ from anabranch.errors import InputError
 from anabranch.work import inputs
 from anabranch.work.collections.files import path_of
 from anabranch.work.collections.port import (
+    KIND,
     CollectionError,
     Cursor,
     Cuts,
@@ -48,7 +49,7 @@ class Listings:
         recursive = inputs.flag(value.get("recursive", "/" in pattern), "recursive")
         if not await self._threads.run(partial(os.path.isdir, path)):
             raise InputError(f"{path} is not a folder")
-        return {"kind": "listing", "path": path, "pattern": pattern, "recursive": recursive}
+        return {KIND: "listing", "path": path, "pattern": pattern, "recursive": recursive}
 
     def size(self, _descriptor: Descriptor) -> None:
         return None
@@ -100,7 +101,7 @@ class Listings:
         ):
             name = "/".join(parts)
             if _matches(name if by_path else parts[-1], pattern):
-                yield name
+                yield _as_text(name, descriptor["path"])
 
     def _walk(self, folder: str, deep: bool, pattern: str, after: Parts) -> Iterator[Parts]:
         """Files below the folder as the parts of their paths, in order of those parts."""
@@ -140,6 +141,14 @@ def _matches(name: str, pattern: str) -> bool:
     return "**/" in pattern and fnmatchcase(name, pattern.replace("**/", ""))
 
 
+def _as_text(name: str, folder: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise CollectionError(f"{folder}: the name {name!r:.80} is not valid text") from None
+    return name
+
+
 def _hidden(name: str) -> bool:
     return name.startswith(".")
 
@@ -150,10 +159,6 @@ def _parts(name: str) -> Parts:
 
 def _item(folder: str, name: str) -> dict[str, Any]:
     path = os.path.join(folder, name)
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise CollectionError(f"{folder}: the name {name!r:.80} is not valid text") from None
     try:
         return {"path": path, "name": os.path.basename(name), "size": os.stat(path).st_size}
     except OSError as error:

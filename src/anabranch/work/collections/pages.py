@@ -26,6 +26,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work import inputs, paths
 from anabranch.work.collections.port import (
+    KIND,
     CollectionError,
     Cursor,
     Cuts,
@@ -78,7 +79,7 @@ class Pages:
         ways = [name for name in ("next", "page_param", "offset_param") if given.get(name)]
         if len(ways) > 1:
             raise InputError(f"pages: one way to the next page is enough; it has {ways}")
-        return {"kind": "pages", **given}
+        return {KIND: "pages", **given}
 
     def size(self, _descriptor: Descriptor) -> None:
         return None

@@ -16,6 +16,7 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.work.collections.files import checked, identity, opened, path_of
 from anabranch.work.collections.port import (
+    KIND,
     CollectionError,
     Cursor,
     Cuts,
@@ -110,7 +111,7 @@ def _described(path: str, columns: list[str] | None) -> Descriptor:
         names = file.schema_arrow.names
         if unknown := [name for name in columns or () if name not in names]:
             raise InputError(f"{path} has no column '{unknown[0]}'; it has {', '.join(names)}")
-        plain: dict[str, Any] = {"kind": "parquet", "path": path, "size": file.metadata.num_rows}
+        plain: dict[str, Any] = {KIND: "parquet", "path": path, "size": file.metadata.num_rows}
         if columns:
             plain["columns"] = columns
         return {**plain, **identity(raw)}

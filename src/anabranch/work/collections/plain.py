@@ -12,6 +12,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.work.collections.port import (
+    KIND,
     Cursor,
     Cuts,
     Descriptor,
@@ -39,7 +40,7 @@ class Lists:
         keyed = isinstance(value, Mapping)
         items = [{"key": str(k), "value": v} for k, v in value.items()] if keyed else list(value)
         size = _size(items)
-        head: dict[str, Any] = {"kind": "list", "size": len(items)}
+        head: dict[str, Any] = {KIND: "list", "size": len(items)}
         if keyed:
             head["keyed"] = True
         if size <= self._limits.inline_bytes:
@@ -117,7 +118,7 @@ class Ranges:
     async def describe(self, value: Any) -> Descriptor:
         numbers = value if isinstance(value, range) else _range(value["range"])
         return {
-            "kind": "range",
+            KIND: "range",
             "start": numbers.start,
             "stop": numbers.stop,
             "step": numbers.step,

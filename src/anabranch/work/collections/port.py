@@ -12,11 +12,14 @@ Reading a shard again gives the same items, or an error that says that the colle
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from anabranch.errors import InputError
+
+#: The key that makes a mapping a descriptor; nobody's data has it.
+KIND = "_collection"
 
 Descriptor = Mapping[str, Any]
 Cursor = Mapping[str, Any]
@@ -24,8 +27,8 @@ Keys = Callable[[int, Any], Any]  # number and item → what identifies it
 Keyring = Mapping[str, Any]
 
 
-class Item(msgspec.Struct, frozen=True, array_like=True):
-    index: int
+class Item(NamedTuple):
+    number: int  # the index, which the name of a method forbids to be called so
     key: str
     item: Any
 
@@ -94,7 +97,7 @@ def cut_by_number(size: int, cursor: Cursor | None, count: int, shards: int) -> 
 def within(descriptor: Descriptor, size: int, shard: Shard) -> None:
     if shard.first < 0 or shard.first + shard.count > size:
         last = shard.first + shard.count
-        what = descriptor["kind"]
+        what = descriptor[KIND]
         raise CollectionError(f"the {what} has {size:,} items, and none up to number {last:,}")
 
 

@@ -17,6 +17,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work import inputs
 from anabranch.work.collections.port import (
+    KIND,
     CollectionError,
     Cursor,
     Cuts,
@@ -54,7 +55,7 @@ class Queries:
         if auth is not None and not isinstance(auth, str):
             raise InputError("sql.auth must be the name of a keychain entry")
         plain: dict[str, Any] = {
-            "kind": "sql",
+            KIND: "sql",
             "database": kind,
             "place": {name: given[name] for name in _PLACES & given.keys()},
             "query": _query(given.get("query"), str(kind), given.get("params")),
@@ -198,8 +199,8 @@ def _check_name(name: str) -> None:
 def _check_place(place: Mapping[str, Any]) -> None:
     for name in ("dsn", "connection"):
         text = str(place.get(name, ""))
-        authority = text.partition("://")[2].partition("/")[0]
-        if "password" in text.lower() or ":" in authority.rpartition("@")[0]:
+        user = text.partition("://")[2].partition("/")[0].rpartition("@")[0]
+        if "password" in text.lower() or user.partition(":")[2]:
             raise InputError(
                 f"sql.{name} has a password in it, which would be recorded; name an entry of the "
                 "keychain instead (sql.auth: NAME)"

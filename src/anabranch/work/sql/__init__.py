@@ -4,5 +4,5 @@ text.py       a script → statements
 task.py       the inputs of a task → what is to be run
 rows.py       rows → JSON, within limits; the result
 blocking.py   databases that block: a thread that can be told to stop
-sqlite.py  postgres.py (pool.py)  duckdb.py
+sqlite.py  postgres.py (pool.py)  duckdb.py (duckdb_files.py)
 """

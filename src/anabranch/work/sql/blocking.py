@@ -60,7 +60,7 @@ class Blocking:
 
     def __init__(self, size: int) -> None:
         self._slots = asyncio.Semaphore(size)
-        self._threads = Threads(size)
+        self._threads = Threads(size + 1)  # one for short calls beside them
 
     async def run(self, call: Callable[[Halt], T], seconds: float | None) -> T:
         """What `call` gives; a cancel or TimeoutError has stopped it. Waiting does not count."""
@@ -74,6 +74,10 @@ class Blocking:
                 if not work.done():
                     await undisturbed(_stopped(work, halt))
                 raise
+
+    async def run_to_the_end(self, call: Callable[[], T]) -> T:
+        """A short call that nothing should interrupt, beside the others."""
+        return await self._threads.run(call)
 
     async def close(self) -> None:
         await self._threads.close()

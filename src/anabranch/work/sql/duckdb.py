@@ -16,6 +16,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
+from anabranch.work.sql.duckdb_files import OpenFiles
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
@@ -23,6 +24,7 @@ from anabranch.work.sql.text import DUCKDB
 MISSING = "duckdb needs the package duckdb: pip install anabranch[duckdb]"
 
 _PLACES = ("database", "path", "dsn", "connection", "db_path")
+_TIDY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY"})
 _KINDS = {
     "ConstraintException": ("db_constraint", False),
@@ -40,6 +42,7 @@ class DuckDb:
     def __init__(self, options: SqlOptions | None = None) -> None:
         self._options = options or SqlOptions()
         self._blocking: Blocking | None = None
+        self._files: OpenFiles | None = None
 
     async def perform(self, task: Task) -> Answer:
         try:
@@ -48,19 +51,33 @@ class DuckDb:
             read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
         except InputError as error:
             return misconfigured(error)
-        if self._blocking is None:
-            self._blocking = Blocking(self._options.threads)
-        session = partial(_session, path, read_only, work, self._options)
         try:
-            return await self._blocking.run(session, work.timeout_seconds)
+            duckdb: Any = importlib.import_module("duckdb")
         except ImportError:
             return fault("config", MISSING)
+        try:
+            return await self._performed(path, read_only, work)
+        except duckdb.Error as error:  # the file could not be opened
+            return _fault(error, path, None)
         except TimeoutError:
             limit = f"{work.timeout_seconds:g}"
             return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
 
+    async def _performed(self, path: str, read_only: bool, work: SqlTask) -> Answer:
+        if self._blocking is None or self._files is None:
+            self._blocking = Blocking(self._options.threads)
+            self._files = OpenFiles(self._blocking.run_to_the_end, self._options.file_keep_seconds)
+        tidy = all(command.statement.verb in _TIDY for command in work.commands)
+        shared = path != ":memory:"  # there every task has a database of its own
+        session = partial(_session, path, work, self._options)
+        if not shared:
+            return await self._blocking.run(partial(session, None), work.timeout_seconds)
+        async with self._files.use(path, read_only, tidy=tidy) as connection:
+            return await self._blocking.run(partial(session, connection), work.timeout_seconds)
+
     async def close(self) -> None:
-        if self._blocking is not None:
+        if self._files is not None and self._blocking is not None:
+            await self._files.close()
             await self._blocking.close()
 
 
@@ -72,13 +89,11 @@ def place(given: Any) -> str:
     return inputs.text(next(iter(fields.values())), "database") if fields else ":memory:"
 
 
-def _session(path: str, read_only: bool, work: SqlTask, options: SqlOptions, halt: Halt) -> Answer:
+def _session(path: str, work: SqlTask, options: SqlOptions, connection: Any, halt: Halt) -> Answer:
     duckdb: Any = importlib.import_module("duckdb")
     collector = Collector(options)
-    try:
-        connection = duckdb.connect(path, read_only=read_only)
-    except duckdb.Error as error:
-        return _fault(error, path, None)
+    if connection is None:
+        connection = duckdb.connect(path)
     try:
         _run(connection, work, collector, halt)
         return succeeded(collector.result())

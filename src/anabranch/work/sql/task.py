@@ -53,6 +53,7 @@ class SqlOptions(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 10  # per PostgreSQL address
     idle_seconds: float = 60.0  # then a connection that nobody uses is closed
     connect_seconds: float = 10.0
+    file_keep_seconds: float = 1.0  # then a DuckDB file that nobody uses is closed
     busy_seconds: float = 5.0  # how long to wait for a SQLite file that somebody else writes to
 
 

@@ -1,0 +1,191 @@
+"""The part of `evolve` that is about jobs; the table in `kernel.evolve` knows these functions."""
+
+from __future__ import annotations
+
+from anabranch.kernel import events as e
+from anabranch.kernel.evolve_loops import job_given_up
+from anabranch.kernel.state import Job, JobPhase, State, Token, TokenPhase
+
+PLAIN, CUT = -1, -2  # slots of jobs that fill none
+
+
+def enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:
+    if token.phase == "held":
+        del state.held[token.id]
+    phases = state.phases
+    phases[token.phase] -= 1
+    phases[phase] = phases.get(phase, 0) + 1
+    token.phase = phase
+    token.since = at
+    state.steps[token.step].statuses[token.ordinal] = phase
+
+
+def drop_answered(state: State, token: Token) -> None:
+    """The answer of a plain step's job has been used."""
+    job = state.jobs.get(f"{token.id}.0")
+    if job is not None and job.slot == PLAIN and job.phase == "answered":
+        drop_job(state, job.id)
+
+
+def job_scheduled(state: State, event: e.JobScheduled, at: int) -> None:
+    job = state.jobs.get(event.job)
+    if job is None:
+        job = new_job(state, event.job, event.token, event.slot, at)
+    else:
+        if job.phase == "backoff":
+            state.timers.drop(f"retry:{job.id}")
+        turn_to(state, job, "scheduled", at)
+    job.attempt = event.attempt
+    job.answer = None
+    if event.slot == PLAIN and event.token in state.tokens:
+        token = state.tokens[event.token]
+        token.attempt = event.attempt
+        token.answer = None
+
+
+def turn_to(state: State, job: Job, phase: JobPhase, at: int) -> None:
+    state.busy += (job.phase == "parked") - (phase == "parked")
+    job.phase = phase
+    job.since = at
+
+
+def drop_job(state: State, job_id: str) -> None:
+    job = state.jobs.pop(job_id, None)
+    if job is None:
+        return
+    state.busy -= job.phase != "parked"
+    if job.token in state.tokens:
+        state.tokens[job.token].jobs -= 1
+
+
+def new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Job:
+    token = state.tokens[token_id]
+    job = state.jobs[job_id] = Job(
+        id=job_id, token=token_id, slot=slot, step=token.step, attempt=1, since=at
+    )
+    state.busy += 1
+    token.jobs += 1
+    if slot >= 0 and token.gather:
+        gather = state.gathers[token.gather]
+        gather.next_slot = max(gather.next_slot, slot + 1)
+    if token.phase not in ("ready", "running"):
+        enter(state, token, "ready", at)
+    return job
+
+
+def job_started(state: State, event: e.JobStarted, at: int) -> None:
+    job = state.jobs[event.job]
+    job.phase = "running"
+    job.since = at
+    job.worker = event.worker
+    job.lease = event.lease
+    job.until = event.until
+    if event.lease:
+        state.timers.set(f"lease:{job.id}", event.lease)
+    if event.until:
+        state.timers.set(f"job:{job.id}", event.until)
+    token = state.tokens.get(job.token)
+    if token is not None and token.phase == "ready":
+        enter(state, token, "running", at)
+
+
+def job_extended(state: State, event: e.JobExtended, at: int) -> None:
+    state.jobs[event.job].lease = event.lease
+    state.timers.set(f"lease:{event.job}", event.lease)
+
+
+def job_parked(state: State, event: e.JobParked, at: int) -> None:
+    job = state.jobs[event.job]
+    turn_to(state, job, "parked", at)
+    job.ticket = event.ticket
+    if job.lease:
+        job.lease = 0
+        state.timers.drop(f"lease:{job.id}")
+    if event.until:
+        job.until = event.until
+        state.timers.set(f"job:{job.id}", event.until)
+
+
+def off_worker(state: State, job: Job) -> None:
+    """Nobody works on it now: its lease and timeout no longer run."""
+    if job.lease:
+        job.lease = 0
+        state.timers.drop(f"lease:{job.id}")
+    if job.until:
+        job.until = 0
+        state.timers.drop(f"job:{job.id}")
+    job.worker = ""
+    job.ticket = ""
+
+
+def job_reported(state: State, event: e.JobReported, at: int) -> None:
+    job = state.jobs[event.job]
+    off_worker(state, job)
+    turn_to(state, job, "answered", at)
+    job.answer = event.answer
+    job.failures += event.answer.status == "error"
+    answer_plain(state, job)
+
+
+def answer_plain(state: State, job: Job) -> None:
+    """The one job of a plain step answers for its token; fans wait for their gather."""
+    token = state.tokens.get(job.token)
+    if job.slot == PLAIN and token is not None:
+        token.answer = job.answer
+
+
+def job_reused(state: State, event: e.JobReused, at: int) -> None:
+    job = new_job(state, event.job, event.token, event.slot, at)
+    job.phase = "answered"
+    job.answer = event.answer
+    answer_plain(state, job)
+    if event.slot < 0:  # only step runs that ended well are taken over: theirs was decided
+        state.tokens[event.token].decided = True
+    left = state.reuse[event.key]
+    left.pop(0)
+    if not left:
+        del state.reuse[event.key]
+
+
+def job_retrying(state: State, event: e.JobRetrying, at: int) -> None:
+    job = state.jobs[event.job]
+    off_worker(state, job)
+    turn_to(state, job, "backoff", at)
+    job.due = event.due
+    state.timers.set(f"retry:{job.id}", event.due)
+
+
+def job_timed_out(state: State, event: e.JobTimedOut, at: int) -> None:
+    job = state.jobs[event.job]
+    off_worker(state, job)
+    turn_to(state, job, "answered", at)
+    job.failures += 1
+
+
+def job_lost(state: State, event: e.JobLost, at: int) -> None:
+    job = state.jobs[event.job]
+    off_worker(state, job)
+    turn_to(state, job, "answered", at)
+    job.losses += 1
+
+
+def job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:
+    job = state.jobs[event.job]
+    worker, lease = job.worker, job.lease
+    off_worker(state, job)
+    job.worker = worker
+    if lease:  # a worker that never says it stopped is forgotten with its lease
+        job.lease = lease
+        state.timers.set(f"lease:{job.id}", lease)
+    turn_to(state, job, "cancelling", at)
+    job.reason = event.reason
+
+
+def job_discharged(state: State, event: e.JobDischarged, at: int) -> None:
+    job = state.jobs[event.job]
+    off_worker(state, job)
+    state.timers.drop(f"retry:{job.id}")
+    tracker = state.loops.get(f"l{job.token}")
+    if tracker is not None:
+        job_given_up(tracker, job.id)
+    drop_job(state, event.job)

@@ -1,0 +1,235 @@
+"""Loops: one token works through a collection, shard by shard, inside a sliding window.
+
+The token opens the loop, shards go out as jobs while there is room, each that comes back makes room
+for the next, and when nothing is out and nothing is left the loop has its status. Arcs are looked
+at once, then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch.errors import ExpressionError, InputError
+from anabranch.kernel import events as e
+from anabranch.kernel.jobs import CUT_SLOT, cancel, job_id, jobs_of
+from anabranch.kernel.reducers import check_patch, reduce_into
+from anabranch.kernel.reuse import LOOP, reuse_key
+from anabranch.kernel.routing import names_for
+from anabranch.kernel.state import Job, Token
+from anabranch.kernel.tracker import (
+    UNKNOWN,
+    ItemFailure,
+    Shard,
+    Tracker,
+    next_shard,
+    over,
+    tolerated,
+    verdict,
+    wants_cut,
+)
+from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
+from anabranch.kernel.values import Answer, Fault
+from anabranch.net.net import Loop
+
+FIRST_SHARD = {"local": 1, "fanout": 16}
+
+
+def loop_id(token: int) -> str:
+    """Fresh for every activation, because every activation is a token of its own."""
+    return f"l{token}"
+
+
+# -- opening ---------------------------------------------------------------------------------
+
+
+def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
+    names = names_for(turn.state, token)
+    try:
+        source = loop.over.evaluate(names)
+        window = _window(loop, names)
+        size = _size(source)
+    except (ExpressionError, InputError) as error:
+        fault = Fault("collection", f"step {token.step}: {error}", retryable=False)
+        turn.later(Conclude(token.id, fault))
+        return
+    carried, key = _carried(turn, token)
+    turn.emit(
+        e.LoopOpened(
+            loop_id(token.id),
+            token.id,
+            loop.mode,
+            source,
+            size,
+            window,
+            loop.shard_size or FIRST_SHARD[loop.mode],
+            loop.shard_size is None,
+            loop.keep_results,
+            dict(loop.reducers),
+            carried,
+            key,
+        )
+    )
+    turn.later(FillLoop(token.id))
+
+
+def _window(loop: Loop, names: Mapping[str, Any]) -> int:
+    window = 1 if loop.window is None else loop.window.evaluate(names)
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        raise InputError(f"max_in_flight must be a whole number above zero, not {window!r}")
+    return window
+
+
+def _size(source: Any) -> int:
+    """How many items there are, where that can be told without reading anything."""
+    if isinstance(source, list | tuple):
+        return len(source)
+    if isinstance(source, Mapping):
+        return UNKNOWN
+    kind = "nothing" if source is None else type(source).__name__
+    raise InputError(
+        f"a loop needs a list or the description of a collection, not {kind}: "
+        "check what `in` comes to"
+    )
+
+
+def _carried(turn: Turn, token: Token) -> tuple[Mapping[str, Any] | None, str]:
+    """What the origin of a redriven run had finished of this loop."""
+    if not turn.state.reuse:
+        return None, ""
+    key = reuse_key(turn.state, token, label=LOOP)
+    answers = turn.state.reuse.get(key)
+    return (answers[0].result, key) if answers else (None, "")
+
+
+# -- the window ------------------------------------------------------------------------------
+
+
+def fill_loop(turn: Turn, item: FillLoop) -> None:
+    """Begin shards while there is room; settle the loop when it is over."""
+    token = turn.state.tokens.get(item.token)
+    tracker = turn.state.loops.get(token.loop) if token is not None else None
+    if token is None or tracker is None or tracker.status != "open" or token.doomed:
+        return
+    loop = turn.step_of(token).loop
+    assert loop is not None, "a token with a tracker stands at a loop"
+    while len(tracker.in_flight) < tracker.window:
+        shard = next_shard(tracker)
+        if shard is None:
+            break
+        if tracker.next_shard >= loop.shards_max:
+            stop(turn, token, tracker, f"more than {loop.shards_max:,} shards (max_shards)")
+            break
+        numbered = Shard(
+            tracker.next_shard, shard.first, shard.count, shard.cursor, shard.only, shard.tries
+        )
+        turn.emit(e.ShardScheduled(job_id(token.id, numbered.number), token.id, numbered))
+    if wants_cut(tracker):
+        turn.emit(e.LoopCutting(job_id(token.id, CUT_SLOT), token.id))
+    if over(tracker):
+        _settle(turn, token, tracker, loop)
+
+
+def stop(turn: Turn, token: Token, tracker: Tracker, reason: str) -> None:
+    """Begin nothing more, and stop what is out."""
+    turn.emit(e.LoopStopped(tracker.id, reason))
+    for job in jobs_of(turn, token):
+        if job.phase != "answered":
+            cancel(turn, job, reason)
+
+
+def _settle(turn: Turn, token: Token, tracker: Tracker, loop: Loop) -> None:
+    allowed = tolerated(tracker, loop.tolerate, loop.tolerate_percent)
+    status = verdict(tracker, loop.allow_partial, allowed)
+    reason = tracker.stopped
+    if status == "failed" and not reason:
+        reason = f"{tracker.failed} of {tracker.succeeded + tracker.failed} items failed"
+    turn.emit(e.LoopSettled(tracker.id, status if status != "open" else "failed", reason))
+    fault = None
+    if status == "failed":
+        first = tracker.failures[0] if tracker.failures else None
+        more = f"; the first: item {first.index}: {first.message}" if first is not None else ""
+        fault = Fault("loop", reason + more, "LOOP_FAILED", retryable=False)
+    turn.later(Conclude(token.id, fault))
+
+
+# -- what comes back -------------------------------------------------------------------------
+
+
+def job_over(turn: Turn, item: SlotOver) -> None:
+    """A job of a loop is over: a shard's, or the reader's."""
+    job = turn.state.jobs.get(item.job)
+    if job is None:
+        return
+    tracker = turn.state.loops.get(loop_id(job.token))
+    if tracker is None or tracker.status != "open":
+        turn.emit(e.JobDischarged(job.id, "reported" if job.answer is not None else "lost"))
+    elif job.slot == CUT_SLOT:
+        _take_cut(turn, tracker, job, item.fault)
+    else:
+        _take_shard(turn, tracker, job, item.fault)
+    turn.later(FillLoop(job.token))
+
+
+def _take_cut(turn: Turn, tracker: Tracker, job: Job, fault: Fault | None) -> None:
+    found = job.answer.result if job.answer is not None and fault is None else None
+    if not isinstance(found, Mapping) or "shards" not in found:
+        why = fault.message if fault is not None else "the reader gave no shards"
+        turn.emit(e.LoopCut(tracker.id, (), None, True))
+        turn.emit(e.LoopStopped(tracker.id, f"the collection cannot be read: {why}"))
+        return
+    shards = [Shard(0, int(first), int(count), cursor) for first, count, cursor in found["shards"]]
+    turn.emit(
+        e.LoopCut(
+            tracker.id,
+            shards,
+            found.get("cursor"),
+            bool(found.get("end")),
+            int(found.get("size", UNKNOWN)),
+            found.get("source"),
+        )
+    )
+
+
+def _take_shard(turn: Turn, tracker: Tracker, job: Job, fault: Fault | None) -> None:
+    loop = turn.net.steps[job.step].loop
+    assert loop is not None, "a shard belongs to a loop"
+    answer = job.answer
+    if fault is None and (answer is None or answer.shard is None):
+        fault = (answer.fault if answer is not None else None) or Fault("shard", "no shard report")
+    if fault is None and answer is not None and answer.patches:
+        fault = _patch(turn, job, answer)
+    again = () if fault is not None else _again(loop, tracker.in_flight[job.id], answer)
+    turn.emit(e.ShardClosed(job.id, tracker.id, again, fault))
+    allowed = tolerated(tracker, loop.tolerate, loop.tolerate_percent)
+    if tracker.failed > allowed and loop.fail_fast and not tracker.stopped:
+        token = turn.state.tokens[tracker.token]
+        stop(turn, token, tracker, _first_failure(tracker))
+
+
+def _again(loop: Loop, shard: Shard, answer: Answer | None) -> tuple[int, ...]:
+    """The failed items of this shard that may go out once more."""
+    if answer is None or answer.shard is None or shard.tries >= loop.item_retries:
+        return ()
+    return tuple(failure.index for failure in answer.shard.failed if failure.retryable)
+
+
+def _first_failure(tracker: Tracker) -> str:
+    first: ItemFailure | None = tracker.failures[0] if tracker.failures else None
+    if first is None:
+        return "an item failed"
+    return f"item {first.index} failed ({first.kind}): {first.message}"
+
+
+def _patch(turn: Turn, job: Job, answer: Answer) -> Fault | None:
+    """Context writes of a shard, taken as they come back."""
+    ctx = dict(turn.state.ctx)
+    try:
+        for patch in answer.patches:
+            check_patch(ctx, patch)
+            reduce_into(ctx, patch)
+    except InputError as error:
+        return Fault(error.code, str(error), retryable=False)
+    turn.emit(e.ContextPatched(answer.patches, f"token {job.token}"))
+    turn.readmit = True
+    return None

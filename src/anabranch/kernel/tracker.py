@@ -1,0 +1,214 @@
+"""The tracker: how far a loop is.
+
+A loop over a collection never becomes one token, job or row per item. Its items are cut into
+*shards*, each a job of its own, inside a window; the tracker keeps counts, the ranges that are
+finished and the first failures. Memory follows the window, the log follows the shards.
+
+    open ── every item finished ──▶ complete │ partial │ failed      (see `verdict`)
+
+Indexable collections (lists, ranges) are cut here by arithmetic. Others are cut by a worker that
+knows how to read them; what it found arrives as `ready` shards.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+FAILURES_KEPT = 100
+UNKNOWN = -1
+
+LoopStatus = Literal["open", "complete", "partial", "failed"]
+
+
+class Shard(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Items `first … first + count - 1`, or only some of them on a second try."""
+
+    number: int
+    first: int
+    count: int
+    cursor: Any = None  # where to read, for collections that have no index
+    only: tuple[int, ...] = ()  # indexes inside; empty means all
+    tries: int = 0  # how often these items have been tried before
+
+    @property
+    def size(self) -> int:
+        return len(self.only) or self.count
+
+
+class ItemFailure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    index: int
+    key: str
+    kind: str
+    message: str
+    retryable: bool = True
+
+
+class ShardReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What became of a shard's items; their results travel beside it."""
+
+    succeeded: int
+    failed: tuple[ItemFailure, ...] = ()
+    milliseconds: int = 0
+    shared: dict[str, Any] = {}  # reduced over the shard's items
+
+
+class Tracker(msgspec.Struct, gc=False):
+    id: str
+    token: int
+    mode: Literal["local", "fanout"]
+    source: Any  # the collection's descriptor
+    size: int  # items in all; UNKNOWN until the end was read
+    shard_size: int  # items in the next shard
+    automatic: bool  # the size follows the measured time of an item
+    window: int
+    opened_at: int
+    next_index: int = 0
+    next_shard: int = 0
+    cursor: Any = None
+    cutting: bool = False  # a worker is reading ahead
+    exhausted: bool = False  # every item is in some shard
+    stopped: str = ""  # why no further shard is begun
+    ready: list[Shard] = []
+    again: list[Shard] = []  # failed items that may be tried once more
+    in_flight: dict[str, Shard] = {}
+    given_up: list[Shard] = []  # begun or found, and then not wanted any more
+    done: list[tuple[int, int]] = []  # finished items as disjoint ranges, in order
+    succeeded: int = 0
+    failed: int = 0
+    retries: int = 0
+    shards_done: int = 0
+    busy_milliseconds: int = 0
+    failures: list[ItemFailure] = []
+    shared: dict[str, Any] = {}
+    keep_results: bool = True
+    reducers: dict[str, str] = {}
+    parts: list[tuple[int, Any]] = []  # (first index, results or their ref), local loops only
+    status: LoopStatus = "open"
+    reason: str = ""
+
+
+# -- cutting ---------------------------------------------------------------------------------
+
+
+def next_shard(tracker: Tracker) -> Shard | None:
+    """The next shard to begin; None when there is none (yet)."""
+    if tracker.again:
+        return tracker.again[0]
+    if tracker.stopped:
+        return None
+    if tracker.ready:
+        return tracker.ready[0]
+    if tracker.size == UNKNOWN or tracker.next_index >= tracker.size:
+        return None
+    count = min(tracker.shard_size, tracker.size - tracker.next_index)
+    return Shard(tracker.next_shard, tracker.next_index, count)
+
+
+def wants_cut(tracker: Tracker) -> bool:
+    """A worker should read ahead: the collection has no index and little is ready."""
+    idle = not (tracker.cutting or tracker.exhausted or tracker.stopped)
+    return idle and tracker.size == UNKNOWN and len(tracker.ready) < tracker.window
+
+
+def size_after(tracker: Tracker, shard: Shard, milliseconds: int) -> int:
+    """The size of shards to come, so that one takes about as long as it should."""
+    if not tracker.automatic:
+        return tracker.shard_size
+    target = 20.0 if tracker.mode == "local" else 250.0
+    item = max(milliseconds, 0.02) / max(shard.size, 1)
+    wanted = int(target / item)
+    return max(1, min(wanted, tracker.shard_size * 8, 100_000))
+
+
+# -- finishing -------------------------------------------------------------------------------
+
+
+def add_range(ranges: list[tuple[int, int]], start: int, stop: int) -> None:
+    """Add `start … stop - 1` to disjoint, ordered ranges; touching ones become one."""
+    at = bisect_left(ranges, (start, start))
+    if at and ranges[at - 1][1] >= start:
+        at -= 1
+        start = ranges[at][0]
+    end = at
+    while end < len(ranges) and ranges[end][0] <= stop:
+        stop = max(stop, ranges[end][1])
+        end += 1
+    ranges[at:end] = [(start, stop)]
+
+
+def finished(tracker: Tracker) -> int:
+    return tracker.succeeded + tracker.failed
+
+
+def tolerated(tracker: Tracker, count: int, percent: float) -> int:
+    """How many items may fail before it matters; a percentage counts against what is known."""
+    known = tracker.size if tracker.size != UNKNOWN else max(tracker.next_index, finished(tracker))
+    return max(count, int(known * percent / 100))
+
+
+def over(tracker: Tracker) -> bool:
+    """Nothing of it is out, and nothing more will be begun."""
+    if tracker.in_flight or tracker.again or tracker.cutting:
+        return False
+    if tracker.stopped:
+        return True
+    return tracker.exhausted and not tracker.ready
+
+
+def verdict(tracker: Tracker, allow_partial: bool, allowed: int) -> LoopStatus:
+    """What a loop that is over came to."""
+    if tracker.failed == 0 and not tracker.stopped:
+        return "complete"
+    if allow_partial:
+        return "partial"
+    if tracker.failed <= allowed and not tracker.stopped:
+        return "partial" if tracker.failed else "complete"
+    return "failed"
+
+
+def progress(tracker: Tracker, now: int) -> dict[str, Any]:
+    """For people: done, failed, in flight, rate, and the time it will take."""
+    seconds = max(0.001, (now - tracker.opened_at) / 1000)
+    ended = finished(tracker)
+    rate = ended / seconds
+    left = tracker.size - ended if tracker.size != UNKNOWN else None
+    return {
+        "total": tracker.size if tracker.size != UNKNOWN else None,
+        "succeeded": tracker.succeeded,
+        "failed": tracker.failed,
+        "in_flight": sum(shard.size for shard in tracker.in_flight.values()),
+        "shards_in_flight": len(tracker.in_flight),
+        "retries": tracker.retries,
+        "per_second": round(rate, 1),
+        "seconds_left": round(left / rate, 1) if left is not None and rate > 0 else None,
+    }
+
+
+def fan_in(tracker: Tracker, run: str) -> dict[str, Any]:
+    """What arcs see as `fanin`."""
+    return {
+        "status": tracker.status,
+        "total": tracker.size if tracker.size != UNKNOWN else tracker.next_index,
+        "done": tracker.succeeded,
+        "succeeded": tracker.succeeded,
+        "failed": tracker.failed,
+        "retries": tracker.retries,
+        "loop_id": f"{run}/{tracker.id}",
+        "refs": f"anabranch:run:{run}/loop/{tracker.id}",
+        **({"shared": tracker.shared} if tracker.shared else {}),
+    }
+
+
+def in_order(parts: Sequence[tuple[int, Any]]) -> list[Any]:
+    """The results of the parts in iteration order."""
+    values: dict[int, Any] = {}
+    for first, part in parts:
+        if isinstance(part, dict):  # items tried again: index → result
+            values.update({int(index): value for index, value in part.items()})
+        else:
+            values.update({first + offset: value for offset, value in enumerate(part)})
+    return [values[index] for index in sorted(values)]
