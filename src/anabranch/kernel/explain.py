@@ -66,7 +66,9 @@ def _tokens(net: Net, state: State) -> Iterator[Waiting]:
             case "deciding":
                 yield _deciding(state, token)
             case _:
-                if token.gather:
+                if token.loop:
+                    yield _looping(state, token)
+                elif token.gather:
                     yield _fanning(state, token)
                 for job in jobs.get(token.id, ()):
                     yield _job(state, job)
@@ -133,6 +135,18 @@ def _barrier(net: Net, state: State, token: Token, gather: Gather) -> Waiting:
     coming = [step for step in live if step != token.step and token.step in reach[step]]
     what = f"the branches that can still reach it: {len(gather.filled)} arrived"
     return _waiting(token, what, None, tuple(f"step {step}" for step in coming))
+
+
+def _looping(state: State, token: Token) -> Waiting:
+    tracker = state.loops[token.loop]
+    total = f"{tracker.size:,}" if tracker.size >= 0 else "an unknown number of"
+    out = sum(shard.size for shard in tracker.in_flight.values())
+    what = (
+        f"{total} items: {tracker.succeeded:,} done, {tracker.failed:,} failed, {out:,} out"
+        + (f" in {len(tracker.in_flight)} shards" if tracker.in_flight else "")
+        + (f"; stopping: {tracker.stopped}" if tracker.stopped else "")
+    )
+    return Waiting("loop", tracker.id, token.step, what, tracker.opened_at, token.until or None)
 
 
 def _fanning(state: State, token: Token) -> Waiting:

@@ -23,7 +23,7 @@ from anabranch.kernel.reuse import reuse_key
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
 from anabranch.kernel.values import Answer, Fault
-from anabranch.net.net import Work
+from anabranch.net.net import Step, Work
 
 PLAIN_SLOT = -1
 CUT_SLOT = -2  # the job that reads ahead in a loop's collection
@@ -32,6 +32,13 @@ DEFAULT_WORK = Work(kind="noop")
 
 def job_id(token: int, slot: int) -> str:
     return f"{token}.cut" if slot == CUT_SLOT else f"{token}.{max(slot, 0)}"
+
+
+def kind_of_job(step: Step, job: Job) -> str:
+    """Which kind of work the job is: its step's, except for a loop's reader."""
+    if job.slot == CUT_SLOT:
+        return "loop.cut"
+    return (step.work or DEFAULT_WORK).kind
 
 
 def fan_id(token: int) -> str:

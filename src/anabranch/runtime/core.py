@@ -16,9 +16,10 @@ from typing import Any
 from anabranch.errors import AnabranchError, LawBroken, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.jobs import kind_of_job
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.replay import replay
-from anabranch.kernel.state import State, decode_state, encode_state
+from anabranch.kernel.state import Job, State, decode_state, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.summary import child_answer
 from anabranch.kernel.timing import next_wake
@@ -204,11 +205,16 @@ class Core:
 
     # -- what events call for ----------------------------------------------------------------
 
-    def _scheduled(self, live: LiveRun, event: e.JobScheduled) -> None:
+    def _scheduled(
+        self, live: LiveRun, event: e.JobScheduled | e.ShardScheduled | e.LoopCutting
+    ) -> None:
         job = live.state.jobs.get(event.job)
         if job is not None and job.phase == "scheduled":
-            work = live.net.steps[job.step].work
-            self.lanes.add(live.state.run, job.id, job.attempt, work.kind if work else "noop")
+            self._queue(live, job)
+
+    def _queue(self, live: LiveRun, job: Job) -> None:
+        kind = kind_of_job(live.net.steps[job.step], job)
+        self.lanes.add(live.state.run, job.id, job.attempt, kind)
 
     def _started(self, live: LiveRun, event: e.JobStarted) -> None:
         if event.worker == ENGINE:
@@ -246,8 +252,7 @@ class Core:
     def _queue_scheduled(self, live: LiveRun) -> None:
         for job in live.state.jobs.values():
             if job.phase == "scheduled":
-                work = live.net.steps[job.step].work
-                self.lanes.add(live.state.run, job.id, job.attempt, work.kind if work else "noop")
+                self._queue(live, job)
 
     def _finished(self, live: LiveRun, _event: e.RunFinished) -> None:
         if live.state.parent is not None:
@@ -455,6 +460,8 @@ def history(records: Sequence[Record], after: int = 0) -> list[tuple[int, e.Even
 
 _FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
     e.JobScheduled: Core._scheduled,
+    e.ShardScheduled: Core._scheduled,
+    e.LoopCutting: Core._scheduled,
     e.JobStarted: Core._started,
     e.JobCancelling: Core._cancelling,
     e.JobTimedOut: Core._timed_out,

@@ -13,9 +13,11 @@ from typing import Any
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.fans import slot_value
-from anabranch.kernel.jobs import DEFAULT_WORK, fan_id, idempotency_key
+from anabranch.kernel.jobs import DEFAULT_WORK, fan_id, idempotency_key, kind_of_job
 from anabranch.kernel.routing import names_for
+from anabranch.kernel.state import Job
 from anabranch.kernel.values import Answer, failed
+from anabranch.net.net import Work
 from anabranch.runtime.core import LiveRun
 from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.payloads import Resolved, holds_ref
@@ -173,6 +175,8 @@ def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None])
     names: dict[str, Any] = names_for(state, token)
     if live.holds_refs:
         _resolve_refs(names, fetch)
+    if token.loop:
+        return _loop_task(live, job, work, names)
     if job.slot >= 0:
         names["slot"] = slot_value(state.gathers[fan_id(token.id)], job.slot)
     inputs = work.inputs.evaluate(names) if work.inputs is not None else {}
@@ -187,4 +191,35 @@ def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None])
         names=names,
         program=work.program,
         timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,
+    )
+
+
+def _loop_task(live: LiveRun, job: Job, work: Work, names: Mapping[str, Any]) -> Task:
+    """A shard, or the reading ahead in the collection; inputs are rendered per item."""
+    state = live.state
+    tracker = state.loops[f"l{job.token}"]
+    shard = tracker.in_flight.get(job.id)
+    inputs = (
+        {}
+        if shard is not None
+        else {
+            "cursor": tracker.cursor,
+            "first": tracker.next_index,
+            "count": tracker.shard_size,
+            "shards": max(1, 2 * tracker.window - len(tracker.ready)),
+        }
+    )
+    return Task(
+        run=state.run,
+        step=job.step,
+        job=job.id,
+        attempt=job.attempt,
+        key=idempotency_key(state.run, job.id),
+        kind=kind_of_job(live.net.steps[job.step], job),
+        inputs=inputs,
+        names=names,
+        program=work.program,
+        loop=tracker.id,
+        source=tracker.source,
+        shard=shard,
     )

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError
 from anabranch.kernel.reducers import check_patch, reduce_into
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
-from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
+from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Iteration, TaskSpec
+from anabranch.work.collections.all import Collections
 from anabranch.work.pipeline import Means, Passage
 from anabranch.work.port import Parked, Task
 
@@ -28,10 +29,37 @@ MESSAGE_MAX = 500
 Item = tuple[int, str, Any]  # index, key, value
 
 
-class Reader(Protocol):
-    """How the items of a shard are found."""
+class Reader:
+    """Finds the items of a shard, and cuts collections that have no index."""
 
-    async def items(self, source: Any, shard: Shard) -> Sequence[Item]: ...
+    def __init__(self, collections: Collections) -> None:
+        self._collections = collections
+
+    async def items(self, source: Any, shard: Shard) -> Sequence[Item]:
+        if isinstance(source, list | tuple):
+            indexes = shard.only or range(shard.first, shard.first + shard.count)
+            return [(index, str(index), source[index]) for index in indexes]
+        found = await self._collections.items(source, shard.first, shard.count, shard.cursor)
+        wanted = set(shard.only)
+        return [(i, key, item) for i, key, item in found if not wanted or i in wanted]
+
+    async def perform(self, task: Task) -> Answer:
+        """The job that reads ahead: the size where that is known, otherwise the next shards."""
+        try:
+            source = await self._collections.describe(task.source)
+            size = self._collections.size(source)
+            if size is not None:
+                return succeeded({"source": source, "size": size, "shards": []})
+            given = task.inputs
+            cuts = await self._collections.cut(
+                source, given["cursor"], given["count"], given["shards"]
+            )
+        except InputError as error:
+            retryable = bool(getattr(error, "retryable", False))
+            return failed("collection", str(error), retryable=retryable)
+        shards = [[shard.first, shard.count, shard.cursor] for shard in cuts.shards]
+        found = {"source": source, "shards": shards, "cursor": cuts.next_cursor, "end": cuts.end}
+        return succeeded(found)
 
 
 class Shards:
