@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from anabranch import settings as config
@@ -18,7 +19,8 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Reducer
 from anabranch.operations.definitions import Source, compiler
-from anabranch.operations.reading import EventRecord, Reader
+from anabranch.operations.reading import EventRecord
+from anabranch.operations.reading import Reader as RunReader
 from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.nets import Nets
@@ -27,8 +29,13 @@ from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite import SqliteStore
 from anabranch.work.callables import Toolbox
+from anabranch.work.child import Child
+from anabranch.work.collections.all import Collections
+from anabranch.work.payloads import StoredPayloads
+from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
+from anabranch.work.shards import Reader, Shards
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 
@@ -73,7 +80,9 @@ class Parts:
                 threads=settings.threads_max,
             ),
             toolbox=toolbox,
+            payloads=StoredPayloads(store),
         )
+        self._add_composed()
         self.engine = runtime.Engine(
             store,
             self.nets,
@@ -84,9 +93,29 @@ class Parts:
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
         self.verbs = Verbs(self.engine, lambda: known)
 
+    def _add_composed(self) -> None:
+        """Kinds that are made of other kinds, or that need the engine itself."""
+        payloads = StoredPayloads(self.store)
+        means = Means(performers=self.performers, payloads=payloads)
+        self._collections = Collections(payloads=payloads, performers=self.performers)
+        reader = Reader(self._collections)
+        self.performers["pipeline"] = Pipeline(means)
+        self.performers["loop.shard"] = Shards(means, reader)
+        self.performers["loop.cut"] = reader
+        self.performers["playbook"] = Child(self._start_child)
+
+    async def _start_child(
+        self, path: str, given: Mapping[str, Any], run: str, parent: str | None
+    ) -> str:
+        """Begin the child of a parked job, once: after a crash the one that is there is found."""
+        if self.engine.known(run):
+            return run
+        return await self.verbs.start(Path(path), given, run=run, parent=parent)
+
     async def close(self, grace_seconds: float | None = None) -> None:
         await self.engine.close(grace_seconds)
         await close_all(self.performers)
+        await self._collections.close()
 
 
 class Engine:
@@ -131,7 +160,7 @@ class Engine:
         return self._parts
 
     @property
-    def read(self) -> Reader:
+    def read(self) -> RunReader:
         """Listing, showing and explaining runs."""
         return self._open.verbs.read
 

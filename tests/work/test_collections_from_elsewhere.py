@@ -17,7 +17,8 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
-from anabranch.work.collections import CollectionError, Collections, Shard
+from anabranch.work.collections import CollectionError, Collections, Limits, Shard
+from anabranch.work.collections.listing import Listings
 from anabranch.work.http import Http
 from anabranch.work.port import Performer
 from anabranch.work.redaction import Keyring, Secret
@@ -25,6 +26,7 @@ from anabranch.work.registry import close_all
 from anabranch.work.sql.duckdb import DuckDb
 from anabranch.work.sql.postgres import Postgres
 from anabranch.work.sql.sqlite import Sqlite
+from anabranch.work.threads import Threads
 
 from .collecting import all_items, all_shards, items_of, using
 from .databases import KINDS
@@ -159,12 +161,33 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
         items_of({"listing": str(tmp_path)})
 
 
-@pytest.mark.slow
-def test_a_folder_of_many_files_is_listed_once(tmp_path: Path) -> None:
-    for number in range(10_000):
+def test_a_large_folder_is_walked_in_linear_time(tmp_path: Path) -> None:
+    for number in range(3000):
         (tmp_path / f"{number:06}").touch()
-    found = items_of({"listing": str(tmp_path)}, 10, 20)
-    assert len(found) == 10_000
+    looked_at = 0
+
+    class Watched(Listings):
+        def _walk(self, *given: Any) -> Any:
+            nonlocal looked_at
+            for parts in super()._walk(*given):
+                looked_at += 1
+                yield parts
+
+    async def scenario() -> None:
+        threads = Threads(1)
+        listings = Watched(threads, Limits())
+        descriptor = await listings.describe({"listing": str(tmp_path)})
+        cursor, total, end = None, 0, False
+        while not end:
+            cuts = await listings.cut(descriptor, cursor, 10, 5, {})
+            cursor, end = cuts.next_cursor, cuts.end
+            for shard in cuts.shards:
+                total += len(await listings.items(descriptor, shard, {}))
+        await threads.close()
+        assert total == 3000
+
+    run(scenario())
+    assert looked_at < 3000 * 2 + 200
 
 
 # -- queries ---------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ class Verbs:
         run: str | None = None,
         step: str | None = None,
         labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else prepare(source, self._tools())
@@ -57,6 +58,7 @@ class Verbs:
             input=_checked_input(input),
             step=step,
             labels=_checked_labels(labels),
+            parent=parent,
         )
 
     async def redrive(self, run: str) -> str:

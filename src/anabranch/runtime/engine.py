@@ -321,6 +321,10 @@ class Engine:
             raise
         return run
 
+    def known(self, run: str) -> bool:
+        """Is there a run of this id, in memory or in the store?"""
+        return self.core.live.get(run) is not None or self.store.head(run) is not None
+
     async def wait(self, run: str, *, standing: bool = False) -> State:
         """The state of the run when it has finished.
 

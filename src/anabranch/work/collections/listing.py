@@ -9,6 +9,7 @@ for them; links to folders are not followed.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -107,8 +108,10 @@ class Listings:
         """Files below the folder as the parts of their paths, in order of those parts."""
         hidden = pattern.rpartition("/")[2].startswith(".")
         first, rest = (after[0], after[1:]) if after else ("", ())
-        for name, is_folder in self._entries(folder):
-            if name < first or (name == first and not is_folder) or (_hidden(name) and not hidden):
+        entries = self._entries(folder)
+        begin = bisect_left(entries, (first, False))  # a large folder is entered many times
+        for name, is_folder in islice(entries, begin, None):
+            if (name == first and not is_folder) or (_hidden(name) and not hidden):
                 continue
             if is_folder and deep:
                 below = rest if name == first else ()
