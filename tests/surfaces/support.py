@@ -96,13 +96,9 @@ class Terminal:
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANABRANCH_", "PYTEST_"))}
-        return {
-            **kept,
-            "PYTHONPATH": str(self.folder),
-            "USER": "ann",
-            "LOGNAME": "ann",
-            **(more or {}),
-        }
+        paths = [str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        person = {"USER": "ann", "LOGNAME": "ann", "PYTHONPATH": os.pathsep.join(paths)}
+        return {**kept, **person, **(more or {})}
 
     def begin(self, *words: object, env: Mapping[str, str] | None = None, **more: Any) -> Process:
         more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}

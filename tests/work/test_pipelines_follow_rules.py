@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Program
+from anabranch.work.outcomes import outcome_of
 
 from .pipelines import Scripted, Sleeps, answer_of, carry_out, echo, error, ok, rule, spec
 from .support import fault_of
@@ -89,6 +90,32 @@ def test_the_outcome_has_the_shape_rules_expect() -> None:
     }
     assert outcome["meta"]["attempt"] == 1
     assert outcome["meta"]["duration_ms"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "name", "shown"),
+    [
+        (
+            ok({"status_code": 201, "headers": {"a": "b"}, "data": 1}),
+            "http",
+            {"status": 201, "headers": {"a": "b"}},
+        ),
+        (
+            error(details={"http_status": 503, "headers": {}}),
+            "http",
+            {"status": 503, "headers": {}},
+        ),
+        (error(details={"pg_code": "40P01"}), "pg", {"code": "40P01", "sqlstate": "40P01"}),
+        (
+            error(details={"exception_type": "ValueError"}),
+            "py",
+            {"exception_type": "ValueError", "traceback": None},
+        ),
+        (ok([1]), "http", None),
+    ],
+)
+def test_the_outcome_has_a_part_for_its_kind(answer: Answer, name: str, shown: Any) -> None:
+    assert outcome_of(answer, 1, 5).get(name) == shown
 
 
 # -- choosing a rule -------------------------------------------------------------------------

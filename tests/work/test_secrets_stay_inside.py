@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from anabranch.kernel.tracker import ItemFailure, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault
 from anabranch.net.program import Program
 from anabranch.work.artifact import Artifact
@@ -112,6 +113,16 @@ def test_only_the_part_that_is_secret_goes() -> None:
     assert clean.clean({"odd": object, "a": "tok-12345"})["a"] == "***"
 
 
+def test_the_oldest_of_very_many_secrets_are_forgotten() -> None:
+    clean = redactor("kept-in-use")
+    for number in range(1000):
+        clean.learn(Secret(f"token-number-{number:04}"))
+        clean.learn(Secret("kept-in-use"))
+    assert (
+        clean.text("kept-in-use token-number-0999 token-number-0000") == "*** *** token-number-0000"
+    )
+
+
 def test_all_parts_of_an_answer_are_cleaned() -> None:
     details = {"headers": {"authorization": f"Bearer {CANARY}"}}
     fault = Fault("auth", f"no {CANARY}", f"E_{CANARY}", False, details)
@@ -127,6 +138,15 @@ def test_all_parts_of_an_answer_are_cleaned() -> None:
     assert cleaned.fault is not None
     assert (cleaned.fault.kind, cleaned.fault.retryable) == ("auth", False)
     assert cleaned.patches == (ContextPatch("k", {"x": "***"}, "merge"),)
+
+
+def test_what_a_shard_reports_is_cleaned_too() -> None:
+    failure = ItemFailure(3, f"key {CANARY}", "auth", f"no {CANARY}")
+    report = ShardReport(2, (failure,), 5, {"all": [CANARY]})
+    cleaned = redactor(CANARY).answer(Answer(status="ok", shard=report))
+    assert cleaned.shard == ShardReport(
+        2, (ItemFailure(3, "key ***", "auth", "no ***"),), 5, {"all": ["***"]}
+    )
 
 
 def test_cleaning_is_cheap_where_there_is_nothing_to_clean() -> None:

@@ -179,7 +179,7 @@ def test_waiting_for_a_turn_can_be_cancelled_too(database: Database) -> None:
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
-        assert time.monotonic() - begin < 0.1
+        assert time.monotonic() - begin < 1
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first

@@ -98,8 +98,15 @@ def test_closing_does_not_wait_for_a_stuck_call() -> None:
 
     async def scenario() -> None:
         threads = Threads(2, close_seconds=0.05)
-        stuck = asyncio.ensure_future(threads.run(release.wait))
-        await asyncio.sleep(0.01)
+        begun = threading.Event()
+
+        def hang() -> None:
+            begun.set()
+            release.wait()
+
+        stuck = asyncio.ensure_future(threads.run(hang))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
         stuck.cancel()
         await threads.close()
         await threads.close()

@@ -28,6 +28,7 @@ from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeed
 from anabranch.net.program import Program, Rule, TaskSpec, Write
 from anabranch.work import inputs
 from anabranch.work.keychain import KeychainError
+from anabranch.work.outcomes import outcome_of
 from anabranch.work.payloads import PayloadPort
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.redaction import Redactor
@@ -353,30 +354,3 @@ def delay_seconds(rule: Rule, names: Mapping[str, Any], retry: int) -> float:
             return base * retry
         case "exponential":
             return float(base * 2 ** min(retry - 1, 40))
-
-
-def outcome_of(answer: Answer, attempt: int, milliseconds: int) -> dict[str, Any]:
-    """The envelope that rules look at."""
-    return {
-        "status": answer.status,
-        "result": answer.result,
-        "error": None if answer.fault is None else error_of(answer.fault),
-        "meta": {"attempt": attempt, "duration_ms": milliseconds},
-    }
-
-
-def error_of(fault: Fault) -> dict[str, Any]:
-    """The fault as rules see it: what its kind of work knows more stands beside the rest."""
-    details = fault.details if isinstance(fault.details, Mapping) else {}
-    return {
-        "kind": fault.kind,
-        "message": fault.message,
-        "code": fault.code,
-        "retryable": fault.retryable,
-        "details": fault.details,
-        "status": details.get("http_status"),
-        **{name: details[name] for name in _LIFTED if name in details},
-    }
-
-
-_LIFTED = ("http_status", "retry_after", "pg_code", "exception_type", "source")

@@ -22,10 +22,12 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from anabranch.kernel.tracker import ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault
 
 STARS = "***"
 SHORTEST = 4  # characters
+REMEMBERED = 256
 _IN_BASE64 = 6  # a shorter one is too easily a part of something else
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # the same in all these languages
 _URL_SAFE = str.maketrans("+/", "-_")
@@ -92,13 +94,14 @@ def revealed(value: Any) -> Any:
 class Redactor:
     """Puts stars where a secret stands.
 
-    Values without secrets come back as they are, after one pass at the speed of C. Secrets are
-    kept for the life of the worker: a token that was replaced yesterday may be echoed today.
+    Values without secrets come back as they are, after one pass at the speed of C. The last
+    `REMEMBERED` secrets are known, by when they were last handed out: a token that was replaced an
+    hour ago may still be echoed, and those of last month would only make every look slower.
     """
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
-        self._probes: set[bytes] = set()  # without one of these in it, a value has no secret
+        self._known: dict[str, frozenset[bytes]] = {}  # a secret and its probes, oldest first
+        self._probes: frozenset[bytes] = frozenset()  # without one of these there is no secret
         self._pattern: re.Pattern[str] | None = None
 
     @property
@@ -119,10 +122,15 @@ class Redactor:
                     self.learn(item)
 
     def _learn(self, text: str) -> None:
-        if len(text) < SHORTEST or text in self._known:
+        if len(text) < SHORTEST:
             return
-        self._known.add(text)
-        self._probes.update(probes(text))
+        if text in self._known:
+            self._known[text] = self._known.pop(text)
+            return
+        self._known[text] = frozenset(probes(text))
+        while len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._probes = frozenset().union(*self._known.values())
         longest_first = sorted(self._known, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(pattern, longest_first)))
 
@@ -136,9 +144,10 @@ class Redactor:
             encoded = _encode(value)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
             return self._walk(value)  # not JSON: look into it piece by piece
-        if not any(probe in encoded for probe in self._probes):
-            return value
-        return self._walk(value)
+        for probe in self._probes:  # a plain loop: this is on the way of every answer
+            if probe in encoded:
+                return self._walk(value)
+        return value
 
     def text(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(STARS, text)
@@ -163,6 +172,7 @@ class Redactor:
             result=self.clean(answer.result),
             fault=self._fault(answer.fault),
             patches=tuple(map(self._patch, answer.patches)),
+            shard=self._shard(answer.shard),
         )
 
     def _fault(self, fault: Fault | None) -> Fault | None:
@@ -174,6 +184,20 @@ class Redactor:
             code=self.text(fault.code),
             retryable=fault.retryable,
             details=self.clean(fault.details),
+        )
+
+    def _shard(self, report: ShardReport | None) -> ShardReport | None:
+        if report is None:
+            return None
+        return msgspec.structs.replace(
+            report,
+            failed=tuple(
+                msgspec.structs.replace(
+                    failure, key=self.text(failure.key), message=self.text(failure.message)
+                )
+                for failure in report.failed
+            ),
+            shared=self.clean(report.shared),
         )
 
     def _patch(self, patch: ContextPatch) -> ContextPatch:

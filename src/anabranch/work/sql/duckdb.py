@@ -6,7 +6,9 @@ empty in every task. `read_only: true` opens a file that others read too. Needs 
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import sys
 from functools import partial
 from typing import Any
 
@@ -52,7 +54,7 @@ class DuckDb:
         except InputError as error:
             return misconfigured(error)
         try:
-            duckdb: Any = importlib.import_module("duckdb")
+            duckdb: Any = sys.modules.get("duckdb") or await asyncio.to_thread(driver)
         except ImportError:
             return fault("config", MISSING)
         try:
@@ -81,6 +83,11 @@ class DuckDb:
             await self._blocking.close()
 
 
+def driver() -> Any:
+    """duckdb, imported when first needed; that takes a tenth of a second."""
+    return importlib.import_module("duckdb")
+
+
 def place(given: Any) -> str:
     """The file of a task."""
     fields = connection_fields(given, _PLACES)
@@ -90,7 +97,7 @@ def place(given: Any) -> str:
 
 
 def _session(path: str, work: SqlTask, options: SqlOptions, connection: Any, halt: Halt) -> Answer:
-    duckdb: Any = importlib.import_module("duckdb")
+    duckdb = driver()
     collector = Collector(options)
     if connection is None:
         connection = duckdb.connect(path)
