@@ -172,5 +172,5 @@ def test_an_open_fan_counts_its_answers_and_lists_its_jobs() -> None:
 def test_a_deadline_is_named() -> None:
     run = Run(net(step("a"), policy=RunPolicy(deadline_ms=4_000)))
     assert explained(run)[0] == Waiting(
-        "run", "run", "", "the run has a deadline", START, START + 4_000, ("time",)
+        "run", "run", "", "its end, before the deadline", START, START + 4_000, ("time",)
     )

@@ -100,7 +100,10 @@ BROKEN = {
     "nan": ("result = [float('nan')]", "result[0] is nan"),
     "circle": ("result = []\nresult.append(result)", "contains itself"),
     "deep": ("result = []\nfor _ in range(10**5): result = [result]", "levels deep"),
-    "large": ("result = 'x' * 2_000_000", "the limit is 1,000,000 (setting python_result_bytes)"),
+    "large": (
+        "result = 'x' * 2_000_000",
+        "the limit is 1,000,000 (setting ANABRANCH_RESULT_BYTES_MAX)",
+    ),
     "recursion": ("def f(): f()\nf()", "RecursionError"),
     "error": ("return {'status': 'error', 'message': 'sold out'}", "sold out"),
 }

@@ -185,12 +185,14 @@ class JobRetrying(_Event, frozen=True, tag="job.retrying"):
 class JobTimedOut(_Event, frozen=True, tag="job.timed_out"):
     job: str
     attempt: int
+    ticket: str = ""  # what a parked job waited for
 
 
 class JobLost(_Event, frozen=True, tag="job.lost"):
     job: str
     attempt: int
     reason: str
+    counted: bool = True
 
 
 class JobCancelling(_Event, frozen=True, tag="job.cancelling"):

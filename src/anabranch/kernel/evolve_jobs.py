@@ -166,7 +166,7 @@ def job_lost(state: State, event: e.JobLost, at: int) -> None:
     job = state.jobs[event.job]
     off_worker(state, job)
     turn_to(state, job, "answered", at)
-    job.losses += 1
+    job.losses += event.counted
 
 
 def job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:

@@ -46,7 +46,7 @@ def _run(state: State) -> Iterator[Waiting]:
         yield Waiting("run", state.run, "", why, state.ending_at, None, ("the engine",))
     elif state.deadline:
         yield Waiting(
-            "run", state.run, "", "the run has a deadline", state.started_at, state.deadline,
+            "run", state.run, "", "its end, before the deadline", state.started_at, state.deadline,
             ("time",),
         )  # fmt: skip
 

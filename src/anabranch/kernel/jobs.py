@@ -131,7 +131,7 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
         return
     if job.phase != "running":
         raise Refused(f"job {job.id} is {job.phase}: nobody has it", code="job_not_running")
-    turn.emit(e.JobLost(job.id, job.attempt, stimulus.reason))
+    turn.emit(e.JobLost(job.id, job.attempt, stimulus.reason, stimulus.counted))
     work = turn.net.steps[job.step].work or DEFAULT_WORK
     if job.losses > work.losses_max or not _still_wanted(turn, job):
         message = f"lost {job.losses} times, the last time by: {stimulus.reason}"
@@ -144,7 +144,7 @@ def time_out(turn: Turn, job: Job) -> None:
     """The attempt took longer than it may."""
     work = turn.net.steps[job.step].work or DEFAULT_WORK
     seconds = (work.timeout_ms if work.timeout_ms is not None else job.until - job.since) / 1000
-    turn.emit(e.JobTimedOut(job.id, job.attempt))
+    turn.emit(e.JobTimedOut(job.id, job.attempt, job.ticket))
     fault = Fault("timeout", f"no answer within {seconds:g} s", "TIMEOUT")
     if not _retry(turn, job, work, fault):
         over(turn, job, fault)

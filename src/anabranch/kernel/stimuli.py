@@ -70,6 +70,7 @@ class JobLose(_Stimulus, frozen=True, tag="job.lose"):
     job: str
     attempt: int
     reason: str = "lost"
+    counted: bool = True  # false where it was handed back in order: that is no sign of trouble
 
 
 class JobDischarge(_Stimulus, frozen=True, tag="job.discharge"):

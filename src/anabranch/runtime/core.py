@@ -225,11 +225,13 @@ class Core:
         stop = Stop(live.state.run, event.job, event.attempt, event.ticket, discharge=waits)
         self._effects.append(stop)
         if event.ticket:
-            self._cancel_child(live.state.run, event)
+            self._cancel_child(live.state.run, event.job, event.ticket, event.reason)
 
     def _timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
         self.lanes.free(live.state.run, event.job)
         self._effects.append(Stop(live.state.run, event.job, event.attempt, discharge=False))
+        if event.ticket:
+            self._cancel_child(live.state.run, event.job, event.ticket, "its parent's time is up")
 
     def _reported(self, live: LiveRun, event: e.JobReported) -> None:
         self.lanes.free(live.state.run, event.job)
@@ -297,14 +299,14 @@ class Core:
             return None
         return load_state(*self.store.read_many([run])[run])
 
-    def _cancel_child(self, run: str, event: e.JobCancelling) -> None:
+    def _cancel_child(self, run: str, job: str, ticket: str, reason: str) -> None:
         """Whoever no longer wants the answer ends the child run that was to give it."""
         try:
-            child = self.run(event.ticket).state
+            child = self.run(ticket).state
         except AnabranchError:
             return  # not a run, or over
-        if child.parent is not None and child.parent.startswith(f"{run}/{event.job}#"):
-            self._family.append(Arrival(child.run, s.Cancel(ENGINE, event.reason)))
+        if child.parent is not None and child.parent.startswith(f"{run}/{job}#"):
+            self._family.append(Arrival(child.run, s.Cancel(ENGINE, reason)))
 
     # -- out ---------------------------------------------------------------------------------
 

@@ -100,7 +100,8 @@ class Crew:
             self._offer(effect.run, s.JobDischarge(effect.job))
 
     def _hand_back(self, effect: Execute) -> None:
-        self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "the engine stopped"))
+        given = s.JobLose(effect.job, effect.attempt, "the engine stopped", counted=False)
+        self._offer(effect.run, given)
 
     def _deliver(self, effect: Execute, answer: Answer | Parked) -> None:
         if isinstance(answer, Parked):

@@ -65,7 +65,7 @@ class Server:
             return _failure(
                 "result",
                 f"the result has {len(body):,} bytes; the limit is {self._reply_limit:,} "
-                "(setting python_result_bytes)",
+                "(setting ANABRANCH_RESULT_BYTES_MAX)",
             )
         return body
 
