@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -11,6 +12,7 @@ from anabranch.dialects.nodes import plain
 from anabranch.dialects.port import Compiled
 from anabranch.dialects.registry import compile_source
 from anabranch.dialects.source import Document, SourceLimits, read_source
+from anabranch.expressions.port import Constant
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import Problem
 
@@ -69,3 +71,20 @@ def problems_of(step: str, **options: Any) -> tuple[Problem, ...]:
     """The problems of such a playbook; the first of the given lines is line 6, column 3."""
     body = "workflow:\n- step: s\n" + "".join(f"  {line}\n" for line in dedent(step).splitlines())
     return playbook(body, **options).problems
+
+
+def shape(value: Any) -> Any:
+    """A net (or a part of one) as plain data: expressions as their text, places left out."""
+    if isinstance(value, Constant):
+        return shape(value.value)
+    if hasattr(value, "evaluate"):
+        return ("expression", value.text)
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in fields(value)]
+        kept = [name for name in names if name not in ("position", "fingerprint")]
+        return (type(value).__name__, {name: shape(getattr(value, name)) for name in kept})
+    if isinstance(value, dict):
+        return {key: shape(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [shape(each) for each in value]
+    return value

@@ -17,6 +17,8 @@ B_TO_A = "- {step: b, next: {arcs: [{step: a}]}}"
 B_TO_C = "- {step: b, next: {arcs: [{step: c}]}}"
 TWO_ARCS = "- {step: a, next: {arcs: [{step: b}, {step: b}]}}"
 ROUND = "- {step: a, next: {arcs: [{step: a}]}}"
+VAULT = "name: k, kind: secret_manager, provider: vault"
+KEY = "{name: k, kind: env, variable: V}"
 GUARDED_ROUND = "- {step: a, next: {arcs: [{step: a, when: ctx.x}]}}"
 
 #: (code, the playbook below its head of three lines, line, column, words of the problem)
@@ -44,9 +46,24 @@ IN_A_PLAYBOOK = [
     ("hidden-name", steps(f"- {{step: event, {NOOP}}}"), 5, 4, "a meaning of its own"),
     ("hidden-name", "workload: {a: 1}\n" + steps(A), 6, 4, "a workload key"),
     ("old-spelling", steps(f"- {{step: a, when: ctx.b, {NOOP}}}"), 5, 13, "`when`"),
-    ("not-yet", "keychain: [{name: k}]\n" + steps(A), 4, 1, "keychain"),
-    ("not-yet", "workload: {a: ['{{ b }}']}\n" + steps(A), 4, 16, "a template in `workload`"),
-    ("not-yet", "executor: {spec: {fanout: {}}}\n" + steps(A), 4, 19, "`fanout`"),
+    ("missing-key", "keychain: [{name: k}]\n" + steps(A), 4, 12, "has no `kind`"),
+    ("missing-key", "keychain: [{name: k, kind: bearer}]\n" + steps(A), 4, 12, "no `token`"),
+    ("missing-key", "keychain: [{kind: env, variable: V}]\n" + steps(A), 4, 12, "no `name`"),
+    ("bad-choice", "keychain: [{name: k, kind: bearr}]\n" + steps(A), 4, 28, "'bearer'"),
+    ("bad-choice", f"keychain: [{{{VAULT}}}]\n" + steps(A), 4, 54, "cannot be reached"),
+    ("bad-name", "keychain: [{name: a b, kind: env}]\n" + steps(A), 4, 19, "for a secret"),
+    ("duplicate-label", f"keychain: [{KEY}, {KEY}]\n" + steps(A), 4, 54, "twice"),
+    ("wrong-type", "keychain: 5\n" + steps(A), 4, 11, "`keychain` must be a list"),
+    ("unknown-name", "workload: {a: '{{ env.B }}'}\n" + steps(A), 4, 15, "keychain only"),
+    ("bad-template", "workload: {a: '{{ b'}\n" + steps(A), 4, 15, "expected"),
+    ("bad-choice", "executor: {spec: {loop_mode: fan}}\n" + steps(A), 4, 30, "`loop_mode`"),
+    ("unknown-key", "executor: {spec: {fanout: {x: 1}}}\n" + steps(A), 4, 28, "'x'"),
+    ("ignored-key", "executor: {spec: {pool: gpu}}\n" + steps(A), 4, 19, "`pool`"),
+    ("root-extension", "spec: {state: 1}\n" + steps(A), 4, 1, "can be read as `spec`"),
+    ("unknown-key", "worklod: {a: 1}\n" + steps(A), 4, 1, "did you mean 'workload'?"),
+    ("missing-key", "workbook: {tasks: {t: {code: x}}}\n" + steps(A), 4, 23, "no `kind`"),
+    ("missing-key", "workbook: {t: {kind: noop}}\n" + steps(A), 4, 11, "no `tasks`"),
+    ("duplicate-label", "workbook: [{name: t}, {name: t}]\n" + steps(A), 4, 11, "of their own"),
     ("unreachable-step", steps(A, B), 6, 4, "'b'"),
     ("dead-arc", steps(TWO_ARCS, B), 5, 38, "never is"),
     ("endless-cycle", steps(ROUND), 5, 4, "nothing leads out"),

@@ -12,6 +12,7 @@ from anabranch.net.problems import CODES
 
 from .support import HEAD, documented_severity, places, problems_of, steps
 from .test_noetl_playbook_problems import IN_A_PLAYBOOK
+from .test_noetl_task_problems import IN_A_PIPELINE
 
 SOURCE = Path(__file__).parents[2] / "src" / "anabranch"
 
@@ -84,19 +85,10 @@ IN_A_STEP = [
     ("unknown-kind", "tool: {kind: pyton, code: x}", 6, 16, "there is no task kind 'pyton'"),
     ("unknown-name", 'tool: {kind: noop, result: "{{ worklod.x }}"}', 6, 30, "'worklod'"),
     ("dead-rule", f"spec: {{policy: {{admit: {{{TWO_RULES}}}}}}}\n{NOOP}", 6, 58, "after `else`"),
-    ("not-yet", "tool: [{kind: noop}, {kind: noop}]", 6, 24, "a pipeline of 2 tasks"),
-    ("not-yet", "loop: {in: [1]}\n" + NOOP, 6, 3, "`loop` of step 's'"),
-    ("not-yet", "spec: {loop_mode: fanout}\n" + NOOP, 6, 10, "`loop_mode`"),
-    ("not-yet", "spec: {fanout: {}}\n" + NOOP, 6, 10, "`fanout`"),
-    ("not-yet", "spec: {policy: {rules: []}}\n" + NOOP, 6, 19, "`rules`"),
-    ("not-yet", "tool: {kind: noop, spec: {policy: {rules: []}}}", 6, 29, "`policy`"),
-    ("not-yet", "tool: {kind: noop, eval: []}", 6, 22, "`eval`"),
-    ("not-yet", "tool: {kind: postgres, query: x}", 6, 16, "the task kind 'postgres'"),
-    ("not-yet", "tool: {kind: workbook, name: x}", 6, 16, "the task kind 'workbook'"),
-    ("not-yet", "tool: {kind: http, url: u, auth: my_key}", 6, 36, "a named credential"),
     ("not-yet", 'tool: {kind: decision, ask: "{{ a }}?"}', 6, 31, "a template in `ask`"),
     ("not-yet", NOOP + "\nset: {iter.x: 1}", 7, 9, "'iter.x'"),
-    ("not-yet", NOOP + "\nnext: {arcs: [{step: s, set: {a: 1}}]}", 7, 27, "`set` of arc 1"),
+    ("not-yet", NOOP + "\nnext: {arcs: [{step: s, set: {iter.a: 1}}]}", 7, 33, "'iter.a'"),
+    ("not-yet", NOOP + "\ncase: []", 7, 3, "`case` of step 's'"),
 ]
 
 
@@ -110,7 +102,8 @@ def test_problems_inside_a_step(code: str, step: str, line: int, column: int, wo
 
 
 def test_every_code_is_listed_and_every_listed_code_is_tested() -> None:
-    tested = {case[0] for case in IN_A_STEP} | {case[0] for case in IN_A_PLAYBOOK} | {"no-name"}
+    cases = [*IN_A_STEP, *IN_A_PLAYBOOK, *IN_A_PIPELINE]
+    tested = {case[0] for case in cases} | {"no-name"}
     assert tested | ELSEWHERE == set(CODES)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from typing import Any
@@ -14,94 +13,7 @@ from anabranch.dialects.registry import compile_source
 from anabranch.net.draw import svg
 from anabranch.net.problems import CODES
 
-FULL: dict[str, Any] = {
-    "apiVersion": "noetl.io/v2",
-    "kind": "Playbook",
-    "metadata": {"name": "full", "description": "d", "labels": {"a": "b"}},
-    "keychain": [],
-    "executor": {
-        "profile": "local",
-        "spec": {"entry_step": "a", "final_step": "z", "deadline": "1h", "on_failure": "handled"},
-    },
-    "workload": {"n": 1, "list": [1, 2]},
-    "workflow": [
-        {
-            "step": "a",
-            "desc": "first",
-            "when": "{{ true }}",
-            "spec": {
-                "timeout": "30s",
-                "on_timeout": "skip",
-                "join": "all",
-                "retry": {"attempts": 3, "delay": 1, "backoff": "linear", "max_delay": "5s"},
-                "policy": {
-                    "admit": {
-                        "rules": [
-                            {"when": "{{ ctx.x }}", "then": {"allow": True}},
-                            {"else": {"then": {"allow": False}}},
-                        ]
-                    }
-                },
-            },
-            "tool": {"kind": "python", "code": "x = {{ n }}", "args": {"n": "{{ workload.n }}"}},
-            "set_ctx": {"total": {"reduce": "sum", "value": "{{ a.n }}"}},
-            "set": {"ctx.y": 1},
-            "next": {
-                "spec": {"mode": "inclusive"},
-                "arcs": [
-                    {"step": "b", "when": "{{ event.name == 'step.done' }}", "args": {"k": [1]}},
-                    {"step": "c"},
-                ],
-            },
-        },
-        {"step": "b", "tool": [{"kind": "http", "url": "http://x", "timeout": {"connect": 1}}]},
-        {"step": "c", "tool": {"label": {"kind": "shell", "cmds": ["a"]}}, "next": ["b", "z"]},
-        {"step": "z", "tool": {"kind": "decision", "ask": "ok?", "actors": ["kim"]}},
-    ],
-    "workbook": {},
-}
-
-odd = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8)
-    | st.sampled_from(["{{ a", "{{ a b }}", "{{ x.__class__ }}", "5x", "", "a", "zz", "noop"]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-
-
-def paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [here] if here else []
-    pairs = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, item in pairs:
-        found += paths(item, (*here, key))
-    return found
-
-
-PATHS = paths(FULL)
-
-
-def changed(path: tuple[Any, ...], value: Any, *, rename: bool) -> Any:
-    document = copy.deepcopy(FULL)
-    holder: Any = document
-    for key in path[:-1]:
-        holder = holder[key]
-    if rename and isinstance(holder, dict):
-        holder[str(value)[:20]] = holder.pop(path[-1])
-    else:
-        holder[path[-1]] = value
-    return document
+from .full_playbook import FULL, PATHS, changed, odd
 
 
 def test_the_full_playbook_compiles_as_it_stands() -> None:

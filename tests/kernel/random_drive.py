@@ -49,16 +49,15 @@ class Drive:
 
     def to_the_end(self) -> Drive:
         self._send(s.Start(run="run", input={"n": 1}))
-        for _ in range(PATIENCE):
-            if self.state.finished:
-                return self
-            self._anything()
-        for _ in range(GOOD_WILL):
+        for number in range(PATIENCE + GOOD_WILL):
             if self.state.finished:
                 return self
             if self.loops and len(self.state.tokens) > CROWD:
                 break
-            self._behave()
+            if number < PATIENCE:
+                self._anything()
+            else:
+                self._behave()
         self.cancelled = True
         if not self.state.ending:
             self._send(s.Cancel("tester", "it never ends"))

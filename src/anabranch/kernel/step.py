@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anabranch.errors import AnabranchError, InputError, Refused
+from anabranch.errors import AnabranchError, ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import fans, gates, jobs, joins, loops, quiescence, timing, tokens
 from anabranch.kernel import stimuli as s
@@ -76,7 +76,7 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.run,
             net.fingerprint,
             net.name,
-            deep_merge(net.workload, stimulus.input),
+            deep_merge({**net.workload, **_computed(net, stimulus)}, stimulus.input),
             deadline,
             stimulus.parent,
             stimulus.origin,
@@ -86,6 +86,19 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
     )
     payload = turn.state.workload if net.carries_payload else {}
     tokens.create(turn, entry, scope=ROOT_SCOPE, via="entry", payload=payload)
+
+
+def _computed(net: Net, stimulus: s.Start) -> dict[str, Any]:
+    """Defaults that are worked out now; what the input gives is not."""
+    names = {"run": stimulus.run, "args": stimulus.input, "workload": net.workload}
+    try:
+        return {
+            key: value.evaluate(names)
+            for key, value in net.computed.items()
+            if key not in stimulus.input
+        }
+    except ExpressionError as error:
+        raise InputError(f"workload: {error}", code="workload") from None
 
 
 def deep_merge(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -246,11 +246,24 @@ def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[st
         return _Plan(ending, fault, patches, end="leaf")
     taken = tuple(taken_arcs(branch, names))
     if taken or branch.join is not None:
-        return _Plan(ending, fault, patches, branch, taken)
+        return _Plan(ending, fault, patches + _on_the_way(taken, names), branch, taken)
     if turn.net.policy.no_route_is_error:
         wrong = Fault("no_route", f"no arc of step {token.step} matches", retryable=False)
         return _Plan("failed", fault or wrong, patches, end="no_match")
     return _Plan(ending, fault, patches, end="no_match")
+
+
+def _on_the_way(taken: tuple[Taken, ...], names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:
+    """What the arcs that fire write into the context."""
+    if not any(each.arc.patches for each in taken):
+        return ()
+    made = tuple(
+        ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
+        for each in taken
+        for patch in each.arc.patches
+    )
+    preview(names["ctx"], made)  # refuses what does not fit
+    return made
 
 
 def _patches(token: Token, step: Step, names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:

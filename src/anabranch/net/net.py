@@ -71,6 +71,8 @@ class Arc:
     guard: Expression | None = None
     args: Expression | None = None
     position: Position | None = None
+    #: Context writes made when the arc is taken, whatever the outcome of the step was.
+    patches: tuple[Patch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class Loop:
     shards_max: int = 10_000_000
     keep_results: bool = True
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
+    queue_ttl_ms: int | None = None  # how long a shard may wait for a worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,12 @@ class Net:
     final: str | None = None
     policy: RunPolicy = RunPolicy()
     workload: Mapping[str, Any] = field(default_factory=dict)
+    #: Defaults to be worked out when a run starts, over its id (`run`) and its input (`args`).
+    #: They lie under the input and are recorded with it.
+    computed: Mapping[str, Expression] = field(default_factory=dict)
+    #: Named secrets, in order. Leaves may be expressions over `env`, `keychain` (the entries
+    #: before) and `workload`; only workers resolve them.
+    keychain: tuple[Mapping[str, Any], ...] = ()
     #: The first token's payload is the input of the run, and branches may hand it on.
     carries_payload: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)

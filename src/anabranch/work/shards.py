@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,6 +27,12 @@ BREATHE_EVERY = 64  # items done in place between two turns of the event loop
 MESSAGE_MAX = 500
 
 Item = tuple[int, str, Any]  # index, key, value
+
+
+class Items(Protocol):
+    """How the items of a shard are found."""
+
+    async def items(self, source: Any, shard: Shard) -> Sequence[Item]: ...
 
 
 class Reader:
@@ -65,7 +71,7 @@ class Reader:
 class Shards:
     """The performer for the jobs of a loop."""
 
-    def __init__(self, means: Means, reader: Reader) -> None:
+    def __init__(self, means: Means, reader: Items) -> None:
         self._means = means
         self._reader = reader
 

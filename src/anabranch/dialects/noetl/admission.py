@@ -1,4 +1,4 @@
-"""`spec.policy.admit`: who may pass into a step, and the older `when` of the step itself.
+"""`spec.policy.admit`: who may pass into a step.
 
 Rules are looked at from the top and the first that matches decides. When there are rules and none
 matches, the token is denied: a gate that was written down stays shut until a rule opens it.
@@ -7,7 +7,7 @@ matches, the token is denied: a gate that was written down stays shut until a ru
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from anabranch.dialects.findings import Section
@@ -34,28 +34,9 @@ class Not:
         return not self.inner.evaluate(names)
 
 
-def read_admission(step: Section, policy: Section | None, templates: Templates) -> Admission | None:
-    admission = None
+def read_admission(policy: Section | None, templates: Templates) -> Admission | None:
     admit = None if policy is None else policy.section("admit")
-    if admit is not None:
-        admission = _admit(admit, templates)
-    when = step.ask("when")
-    if when is None:
-        return admission
-    step.findings.warn(
-        step.key_position("when"),
-        "old-spelling",
-        f"`when` of {step.what} is an old spelling",
-        "write `spec: {policy: {admit: {rules: [{when: …, then: {allow: true}}]}}}`",
-    )
-    return _and_when(templates.condition(when, f"`when` of {step.what}"), admission)
-
-
-def _and_when(guard: Expression, admission: Admission | None) -> Admission:
-    """Both must agree: `when` denies first, then the rules decide."""
-    if admission is None:
-        return Admission((AdmitRule(guard, True), AdmitRule(None, False)))
-    return replace(admission, rules=(AdmitRule(Not(guard), False), *admission.rules))
+    return None if admit is None else _admit(admit, templates)
 
 
 def _admit(admit: Section, templates: Templates) -> Admission | None:
@@ -87,18 +68,26 @@ def _rule(admit: Section, node: Node, what: str, templates: Templates) -> AdmitR
     if rule is None:
         return None
     otherwise = rule.section("else")
-    when = rule.ask("when")
+    when, unless = rule.ask("when"), rule.ask("unless")
     if otherwise is not None:
         allow = _allow(otherwise, rule.what)
         otherwise.finish()
         rule.finish()
         return AdmitRule(None, allow)
-    if when is None:
+    if when is not None and unless is not None:
+        message, hint = f"{what} has both `when` and `unless`", "keep one of them"
+        at = rule.key_position("unless")
+        rule.findings.add(at, "conflicting-keys", message, hint)
+    guard: Expression
+    if when is not None:
+        guard = templates.condition(when, f"`when` of {what}")
+    elif unless is not None:
+        guard = Not(templates.condition(unless, f"`unless` of {what}"))
+    else:
         rule.require("when", "write `when` and `then`, or `else`")
         rule.ask("then")
         rule.finish()
         return None
-    guard = templates.condition(when, f"`when` of {what}")
     allow = _allow(rule, what)
     rule.finish()
     return AdmitRule(guard, allow)

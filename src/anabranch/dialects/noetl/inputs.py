@@ -1,13 +1,20 @@
 """What a task hands to its kind of work.
 
-The inputs are a mapping, rendered when the job starts:
+The inputs are a mapping, rendered when the task starts:
 
-    noop     result, message, args
-    python   code or script, args, libs
-    http     url, method, headers, params, one of body / json / form, auth (basic or bearer),
-             timeout {connect, read, total} in seconds, verify_ssl, follow_redirects
-    shell    command or cmds, shell, cwd, env
-    others   callables registered as tools: the task's own keys and its args, in one mapping
+    noop      result, message, args
+    python    code or script, args, libs, auth
+    http      url, method, headers, params, one of body / json / form, auth,
+              timeout {connect, read, total} in seconds, verify_ssl, follow_redirects
+    shell     command or cmds, shell, cwd, env
+    postgres, duckdb, sqlite
+              command, commands or query, params, auth; where the database is: dsn, database
+    playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
+    secrets   provider, name, path, root, value
+    artifact  action, result_ref or uri, data, compress, checksum, auth
+    others    callables registered as tools: the task's own keys and its args, in one mapping
+
+`auth` is an entry of the keychain (or a mapping of its own) when it arrives at the work.
 """
 
 from __future__ import annotations
@@ -18,65 +25,112 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.dialects.findings import Section
-from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import has_template
+
+_SQL = (
+    *("command", "commands", "query", "command_b64", "commands_b64", "query_b64"),
+    *("params", "auth", "dsn", "database", "read_only"),
+)
 
 #: For each kind the keys it takes, apart from those every task has.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "noop": ("result", "message"),
-    "python": ("code", "code_b64", "script", "libs"),
+    "python": ("code", "code_b64", "script", "libs", "auth"),
     "http": (
         *("url", "method", "headers", "params", "body", "json", "form"),
         *("auth", "verify_ssl", "follow_redirects"),
     ),
     "shell": ("command", "cmds", "shell", "cwd", "env"),
+    "postgres": _SQL,
+    "duckdb": _SQL,
+    "sqlite": _SQL,
+    "playbook": (
+        *("path", "catalog_id", "version", "return_step", "return_result", "result_step"),
+        *("wait", "poll_interval"),
+    ),
+    "workbook": ("task",),
+    "secrets": ("provider", "secret_name", "path", "root", "value", "auth"),
+    "artifact": ("action", "result_ref", "uri", "data", "compress", "checksum", "auth"),
     "decision": ("ask", "actors", "on_reject"),
 }
 #: Other names for the same key, by kind.
 ALIASES: Mapping[str, Mapping[str, str]] = {
     "python": {"code_b64": "code"},
     "http": {"endpoint": "url", "payload": "body", "data": "body"},
+    **{
+        kind: {
+            "command_b64": "command",
+            "commands_b64": "commands",
+            "query_b64": "query",
+            "db": "database",
+        }
+        for kind in ("postgres", "duckdb", "sqlite")
+    },
+    "playbook": {"payload": "args"},
+    "secrets": {"secret_name": "name"},
+    "artifact": {"compression": "compress"},
 }
 #: One of these must be there.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "python": ("code", "script"),
     "http": ("url",),
     "shell": ("command", "cmds"),
+    "postgres": ("command", "commands", "query"),
+    "duckdb": ("command", "commands", "query"),
+    "sqlite": ("command", "commands", "query"),
+    "playbook": ("path", "catalog_id"),
+    "secrets": ("name", "path", "value"),
 }
 #: Only one of these may be there.
-EXCLUSIVE = (("code", "script"), ("command", "cmds"), ("body", "json", "form"))
+EXCLUSIVE = (
+    *(("code", "script"), ("command", "cmds"), ("body", "json", "form")),
+    *(("command", "commands", "query"), ("path", "catalog_id"), ("result_ref", "uri")),
+)
 #: These always become text: a number rendered into a command is still part of a command.
-TEXTS = frozenset({"url", "method", "command", "cwd"})
+TEXTS = frozenset({"url", "method", "command", "query", "cwd"})
+#: Lists of such texts, or one text.
+TEXT_LISTS = frozenset({"commands"})
 #: Keys that have a meaning in playbooks which cannot be run so far.
-LATER = ("auth", "credential", "script", "output", "set", "eval", "policy", "sink", "result")
-COMMON = ("name", "kind", "desc", "args", "input", "spec", "timeout", "timeout_seconds")
+LATER = ("sink", "assert", "eval", "policy", "output", "result")
+COMMON = (
+    *("name", "kind", "desc", "args", "input", "spec", "timeout", "timeout_seconds"),
+    *("set_ctx", "set_iter"),
+)
+ACTIONS = ("get", "put")
 
 
 class Inputs:
     """Reads the inputs of one task."""
 
-    def __init__(self, task: Section, spec: Section | None, templates: Templates) -> None:
+    def __init__(
+        self, task: Section, spec: Section | None, templates: Templates, credentials: Credentials
+    ) -> None:
         self._task = task
         self._spec = spec
         self._templates = templates
+        self._credentials = credentials
         self._findings = task.findings
 
-    def of_kind(self, kind: str, inherited: Mapping[str, Any]) -> dict[str, Any]:
-        """For the kinds that come with Anabranch. `inherited`: arguments given on the step."""
+    def of_kind(self, kind: str) -> dict[str, Any]:
+        """For the kinds that come with Anabranch."""
         given = self._own(kind)
         args = self._args()
-        if isinstance(args, dict):
-            args = {**inherited, **args}
-        if args:
+        if args and "args" in given:
+            self.conflict(self._task, "payload", "args")
+        elif args:
             given["args"] = args
+        if kind == "secrets" and "name" not in given and "name" in self._task:
+            given["name"] = self._task.string("name")
         self._task.not_yet(*(key for key in LATER if key not in KINDS[kind]))
         self._check(kind, given)
         return given
 
-    def of_tool(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
+    def of_tool(self) -> dict[str, Any]:
         """For a registered callable: every key is one of its arguments."""
-        given: dict[str, Any] = dict(inherited)
+        given: dict[str, Any] = {}
         for name in self._task.node.fields:
             if name not in COMMON and (node := self._task.ask(name)) is not None:
                 given[name] = self._templates.structure(node)
@@ -91,66 +145,64 @@ class Inputs:
         """The kind's own keys, under their first name."""
         given: dict[str, Any] = {}
         names = {name: name for name in KINDS[kind]} | dict(ALIASES.get(kind, {}))
-        for holder in (self._task, self._spec):
-            if holder is None:
+        for name, canonical in names.items():
+            node = self._task.ask(name)
+            if node is None:
                 continue
-            for name, canonical in names.items():
-                node = holder.ask(name)
-                if node is None:
-                    continue
-                self._note_place(holder, name)
-                if canonical in given:
-                    self.conflict(holder, name, canonical)
-                given[canonical] = self._value(kind, name, node)
+            if canonical in given:
+                self.conflict(self._task, name, canonical)
+            given[canonical] = self._value(kind, name, node)
         return given
-
-    def _note_place(self, holder: Section, name: str) -> None:
-        """Some playbooks put inputs under the task's `spec`."""
-        if holder is self._spec:
-            message = f"`{name}` of {holder.what} is an old spelling"
-            hint = f"write `{name}` on the task itself"
-            self._findings.warn(holder.key_position(name), "old-spelling", message, hint)
 
     def _args(self) -> Any:
         """A mapping, or one template that gives a mapping."""
-        for holder in (self._task, self._spec):
-            for key in ("args", "input"):
-                node = None if holder is None else holder.ask(key)
-                if holder is None or node is None:
-                    continue
-                self._note_place(holder, key)
-                return self._mapping(node, f"`{key}` of {holder.what}")
-        return {}
-
-    def _mapping(self, node: Node, what: str) -> Any:
+        node = self._task.ask("args")
+        if "input" in self._task:
+            self.conflict(self._task, "input", "args")
+        if node is None:
+            return {}
         templated = isinstance(node, Scalar) and has_template(str(node.value))
         if isinstance(node, Fields) or templated:
             return self._templates.structure(node)
-        self._findings.wrong_type(node, what, "a mapping")
+        self._findings.wrong_type(node, f"`args` of {self._task.what}", "a mapping")
         return {}
 
+    # -- values ------------------------------------------------------------------------------
+
     def _value(self, kind: str, name: str, node: Node) -> Any:
-        text = node if isinstance(node, Scalar) and isinstance(node.value, str) else None
-        is_code = kind == "python" and name in ("code", "code_b64")
-        if name == "auth" and not isinstance(node, Fields):
-            self._findings.not_yet(node.position, "a named credential", "write `auth` as a mapping")
-        if not is_code and name not in TEXTS and ALIASES.get(kind, {}).get(name) not in TEXTS:
-            return self._templates.structure(node)
-        if text is None:
+        canonical = ALIASES.get(kind, {}).get(name, name)
+        if canonical == "auth":
+            return self._credentials.value(node, f"`{name}` of {self._task.what}")
+        if canonical == "code" or name.endswith("_b64"):
+            return self._code(name, node, templated=not name.endswith("_b64"))
+        if canonical in TEXT_LISTS and isinstance(node, Items):
+            return [self._text(name, each) for each in node]
+        if canonical in TEXTS or canonical in TEXT_LISTS:
+            return self._text(name, node)
+        return self._templates.structure(node)
+
+    def _text(self, name: str, node: Node) -> Any:
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            return self._templates.text(node)
+        self._findings.wrong_type(node, f"`{name}` of {self._task.what}", "text")
+        return ""
+
+    def _code(self, name: str, node: Node, *, templated: bool) -> Any:
+        if not isinstance(node, Scalar) or not isinstance(node.value, str):
             self._findings.wrong_type(node, f"`{name}` of {self._task.what}", "text")
             return ""
-        if not is_code:
-            return self._templates.text(text)
-        return self._decoded(text) if name == "code_b64" else self._templates.code(text)
+        return self._templates.code(node) if templated else self._decoded(name, node)
 
-    def _decoded(self, node: Scalar) -> str:
+    def _decoded(self, name: str, node: Scalar) -> str:
         try:
             return base64.b64decode(str(node.value), validate=True).decode()
         except (binascii.Error, ValueError):
-            message = "`code_b64` is not base64 of UTF-8 text"
-            hint = "encode it again, or use `code`"
+            message = f"`{name}` is not base64 of UTF-8 text"
+            hint = f"encode it again, or use `{name.removesuffix('_b64')}`"
             self._findings.add(node.position, "bad-value", message, hint)
             return ""
+
+    # -- checks ------------------------------------------------------------------------------
 
     def _check(self, kind: str, given: Mapping[str, Any]) -> None:
         needed = NEEDED.get(kind, ())
@@ -161,6 +213,15 @@ class Inputs:
             both = [name for name in group if name in given]
             if len(both) > 1:
                 self.conflict(self._task, both[1], both[0])
+        if kind == "artifact":
+            self._check_artifact(given)
+
+    def _check_artifact(self, given: Mapping[str, Any]) -> None:
+        action = self._task.choice("action", ACTIONS, "put" if "data" in given else "get")
+        if action == "get" and not given.keys() & {"result_ref", "uri"}:
+            self._task.require("result_ref", "say what to get: `result_ref` or `uri`")
+        if action == "put" and "data" not in given:
+            self._task.require("data", "say what to put")
 
     def conflict(self, holder: Section, name: str, other: str) -> None:
         at = holder.key_position(name) if name in holder else holder.position

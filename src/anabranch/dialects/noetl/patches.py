@@ -1,62 +1,136 @@
-"""`set_ctx`: what a step writes into the context when it ends well, before its arcs are looked at.
+"""Context writes: of a step, of an arc, of a task and of the rules after a task.
 
     set_ctx:
       customer: "{{ outcome.result.name }}"          # the last writer wins
-      total: {reduce: sum, value: "{{ output.data.amount }}"}
+      total: {reduce: sum, value: "{{ outcome.result.amount }}"}
 
 A value that is a mapping with exactly the keys `reduce` and `value` does not replace what is there
 but is combined with it: sum, min, max (numbers), append (to a list) or merge (into a mapping). The
 result does not depend on the order in which branches arrive, apart from the order of a list.
 
-`set: {ctx.customer: …}` is the later spelling of the same.
+`set_iter` writes into the iteration (or the step run, where there is no loop), `set_shared` into
+what a loop reduces over all its items.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.net.net import Patch, Reducer
 from anabranch.net.problems import Position, did_you_mean
+from anabranch.net.program import Write
 
 REDUCERS: tuple[Reducer, ...] = ("set", "sum", "min", "max", "append", "merge")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
-def read_patches(step: Section, templates: Templates) -> tuple[Patch, ...]:
+def read_patches(holder: Section, templates: Templates) -> tuple[Patch, ...]:
+    """`set_ctx` of a step or an arc."""
     patches: list[Patch] = []
-    set_ctx = step.section("set_ctx")
+    set_ctx = holder.section("set_ctx")
     if set_ctx is not None:
         for key, node in set_ctx.node.fields.items():
-            patches += _patch(key, set_ctx.key_position(key), node, templates, step.findings)
-    later = step.section("set")
-    if later is not None:
-        for key, node in later.node.fields.items():
-            at = later.key_position(key)
-            if key.startswith("ctx."):
-                patches += _patch(key.removeprefix("ctx."), at, node, templates, step.findings)
-            else:
-                hint = f"write `ctx.{key}` to set it in the context"
-                step.findings.not_yet(at, f"`set` of {key!r} outside the context", hint)
+            at = set_ctx.key_position(key)
+            patches += _patch(key, at, node, templates, holder.findings)
     return tuple(patches)
+
+
+def refuse_scopes(holder: Section) -> None:
+    """What is left of `set` was meant for a place that is gone when a step ends."""
+    left = holder.section("set")
+    for key in left.node.fields if left is not None else ():
+        assert left is not None, "there is a key"
+        hint = f"write `ctx.{key.partition('.')[2] or key}` to set it in the context"
+        holder.findings.not_yet(
+            left.key_position(key), f"`set` of {key!r} outside the context", hint
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What writes of a task need to know about the loop around it, if there is one."""
+
+    loops: bool = False
+    together: bool = False  # several items at once, in an order nobody knows
+    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    ctx: tuple[Write, ...] = ()
+    iteration: tuple[Write, ...] = ()
+    shared: tuple[Write, ...] = ()
+
+
+def read_writes(holder: Section, templates: Templates, around: Around) -> Writes:
+    """The writes of a task, or of a rule after it."""
+    refuse_scopes(holder)
+    holder.not_yet("set_vars", "set_prev")
+    ctx = tuple(Write(p.key, p.value, p.reducer) for p in read_patches(holder, templates))
+    if around.together and any(write.reducer == "set" for write in ctx):
+        message = f"{holder.what} writes the context from items that run at once: the last one wins"
+        hint = "use `set_iter`, a reducer ({reduce: sum, value: …}), or a step after the loop"
+        at = holder.key_position("set_ctx")
+        holder.findings.warn(at, "shared-write", message, hint)
+    iteration = _plain_writes(holder, "set_iter", templates)
+    return Writes(ctx, iteration, _shared(holder, templates, around))
+
+
+def _plain_writes(holder: Section, key: str, templates: Templates) -> tuple[Write, ...]:
+    section = holder.section(key)
+    writes: list[Write] = []
+    for name, node in section.node.fields.items() if section is not None else ():
+        assert section is not None, "there is a name"
+        if _is_name(name, section.key_position(name), holder.findings):
+            writes.append(Write(name, templates.tree(node)))
+    return tuple(writes)
+
+
+def _shared(holder: Section, templates: Templates, around: Around) -> tuple[Write, ...]:
+    writes = _plain_writes(holder, "set_shared", templates)
+    if writes and not around.loops:
+        at = holder.key_position("set_shared")
+        message = f"`set_shared` of {holder.what}: there is no loop to share with"
+        holder.findings.add(at, "no-reducer", message, "write `set_ctx`")
+        return ()
+    found: list[Write] = []
+    for write in writes:
+        reducer = around.reducers.get(write.key)
+        if reducer is None:
+            at = holder.key_position("set_shared")
+            message = f"`set_shared` of {write.key!r} in {holder.what} has no reducer"
+            hint = f"allow it with `fanout: {{reducers: {{{write.key}: sum}}}}` in the step's spec"
+            holder.findings.add(at, "no-reducer", message, hint)
+        else:
+            found.append(Write(write.key, write.value, reducer))
+    return tuple(found)
+
+
+def _is_name(key: str, at: Position, findings: Findings) -> bool:
+    if _NAME.fullmatch(key):
+        return True
+    hint = "use letters, digits, `_` and `-`"
+    findings.add(at, "bad-name", f"{key!r} is not a name for the context", hint)
+    return False
 
 
 def _patch(
     key: str, at: Position, node: Node, templates: Templates, findings: Findings
 ) -> list[Patch]:
-    if not _NAME.fullmatch(key):
-        hint = "use letters, digits, `_` and `-`"
-        findings.add(at, "bad-name", f"{key!r} is not a name for the context", hint)
+    if not _is_name(key, at, findings):
         return []
     if isinstance(node, Fields) and set(node.fields) == {"reduce", "value"}:
         value = templates.tree(node.fields["value"])
-        return [Patch(key, value, _reducer(node.fields["reduce"], findings))]
+        return [Patch(key, value, read_reducer(node.fields["reduce"], findings))]
     return [Patch(key, templates.tree(node))]
 
 
-def _reducer(node: Node, findings: Findings) -> Reducer:
+def read_reducer(node: Node, findings: Findings) -> Reducer:
     word = node.value if isinstance(node, Scalar) else None
     for reducer in REDUCERS:
         if word == reducer:

@@ -9,21 +9,34 @@ from typing import Any, Literal
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
+from anabranch.dialects.noetl.credentials import Credentials, read_keychain
+from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.loops import Loops
 from anabranch.dialects.noetl.names import RESERVED
+from anabranch.dialects.noetl.respell import respelled
 from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.steps import JOINS, Join, Steps, name_of
 from anabranch.dialects.noetl.tasks import Tasks
 from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.workbook import read_workbook
 from anabranch.dialects.port import Options
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja import has_template
+from anabranch.expressions.port import Expression
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import Barrier, Net, RunPolicy, Step
 from anabranch.net.problems import Problem, did_you_mean
+from anabranch.net.program import Iteration, Program
 from anabranch.net.reach import predecessors
 
 ON_FAILURE: tuple[Literal["fail", "handled", "partial"], ...] = ("fail", "handled", "partial")
 HELD: tuple[Literal["wait", "discard"], ...] = ("wait", "discard")
+ROOT = (
+    *("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow"),
+    *("workbook", "vars"),
+)
+#: Names an item of a loop has besides its own.
+ITERATION = ("item", "loop_id", "shard_id", "iter_index", "iter_key", "index")
 FINAL_FAILURE: tuple[Literal["fail", "partial"], ...] = ("fail", "partial")
 
 
@@ -33,7 +46,7 @@ class Playbook:
     def __init__(self, document: Document, root: Fields, options: Options) -> None:
         self.findings = Findings()
         self._document = document
-        self._root = Section(root, "the playbook", self.findings)
+        self._root = Section(respelled(root, self.findings), "the playbook", self.findings)
         self._templates = Templates(document, self.findings)
         self._options = options
 
@@ -41,17 +54,18 @@ class Playbook:
         root = self._root
         self._check_version()
         name, description, labels = self._metadata()
-        workload = self._workload()
+        workload, computed = self._workload()
+        keychain = self._keychain()
         nodes = self._step_nodes()
         executor = root.section("executor")
         spec = None if executor is None else self._executor(executor)
-        steps = self._steps(nodes)
+        defaults = self._defaults(spec)
+        steps = self._steps(nodes, defaults, keychain)
         policy, join = self._policy(spec)
-        self._keychain()
-        root.ask("workbook")
         self._no_vars()
+        self._extensions(workload, computed)
         root.finish()
-        self._check_names(steps, workload)
+        self._check_names(steps, {**workload, **computed})
         if not steps:
             return None, self.findings.problems
         net = Net(
@@ -63,6 +77,8 @@ class Playbook:
             final=self._step_name(spec, "final_step", steps),
             policy=policy,
             workload=workload,
+            computed=computed,
+            keychain=keychain,
             labels=labels,
             description=description,
         )
@@ -99,32 +115,39 @@ class Playbook:
             {} if labels is None else {key: labels.string(key) for key in labels.node.fields},
         )
 
-    def _workload(self) -> Mapping[str, Any]:
+    def _workload(self) -> tuple[dict[str, Any], dict[str, Expression]]:
+        """Defaults as they are, and those to be worked out when a run starts."""
         section = self._root.section("workload")
-        if section is None:
-            return {}
-        self._no_templates(section.node)
-        values: dict[str, Any] = plain(section.node)
-        return values
+        values: dict[str, Any] = {}
+        computed: dict[str, Expression] = {}
+        for key, node in section.node.fields.items() if section is not None else ():
+            if _templated(node):
+                computed[key] = self._templates.tree(node)
+            else:
+                values[key] = plain(node)
+        return values, computed
 
-    def _no_templates(self, node: Node) -> None:
-        """Defaults are plain values for now; a template in them would be taken as text."""
-        match node:
-            case Scalar(value=str(text)) if has_template(text):
-                hint = "give the value as input, or work it out in the first step's `set_ctx`"
-                self.findings.not_yet(node.position, "a template in `workload`", hint)
-            case Items():
-                for item in node.items:
-                    self._no_templates(item)
-            case Fields():
-                for value in node.fields.values():
-                    self._no_templates(value)
+    def _extensions(self, workload: dict[str, Any], computed: dict[str, Expression]) -> None:
+        """Mappings at the root that the language does not have can be read under their name."""
+        for key, node in self._root.node.fields.items():
+            if key in ROOT or not isinstance(node, Fields):
+                continue
+            if did_you_mean(key, ROOT).startswith("did") or key in workload or key in computed:
+                continue
+            self._root.ask(key)
+            message = f"the playbook has no section {key!r}; it can be read as `{key}`"
+            at, hint = self._root.key_position(key), f"write it as `workload: {{{key}: …}}`"
+            self.findings.warn(at, "root-extension", message, hint)
+            if _templated(node):
+                computed[key] = self._templates.tree(node)
+            else:
+                workload[key] = plain(node)
 
-    def _keychain(self) -> None:
-        node = self._root.ask("keychain")
-        if node is not None and plain(node):
-            at = self._root.key_position("keychain")
-            self.findings.not_yet(at, "a keychain", "read secrets from the environment in a task")
+    def _keychain(self) -> tuple[Mapping[str, Any], ...]:
+        before = len(self._templates.names)
+        entries = read_keychain(self._root, self._templates, self.findings)
+        del self._templates.names[before:]  # names are others there: `env` is one of them
+        return entries
 
     def _no_vars(self) -> None:
         if self._root.ask("vars") is not None:
@@ -146,6 +169,37 @@ class Playbook:
         executor.finish()
         return spec
 
+    def _defaults(self, spec: Section | None) -> Defaults:
+        """What `executor.spec` says for all steps and tasks."""
+        if spec is None:
+            return Defaults()
+        policy = spec.section("policy")
+        found = read_defaults(spec, policy)
+        timeout = None
+        if policy is not None:
+            times = policy.section("defaults")
+            if times is not None:
+                timeout = times.ask("timeout")
+                self._ignored(times, "resources", "a job takes what it needs")
+                times.finish()
+            self._ignored(policy, "results", "large results are references anyway")
+            self._ignored(policy, "limits", "limits are settings of the engine")
+            policy.finish()
+        self._ignored(spec, "pool", "jobs go to whoever can do them")
+        http = spec.section("http")
+        http_timeout = None if http is None else http.ask("timeout")
+        if http is not None:
+            http.finish()
+        loops = Loops(self._templates, self.findings)
+        loops.loop_mode(found)
+        loops.fanout(found)
+        return replace(found, timeout=timeout, http_timeout=http_timeout)
+
+    def _ignored(self, section: Section, key: str, why: str) -> None:
+        if section.ask(key) is not None:
+            message = f"`{key}` of {section.what} is not looked at: {why}"
+            self.findings.add(section.key_position(key), "ignored-key", message, severity="note")
+
     def _policy(self, spec: Section | None) -> tuple[RunPolicy, Join]:
         # A step that timed out has failed like any other; only `abort_run` gives the run a status
         # of its own, and that the kernel does by itself.
@@ -160,7 +214,6 @@ class Playbook:
             held=spec.choice("held", HELD, "wait"),
             on_final_failure=spec.choice("final_failure", FINAL_FAILURE, "fail"),
         )
-        spec.not_yet("loop_mode", "fanout", "policy", "pool", "result", "http")
         return policy, spec.choice("join", JOINS, "each")
 
     def _step_name(self, spec: Section | None, key: str, steps: Mapping[str, Step]) -> str | None:
@@ -201,10 +254,20 @@ class Playbook:
         section.what = f"step {text!r}"
         found[text] = section
 
-    def _steps(self, nodes: Mapping[str, Section]) -> dict[str, Step]:
-        router = Router(frozenset(nodes), self._templates, self.findings)
-        tasks = Tasks(self._options, self._templates, self.findings)
-        steps = Steps(tasks, router, self._templates, self.findings)
+    def _steps(
+        self,
+        nodes: Mapping[str, Section],
+        defaults: Defaults,
+        keychain: tuple[Mapping[str, Any], ...],
+    ) -> dict[str, Step]:
+        templates, findings = self._templates, self.findings
+        router = Router(frozenset(nodes), templates, findings)
+        names = frozenset(str(entry["name"]) for entry in keychain)
+        credentials = Credentials(names, templates, findings)
+        workbook = read_workbook(self._root, findings)
+        tasks = Tasks(self._options, templates, findings, credentials, workbook)
+        loops = Loops(templates, findings)
+        steps = Steps(tasks, loops, router, templates, findings, defaults)
         return {name: steps.step(name, section) for name, section in nodes.items()}
 
     # -- names -------------------------------------------------------------------------------
@@ -216,19 +279,17 @@ class Playbook:
                 message = f"the step {name!r} has the same name as {what}"
                 hint = f"read its result as `steps.{name}`, or rename it"
                 self.findings.warn(step.position, "hidden-name", message, hint)
-        known = self._known_names(steps, workload)
+        known = known_names(steps, workload) | self._argument_names()
         for name, at in dict.fromkeys(self._templates.names):
-            if name not in known:
+            if name == "env":
+                message = "`env` can be read in the keychain only, and is empty here"
+                hint = "add a keychain entry of kind `env`, or give the value as input"
+                self.findings.warn(at, "unknown-name", message, hint)
+            elif name not in known:
                 hint = did_you_mean(name, known)
                 if hint.startswith("did"):
                     message = f"nothing in the playbook is called {name!r}"
                     self.findings.warn(at, "unknown-name", message, hint)
-
-    def _known_names(self, steps: Mapping[str, Step], workload: Mapping[str, Any]) -> set[str]:
-        known = {*RESERVED, *steps, *workload, "range", "dict", "iter", "env", "keychain"}
-        for step in steps.values():
-            known |= {patch.key for patch in step.patches}
-        return known | self._argument_names()
 
     def _argument_names(self) -> set[str]:
         """Keys under any `args` of an arc: they are bare names in the step the arc leads to."""
@@ -236,12 +297,41 @@ class Playbook:
         workflow = self._root.node.get("workflow")
         for step in workflow if isinstance(workflow, Items) else ():
             router = step.get("next") if isinstance(step, Fields) else None
-            arcs = router.get("arcs") if isinstance(router, Fields) else router
+            arcs = router.get("arcs") if isinstance(router, Fields) else None
             for arc in arcs if isinstance(arcs, Items) else ():
                 args = arc.get("args") if isinstance(arc, Fields) else None
                 if isinstance(args, Fields):
                     found |= set(args.fields)
         return found
+
+
+def _templated(node: Node) -> bool:
+    match node:
+        case Items():
+            return any(_templated(item) for item in node.items)
+        case Fields():
+            return any(_templated(value) for value in node.fields.values())
+        case Scalar():
+            return isinstance(node.value, str) and has_template(node.value)
+
+
+def known_names(steps: Mapping[str, Step], workload: Mapping[str, Any]) -> set[str]:
+    """Every name something in the playbook sets."""
+    known = {*RESERVED, *steps, *workload, "range", "dict", "env", *ITERATION}
+    for step in steps.values():
+        known |= {patch.key for patch in step.patches}
+        for branch in step.branches:
+            known |= {patch.key for arc in branch.arcs for patch in arc.patches}
+        program = None if step.work is None else step.work.program
+        if isinstance(program, Iteration):
+            known.add(program.iterator)
+            program = program.program
+        for task in program.tasks if isinstance(program, Program) else ():
+            known.add(task.label)
+            known |= {write.key for write in (*task.set_ctx, *task.set_iter)}
+            for rule in task.rules:
+                known |= {write.key for write in (*rule.set_ctx, *rule.set_iter)}
+    return known
 
 
 def _joined(net: Net) -> Net:

@@ -1,4 +1,4 @@
-"""`next`: the router with its arcs, and the older spellings it had."""
+"""`next`: the router with its arcs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.dialects.findings import Findings, Section
-from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.dialects.noetl.patches import read_patches, refuse_scopes
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.port import Expression
 from anabranch.net.net import Arc, Branch
-from anabranch.net.problems import Position, did_you_mean
+from anabranch.net.problems import did_you_mean
 
 Mode = Literal["exclusive", "inclusive"]
 MODES: tuple[Mode, ...] = ("exclusive", "inclusive")
-ROUTER = "next: {spec: {mode: exclusive}, arcs: [{step: …}]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +25,22 @@ class Router:
     templates: Templates
     findings: Findings
 
-    def branches(self, step: Section, old_mode: Mode | None) -> tuple[Branch, ...]:
-        """What follows the step. `old_mode` is what `spec.next_mode` said, if anything."""
-        node = step.ask("next")
-        if node is None:
+    def branches(self, step: Section) -> tuple[Branch, ...]:
+        """What follows the step."""
+        router = step.section("next")
+        if router is None:
             return ()
-        what = f"`next` of {step.what}"
-        if isinstance(node, Fields) and "step" not in node:
-            return self._router(Section(node, what, self.findings), old_mode)
-        self._old(step.key_position("next"), f"{what} as {_spelling(node)}", ROUTER)
-        nodes: list[Node] = list(node) if isinstance(node, Items) else [node]
-        parallel = isinstance(node, Items) and all(isinstance(each, Scalar) for each in nodes)
-        mode: Mode = old_mode or ("inclusive" if parallel else "exclusive")
-        return self._branch(nodes, mode, what)
-
-    def _router(self, router: Section, old_mode: Mode | None) -> tuple[Branch, ...]:
-        mode: Mode = old_mode or "exclusive"
+        mode: Mode = "exclusive"
         spec = router.section("spec")
         if spec is not None:
             mode = spec.choice("mode", MODES, mode)
-            spec.not_yet("policy", "on_no_match")
+            spec.choice("on_no_match", ("complete", "quiet"), "complete")
+            for key in ("policy", "on_no_match"):
+                if spec.ask(key) is not None:
+                    message = f"`{key}` of {spec.what} is not looked at"
+                    hint = "`no_next_is_error` of the executor says what no match means"
+                    at = spec.key_position(key)
+                    self.findings.add(at, "ignored-key", message, hint, "note")
             spec.finish()
         arcs = router.items("arcs")
         if arcs is None and "arcs" not in router:
@@ -58,9 +54,6 @@ class Router:
         return (Branch(mode=mode, arcs=found),) if found else ()
 
     def _arc(self, node: Node, what: str) -> Arc | None:
-        if isinstance(node, Scalar):
-            target = self._target(node, what)
-            return None if target is None else Arc(target, position=node.position)
         arc = self.findings.section(node, what)
         if arc is None:
             return None
@@ -70,10 +63,14 @@ class Router:
         when = arc.ask("when")
         guard = None if when is None else self.templates.condition(when, f"`when` of {what}")
         args = self._args(arc)
-        arc.not_yet("set", "spec", hint="write the step's `set_ctx` instead")
+        patches = read_patches(arc, self.templates)
+        refuse_scopes(arc)
+        if arc.ask("spec") is not None:
+            message = f"`spec` of {what} is not looked at"
+            self.findings.add(arc.key_position("spec"), "ignored-key", message, severity="note")
         arc.finish()
         target = None if name is None else self._target(name, what)
-        return None if target is None else Arc(target, guard, args, arc.position)
+        return None if target is None else Arc(target, guard, args, arc.position, patches)
 
     def _args(self, arc: Section) -> Expression | None:
         node = arc.ask("args")
@@ -92,10 +89,3 @@ class Router:
         message = f"{what} leads to the step {name!r}, which does not exist"
         self.findings.add(node.position, "unknown-step", message, hint)
         return None
-
-    def _old(self, at: Position, what: str, canonical: str) -> None:
-        self.findings.warn(at, "old-spelling", f"{what} is an old spelling", f"write `{canonical}`")
-
-
-def _spelling(node: Node) -> str:
-    return {Scalar: "a name", Items: "a list", Fields: "a single arc"}[type(node)]

@@ -1,4 +1,4 @@
-"""One step of the workflow: its spec, its task, its context writes and its routes."""
+"""One step of the workflow: its spec, its loop, its tasks, its context writes and its routes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Literal
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Scalar
 from anabranch.dialects.noetl.admission import read_admission
-from anabranch.dialects.noetl.patches import read_patches
-from anabranch.dialects.noetl.routing import MODES, Mode, Router
+from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.loops import Looping, Loops, read_failure
+from anabranch.dialects.noetl.patches import Around, read_patches, refuse_scopes
+from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.tasks import Tasks, Tool
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.net.net import Admission, Barrier, Retry, Step, Work
@@ -38,8 +40,11 @@ class Spec:
     on_timeout: OnTimeout = "fail"
     retry: Retry = field(default_factory=Retry)
     join: Join | None = None
-    next_mode: Mode | None = None
     admission: Admission | None = None
+    job_timeout_ms: int | None = None
+    failure: str | None = None
+    defaults: Defaults = field(default_factory=Defaults)
+    only_loops: tuple[str, ...] = ()  # keys that mean nothing without a loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +52,33 @@ class Steps:
     """Reads the steps of one playbook."""
 
     tasks: Tasks
+    loops: Loops
     router: Router
     templates: Templates
     findings: Findings
+    defaults: Defaults = field(default_factory=Defaults)
 
     def step(self, name: str, section: Section) -> Step:
         spec = self._spec(section)
-        tool = self.tasks.tool(section, spec.retry)
-        branches = self.router.branches(section, spec.next_mode)
+        handed = self.defaults.under(spec.defaults)
+        looping = self.loops.looping(section, handed, spec.failure, spec.retry)
+        around = Around() if looping is None else looping.around
+        inner = handed if looping is None else looping.defaults
+        tool = self.tasks.tool(section, inner, around)
+        branches = self.router.branches(section)
         patches = read_patches(section, self.templates)
+        refuse_scopes(section)
         description = section.string("desc") or section.string("description")
-        section.not_yet("loop", "result", "output", "eval", "vars", "case")
-        section.finish()
+        section.not_yet("vars", "case", "eval", "sink")
+        self._leftovers(section)
+        section.finish(also=("when", "result", "output"))
         tool = tool or self._without_tool(section)
+        if looping is None:
+            self._without_loop(section, spec)
         return Step(
             name=name,
-            work=tool.work,
+            work=self._work(tool, looping, spec),
+            loop=None if looping is None else looping.loop,
             decision=tool.decision,
             admission=spec.admission,
             barrier=Barrier() if spec.join == "all" else None,
@@ -74,42 +90,80 @@ class Steps:
             position=section.key_position("step"),
         )
 
+    def _work(self, tool: Tool, looping: Looping | None, spec: Spec) -> Work | None:
+        if tool.program is None:
+            return Work("noop") if tool.decision is None else None
+        if looping is not None:
+            return looping.work(tool.program, spec.retry, spec.job_timeout_ms)
+        return tool.work(spec.retry, spec.job_timeout_ms)
+
+    def _leftovers(self, section: Section) -> None:
+        """Older keys whose value had no shape that could be moved to its place."""
+        for key, expected in (("result", "a mapping"), ("output", "a mapping")):
+            if key in section:
+                node = section.node.fields[key]
+                self.findings.wrong_type(node, f"`{key}` of {section.what}", expected)
+        for key in ("args", "input"):
+            left = section.ask(key)
+            if left is not None:
+                expected = "a mapping, and stand on the task"
+                self.findings.wrong_type(left, f"`{key}` of {section.what}", expected)
+
     def _without_tool(self, section: Section) -> Tool:
         """A step with routes only does nothing and goes on. One with neither is a mistake."""
         if "tool" not in section and "next" not in section:
             hint = "give it a `tool`, or remove the step"
             message = f"{section.what} has neither `tool` nor `next`"
             self.findings.add(section.position, "empty-step", message, hint)
-        return Tool(Work("noop"))
+        if "tool" not in section and "loop" in section:
+            section.require("tool", "say what to do with each item")
+        return Tool()
+
+    def _without_loop(self, section: Section, spec: Spec) -> None:
+        holder = section.node.fields.get("spec")
+        for key in spec.only_loops:
+            at = section.position
+            if holder is not None and key in getattr(holder, "keys", {}):
+                at = holder.keys[key]  # type: ignore[union-attr]
+            message = f"`{key}` of {section.what} has no effect without a loop"
+            self.findings.add(at, "ignored-key", message, severity="note")
+
+    # -- spec --------------------------------------------------------------------------------
 
     def _spec(self, section: Section) -> Spec:
         spec = Spec()
         read = section.section("spec")
-        policy = None
-        if read is not None:
-            spec.timeout_ms = read.duration_ms("timeout")
-            spec.on_timeout = read.choice("on_timeout", ON_TIMEOUT, "fail")
-            spec.retry = self._retry(read)
-            spec.join = read.choice("join", JOINS, "each") if "join" in read else None
-            spec.next_mode = self._next_mode(read)
-            policy = read.section("policy")
-            hint = "run the items one by one in a `python` task"
-            read.not_yet("loop_mode", "fanout", hint=hint)
-            read.not_yet("result")
-            read.finish()
-        spec.admission = read_admission(section, policy, self.templates)
+        if read is None:
+            return spec
+        spec.timeout_ms = read.duration_ms("timeout")
+        spec.on_timeout = read.choice("on_timeout", ON_TIMEOUT, "fail")
+        spec.retry = self._retry(read)
+        spec.join = read.choice("join", JOINS, "each") if "join" in read else None
+        policy = read.section("policy")
+        spec.defaults = read_defaults(read, policy)
+        found = [key for key in ("loop_mode", "fanout") if key in read]
+        read.finish()
         if policy is not None:
-            policy.not_yet("rules", "lifecycle", "failure", "emit")
-            policy.finish()
+            self._policy(spec, policy)
+            found += ["failure"] if spec.failure else []
+        spec.only_loops = tuple(found)
         return spec
 
-    def _next_mode(self, spec: Section) -> Mode | None:
-        if "next_mode" not in spec:
-            return None
-        message = f"`next_mode` of {spec.what} is an old spelling"
-        hint = "write `next: {spec: {mode: …}, arcs: […]}`"
-        self.findings.warn(spec.key_position("next_mode"), "old-spelling", message, hint)
-        return spec.choice("next_mode", MODES, "exclusive")
+    def _policy(self, spec: Spec, policy: Section) -> None:
+        spec.admission = read_admission(policy, self.templates)
+        spec.failure = read_failure(policy)
+        lifecycle = policy.section("lifecycle")
+        if lifecycle is not None:
+            spec.job_timeout_ms = lifecycle.duration_ms("timeout_s")
+            deadline = lifecycle.duration_ms("deadline_s")
+            lifecycle.finish()
+            if deadline is not None:
+                spec.timeout_ms = min(deadline, spec.timeout_ms or deadline)
+        if policy.ask("emit") is not None:
+            message = f"`emit` of {policy.what} is not looked at: every event is recorded"
+            at = policy.key_position("emit")
+            self.findings.add(at, "ignored-key", message, severity="note")
+        policy.finish()
 
     def _retry(self, spec: Section) -> Retry:
         retry = spec.section("retry")

@@ -1,35 +1,64 @@
-"""The `tool` of a step: which task it is, of which kind, and how long it may take.
+"""The `tool` of a step: its tasks in order, each of a kind, with rules for what follows it.
 
-A `decision` (ours) has no work at all: the step waits until somebody named says yes or no.
+One task that says nothing about what follows is plain work of its kind. Anything else becomes a
+program for the `pipeline` performer. A `decision` (ours) has no work at all: the step waits until
+somebody named says yes or no.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.credentials import Credentials
+from anabranch.dialects.noetl.defaults import Defaults
 from anabranch.dialects.noetl.inputs import COMMON, KINDS, Inputs
+from anabranch.dialects.noetl.outputs import read_output
+from anabranch.dialects.noetl.patches import Around, read_writes
+from anabranch.dialects.noetl.rules import Rules
+from anabranch.dialects.noetl.shape import merged
 from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.workbook import Workbook
 from anabranch.dialects.port import Options
 from anabranch.expressions.jinja import has_template
 from anabranch.net.net import Decision, Retry, Work
 from anabranch.net.problems import did_you_mean
+from anabranch.net.program import Program, TaskSpec
 
-LATER_KINDS = frozenset(
-    {"postgres", "duckdb", "sqlite", "playbook", "workbook", "secrets", "artifact"}
+#: Kinds that NoETL has and Anabranch does not; each needs a service or a runtime of its own.
+ELSEWHERE = frozenset(
+    {"container", "script", "transfer", "gcs", "nats", "gateway", "agent", "mcp", "rhai"}
+    | {"result_fetch", "subscription", "wasm", "task_sequence", "iterator"}
+    | {"ducklake", "snowflake"}
 )
+#: Keys of a playbook task that make it wait for its child.
+WAITING = ("return_step", "return_result", "result_step", "wait")
 OnReject = Literal["fail", "pause"]
 ON_REJECT: tuple[OnReject, ...] = ("fail", "pause")
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What a task compiled to: work, or a decision in its place."""
+    """What the tasks of a step compiled to: a program, or a decision in its place."""
 
-    work: Work | None = None
+    program: Program | None = None
     decision: Decision | None = None
+    waits: bool = False  # its last task waits for something outside
+
+    def work(self, retry: Retry, timeout_ms: int | None) -> Work | None:
+        """The program as work; without rules and writes, as work of the one task's own kind."""
+        if self.program is None:
+            return None
+        task = self.program.tasks[0]
+        alone = len(self.program.tasks) == 1 and task.on_unmatched_error == "fail"
+        if alone and not (task.rules or task.set_ctx or task.set_iter or task.output):
+            times = [time for time in (task.timeout_ms, timeout_ms) if time is not None]
+            soonest = min(times, default=None)
+            return Work(task.kind, task.inputs, timeout_ms=soonest, retry=retry)
+        return Work("pipeline", program=self.program, timeout_ms=timeout_ms, retry=retry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +68,65 @@ class Tasks:
     options: Options
     templates: Templates
     findings: Findings
+    credentials: Credentials
+    workbook: Workbook
 
-    def tool(self, step: Section, retry: Retry) -> Tool | None:
-        """The step's task. None when there is no `tool` or it could not be read."""
+    def tool(self, step: Section, defaults: Defaults, around: Around) -> Tool | None:
+        """The step's tasks. None when there is no `tool` or it could not be read."""
         node = step.ask("tool")
-        inherited = self._step_args(step)
-        task = None if node is None else self._task(step, node)
-        kind = None if task is None else self._kind(task)
-        if task is None or kind is None:
+        sections = [] if node is None else self._sections(step, node)
+        if not sections or not all(sections):
             return None
-        if kind == "decision":
-            return Tool(decision=self._decision(task))
-        return Tool(self._work(task, kind, inherited, retry))
+        tasks = [section for section in sections if section is not None]
+        kinds = [self._kind(task) for task in tasks]
+        if None in kinds:
+            return None
+        if "decision" in kinds:
+            return self._only_decision(tasks, kinds, around)
+        labels = self._labels(step, tasks, single=not isinstance(node, Items))
+        rules = Rules(self.templates, self.findings, labels, around)
+        found = [
+            self._task(task, str(kind), labels, number, defaults, rules)
+            for number, (task, kind) in enumerate(zip(tasks, kinds, strict=True))
+        ]
+        waits = self._check_waiting(tasks, kinds, found, around)
+        return Tool(Program(tuple(found)), waits=waits)
 
-    def _work(self, task: Section, kind: str, inherited: dict[str, Any], retry: Retry) -> Work:
-        spec = task.section("spec")
-        inputs = Inputs(task, spec, self.templates)
-        structure = inputs.of_kind(kind, inherited) if kind in KINDS else inputs.of_tool(inherited)
-        timeout = self._timeout(task, spec, inputs, parts=kind == "http")
-        if isinstance(timeout, dict):
-            structure["timeout"] = timeout
-            timeout = int(timeout["total"] * 1000) if "total" in timeout else None
-        task.finish(also=COMMON)
-        if spec is not None:
-            hint = "use `retry` in the step's `spec`, and arcs on `event.name`"
-            spec.not_yet("policy", "result", hint=hint)
-            spec.finish()
-        expression = self.templates.compose(structure) if structure else None
-        return Work(kind, expression, timeout_ms=timeout, retry=retry)
+    # -- which tasks -------------------------------------------------------------------------
 
-    # -- which task --------------------------------------------------------------------------
+    def _sections(self, step: Section, node: Node) -> list[Section | None]:
+        if not isinstance(node, Items):
+            return [self._section(node, f"the task of {step.what}")]
+        if not node.items:
+            message, hint = f"the task of {step.what} is missing", "give the step a task"
+            self.findings.add(node.position, "missing-key", message, f"{hint}, or remove `tool`")
+        if len(node.items) == 1:
+            return [self._section(node.items[0], f"the task of {step.what}")]
+        return [self._section(each, f"task {n} of {step.what}") for n, each in enumerate(node, 1)]
 
-    def _task(self, step: Section, node: Node) -> Section | None:
-        what = f"the task of {step.what}"
-        if isinstance(node, Items):
-            if len(node.items) > 1:
-                at, hint = node.items[1].position, "split it into one step per task"
-                self.findings.not_yet(at, f"a pipeline of {len(node.items)} tasks", hint)
-                return None
-            if not node.items:
-                hint = "give the step a task, or remove `tool`"
-                self.findings.add(node.position, "missing-key", f"{what} is missing", hint)
-                return None
-            node = node.items[0]
+    def _section(self, node: Node, what: str) -> Section | None:
+        """One task, with the task of the workbook that it names put in its place."""
         task = self.findings.section(node, what)
-        if task is not None and "kind" not in task and len(task.node.fields) == 1:
-            # `{label: {kind: …}}` is the older way to name a task.
-            (inner,) = task.node.fields.values()
-            if isinstance(inner, Fields):
-                return Section(inner, what, self.findings)
+        kind = None if task is None else task.node.get("kind")
+        if task is not None and isinstance(kind, Scalar) and kind.value == "workbook":
+            inlined = self.workbook.inlined(task)
+            return None if inlined is None else Section(inlined, what, self.findings)
         return task
+
+    def _labels(self, step: Section, tasks: list[Section], *, single: bool) -> list[str]:
+        name = step.node.get("step")
+        alone = f"{name.value}_task" if isinstance(name, Scalar) else "task_0"
+        labels: list[str] = []
+        for number, task in enumerate(tasks):
+            label = task.string("name") or (alone if single else f"task_{number}")
+            if label in labels:
+                message, hint = f"the label {label!r} stands here again", "give it another name"
+                at = task.key_position("name") if "name" in task else task.position
+                self.findings.add(at, "duplicate-label", message, hint)
+            if len(tasks) > 1:
+                task.what = f"task {label!r} of {step.what}"
+            labels.append(label)
+        return labels
 
     def _kind(self, task: Section) -> str | None:
         node = task.text("kind")
@@ -99,8 +137,10 @@ class Tasks:
         kind = str(node.value)
         if kind in KINDS or kind in self.options.tools:
             return kind
-        if kind in LATER_KINDS:
-            self.findings.not_yet(node.position, f"the task kind {kind!r}", "use another kind")
+        if kind in ELSEWHERE:
+            message = f"Anabranch has no task kind {kind!r}; it is one of those only NoETL runs"
+            hint = "use `http`, `python` or `shell`, or register a tool under that name"
+            self.findings.add(node.position, "unknown-kind", message, hint)
             return None
         if self.options.any_tool:
             return kind
@@ -110,22 +150,47 @@ class Tasks:
         self.findings.add(node.position, "unknown-kind", message, hint)
         return None
 
-    def _step_args(self, step: Section) -> dict[str, Any]:
-        """Arguments on the step instead of the task: an older place."""
-        found: dict[str, Any] = {}
-        for key in ("args", "input"):
-            section = step.section(key)
-            if section is not None:
-                found |= self.templates.structure(section.node)
-                message = f"`{key}` of {step.what} is an old spelling"
-                at, hint = step.key_position(key), "write `args` on the task"
-                self.findings.warn(at, "old-spelling", message, hint)
-        return found
+    # -- one task ----------------------------------------------------------------------------
 
-    # -- time --------------------------------------------------------------------------------
+    def _task(
+        self,
+        task: Section,
+        kind: str,
+        labels: list[str],
+        number: int,
+        defaults: Defaults,
+        rules: Rules,
+    ) -> TaskSpec:
+        spec = task.section("spec")
+        inputs = Inputs(task, spec, self.templates, self.credentials)
+        structure = inputs.of_kind(kind) if kind in KINDS else inputs.of_tool()
+        timeout = self._timeout(task, spec, inputs, defaults, http=kind == "http")
+        if isinstance(timeout, dict):
+            structure["timeout"] = timeout
+            timeout = int(timeout["total"] * 1000) if "total" in timeout else None
+        policy_node = merged(defaults.policy, None if spec is None else spec.ask("policy"))
+        policy = rules.policy(policy_node, task.what, number)
+        result = merged(defaults.result, None if spec is None else spec.ask("result"))
+        task.not_yet("set_shared", hint="write it under `then` of a rule")
+        writes = read_writes(task, self.templates, rules.around)
+        task.finish(also=COMMON)
+        if spec is not None:
+            spec.finish()
+        return TaskSpec(
+            label=labels[number],
+            kind=kind,
+            inputs=self.templates.compose(structure) if structure else None,
+            rules=policy.rules,
+            timeout_ms=timeout,
+            on_unmatched_error=policy.on_unmatched,
+            set_ctx=writes.ctx,
+            set_iter=writes.iteration,
+            output=read_output(result, f"`result` of {task.what}", self.findings),
+            position=task.position,
+        )
 
     def _timeout(
-        self, task: Section, spec: Section | None, inputs: Inputs, *, parts: bool
+        self, task: Section, spec: Section | None, inputs: Inputs, defaults: Defaults, *, http: bool
     ) -> int | dict[str, float] | None:
         """Time for one attempt, from any of the places it may stand."""
         found: list[tuple[str, int | dict[str, float] | None]] = []
@@ -135,12 +200,58 @@ class Tasks:
                 continue
             if found:
                 inputs.conflict(holder, key, found[0][0])
-            in_parts = parts and isinstance(node, Fields)
-            time = _time_parts(holder, key) if in_parts else holder.duration_of(key, node)
-            found.append((key, time))
-        return found[0][1] if found else None
+            found.append((key, self._time(node, holder, key, parts=http)))
+        if found:
+            return found[0][1]
+        inherited = defaults.http_timeout if http and defaults.http_timeout else defaults.timeout
+        return None if inherited is None else self._time(inherited, task, "timeout", parts=http)
 
-    # -- decisions ---------------------------------------------------------------------------
+    def _time(
+        self, node: Node, holder: Section, key: str, *, parts: bool
+    ) -> int | dict[str, float] | None:
+        if parts and isinstance(node, Fields):
+            return _time_parts(Section(node, f"`{key}` of {holder.what}", self.findings))
+        return holder.duration_of(key, node)
+
+    # -- tasks that wait ---------------------------------------------------------------------
+
+    def _check_waiting(
+        self,
+        tasks: list[Section],
+        kinds: list[str | None],
+        found: list[TaskSpec],
+        around: Around,
+    ) -> bool:
+        """A task that waits for a child run holds no worker, so nothing can follow it."""
+        waits = False
+        for number, (task, kind) in enumerate(zip(tasks, kinds, strict=True)):
+            if kind != "playbook" or not _is_waiting(task):
+                continue
+            waits = True
+            if around.loops:
+                hint = "start the children without waiting, or loop inside the child"
+                self._misplaced(task, "waits for its child inside a loop", hint)
+            elif number < len(tasks) - 1:
+                hint = "make it the last task, and put the others into a step of their own"
+                self._misplaced(task, "waits for its child before other tasks", hint)
+            elif found[number].rules or found[number].set_ctx or found[number].set_iter:
+                hint = "route on `event.name` and use `set_ctx` of the step"
+                self._misplaced(task, "waits for its child, so no rule can follow it", hint)
+        return waits
+
+    def _misplaced(self, task: Section, what: str, hint: str) -> None:
+        self.findings.add(task.position, "misplaced-task", f"{task.what} {what}", hint)
+
+    def _only_decision(
+        self, tasks: list[Section], kinds: list[str | None], around: Around
+    ) -> Tool | None:
+        number = kinds.index("decision")
+        decision = self._decision(tasks[number])
+        if len(tasks) > 1 or around.loops:
+            where = "inside a loop" if around.loops else "beside other tasks"
+            hint = "give it a step of its own"
+            self._misplaced(tasks[number], f"is a decision {where}", hint)
+        return Tool(decision=decision)
 
     def _decision(self, task: Section) -> Decision:
         ask = task.text("ask")
@@ -166,10 +277,16 @@ class Tasks:
         return tuple(names)
 
 
-def _time_parts(holder: Section, key: str) -> dict[str, float]:
+def _is_waiting(task: Section) -> bool:
+    values: Mapping[str, Any] = task.node.fields
+    return any(
+        key in task and not (isinstance(values[key], Scalar) and values[key].value is False)
+        for key in WAITING
+    )
+
+
+def _time_parts(parts: Section) -> dict[str, float]:
     """Seconds to connect, to read and in all, as HTTP work takes them."""
-    parts = holder.section(key)
-    assert parts is not None
     times = {name: parts.duration_ms(name) for name in ("connect", "read", "total")}
     parts.finish()
     return {name: time / 1000 for name, time in times.items() if time is not None}

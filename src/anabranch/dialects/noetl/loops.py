@@ -1,0 +1,369 @@
+"""`loop`: the tasks of a step once per item of a collection.
+
+    local     canonical: the loop belongs to its step; sequential, or several items at once
+    fanout    the distributed profile: shards as jobs of their own, retries and limits per loop
+
+Which of them is said by `loop_mode` in the spec of the executor or the step. `fanout.*` holds the
+policies of the profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from anabranch.dialects.findings import Findings, Section
+from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.names import RESERVED
+from anabranch.dialects.noetl.patches import REDUCERS, Around, read_reducer
+from anabranch.dialects.noetl.templates import Templates
+from anabranch.expressions.jinja import has_template
+from anabranch.expressions.port import Constant, Expression
+from anabranch.net.net import Loop, Reducer, Retry, Work
+from anabranch.net.program import Iteration, Program
+
+#: Collections that are described rather than listed, and read lazily.
+DESCRIPTORS = ("range", "jsonl", "csv", "parquet", "listing", "sql", "pages")
+IN_FLIGHT = 8  # items of a parallel loop, or shards of a fan-out, when nothing is said
+IN_FLIGHT_MAX = 100_000
+FEW = 8  # up to that many items in flight each is a shard of its own
+LoopMode = Literal["local", "fanout"]
+LOOP_MODES: tuple[LoopMode, ...] = ("local", "fanout")
+MODES = ("sequential", "parallel")
+FAILURES = ("fail_fast", "best_effort")
+FANOUT = (
+    *("fail_fast", "allow_partial", "max_job_retries", "max_shards", "max_concurrent"),
+    *("shard_size", "tolerated_failures", "tolerated_failure_percentage"),
+    *("queue_ttl_s", "lease_s", "iter_key", "reducers", "keep_results"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What `in` comes to: a list, or the description of a collection.
+
+    A mapping that describes none is gone through as `{key, value}` pairs."""
+
+    inner: Expression
+
+    @property
+    def text(self) -> str:
+        return self.inner.text
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        value = self.inner.evaluate(names)
+        if isinstance(value, Mapping) and not any(key in value for key in DESCRIPTORS):
+            return [{"key": key, "value": each} for key, each in value.items()]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Looping:
+    """A loop as far as it can be read before its tasks are."""
+
+    loop: Loop
+    iterator: str
+    concurrency: int
+    key: Expression | None
+    lease_ms: int | None
+    retries: int
+    defaults: Defaults
+    around: Around
+
+    def work(self, program: Program, retry: Retry, timeout_ms: int | None) -> Work:
+        iteration = Iteration(
+            program,
+            self.iterator,
+            self.concurrency,
+            self.key,
+            self.loop.reducers,
+            self.loop.keep_results,
+        )
+        if retry.attempts == 1 and self.retries:
+            retry = Retry(attempts=1 + self.retries, delay_ms=1_000)
+        work = Work("loop.shard", program=iteration, timeout_ms=timeout_ms, retry=retry)
+        return work if self.lease_ms is None else replace(work, lease_ms=self.lease_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Fanout:
+    """The policies of the profile."""
+
+    fail_fast: bool | None = None
+    allow_partial: bool | None = None
+    retries: int = 0
+    shards_max: int = 10_000_000
+    window: Node | None = None
+    shard_size: int | None = None
+    tolerate: int = 0
+    tolerate_percent: float = 0.0
+    queue_ttl_ms: int | None = None
+    lease_ms: int | None = None
+    iter_key: Expression | None = None
+    reducers: Mapping[str, Reducer] | None = None
+    keep_results: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """Reads the loops of one playbook."""
+
+    templates: Templates
+    findings: Findings
+
+    def looping(
+        self, step: Section, defaults: Defaults, failure: str | None, retry: Retry
+    ) -> Looping | None:
+        """The loop of a step, None when it has none."""
+        loop = step.section("loop")
+        if loop is None:
+            return None
+        spec = loop.section("spec")
+        policy = None if spec is None else spec.section("policy")
+        defaults = defaults.under(read_defaults(spec, policy))
+        mode = self.loop_mode(defaults)
+        fanout = self.fanout(defaults)
+        over = self._over(loop)
+        iterator = self._iterator(loop)
+        kind = None if spec is None or "mode" not in spec else self._mode(spec)
+        in_flight = None if spec is None else spec.ask("max_in_flight")
+        loop.not_yet("cursor", hint="loop over a collection: `in: {sql: {…}}`")
+        failure = self._policy(policy) or failure
+        if spec is not None:
+            spec.finish()
+        loop.finish()
+        best_effort = failure == "best_effort"
+        retries = fanout.retries or retry.attempts - 1
+        common = Loop(
+            over,
+            mode=mode,
+            fail_fast=_or(fanout.fail_fast, mode == "local" and not best_effort),
+            allow_partial=_or(fanout.allow_partial, best_effort),
+            shard_size=fanout.shard_size,
+            tolerate=fanout.tolerate,
+            tolerate_percent=fanout.tolerate_percent,
+            item_retries=retries,
+            shards_max=fanout.shards_max,
+            keep_results=fanout.keep_results,
+            reducers=fanout.reducers or {},
+            queue_ttl_ms=fanout.queue_ttl_ms,
+        )
+        if mode == "fanout":
+            self._lost_order(loop, kind)
+            made, concurrency = self._distributed(common, fanout.window or in_flight), 1
+        else:
+            made, concurrency = self._local(common, kind or "sequential", in_flight, loop)
+        together = mode == "fanout" or kind == "parallel"
+        around = Around(loops=True, together=together, reducers=fanout.reducers or {})
+        return Looping(
+            made, iterator, concurrency, fanout.iter_key, fanout.lease_ms, retries, defaults, around
+        )
+
+    # -- how many at once --------------------------------------------------------------------
+
+    def _local(
+        self, loop: Loop, mode: str, in_flight: Node | None, section: Section
+    ) -> tuple[Loop, int]:
+        if mode == "sequential":
+            if in_flight is not None:
+                message = f"{section.what} is sequential, so `max_in_flight` has no effect"
+                hint = "write `mode: parallel`"
+                self.findings.add(in_flight.position, "ignored-key", message, hint, "note")
+                self._count(in_flight)
+            return loop, 1
+        wanted = Constant(IN_FLIGHT) if in_flight is None else self._count(in_flight)
+        if not isinstance(wanted, Constant):
+            return replace(loop, window=wanted), 1
+        window, concurrency = spread(wanted.value)
+        size = loop.shard_size or (2 * concurrency if concurrency > 1 else None)
+        return replace(loop, window=Constant(window), shard_size=size), concurrency
+
+    def _distributed(self, loop: Loop, window: Node | None) -> Loop:
+        wanted = Constant(IN_FLIGHT) if window is None else self._count(window)
+        return replace(loop, window=wanted)
+
+    def _count(self, node: Node) -> Expression:
+        """A number of things at once, or a template that gives one."""
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, str) and has_template(value):
+            return self.templates.tree(node)
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)
+        what = "the number of items in flight"
+        if type(value) is not int:
+            self.findings.wrong_type(node, what, "a whole number or a template")
+        elif not 1 <= value <= IN_FLIGHT_MAX:
+            hint = f"write a number from 1 to {IN_FLIGHT_MAX}"
+            self.findings.add(node.position, "bad-number", f"{what} is {value}", hint)
+        else:
+            return Constant(value)
+        return Constant(1)
+
+    def _mode(self, spec: Section) -> str:
+        node = spec.node.get("mode")
+        if isinstance(node, Scalar) and node.value == "cursor":
+            spec.not_yet("mode", "frame", hint="loop over a collection: `in: {sql: {…}}`")
+            return "sequential"
+        return spec.choice("mode", MODES, "sequential")
+
+    def _lost_order(self, loop: Section, mode: str | None) -> None:
+        if mode == "sequential":
+            message = f"{loop.what} is sequential, but a fan-out runs its items in any order"
+            hint = "give the step `spec: {loop_mode: local}`, or leave `mode` out"
+            self.findings.warn(loop.position, "lost-order", message, hint)
+
+    # -- what is gone through ----------------------------------------------------------------
+
+    def _over(self, loop: Section) -> Expression:
+        node = loop.ask("in")
+        what = f"`in` of {loop.what}"
+        if node is None:
+            loop.require("in", 'say what to go through: a list, or "{{ … }}"')
+            return Constant([])
+        if isinstance(node, Scalar):
+            if not isinstance(node.value, str) or not has_template(node.value):
+                expected = 'a list, a template such as "{{ workload.items }}" or a collection'
+                self.findings.wrong_type(node, what, expected)
+                return Constant([])
+        elif isinstance(node, Fields):
+            self._check_descriptor(node, what)
+        return Collected(self.templates.tree(node))
+
+    def _check_descriptor(self, node: Fields, what: str) -> None:
+        named = [key for key in DESCRIPTORS if key in node]
+        if len(named) > 1:
+            message = f"{what} describes two collections: {named[0]} and {named[1]}"
+            at = node.keys[named[1]]
+            self.findings.add(at, "conflicting-keys", message, "keep one of them")
+        if "range" not in node:
+            return
+        numbers = node.fields["range"]
+        if isinstance(numbers, Items):
+            fits = 1 <= len(numbers.items) <= 3 and all(map(_may_be_number, numbers))
+        else:
+            fits = _may_be_number(numbers) or isinstance(numbers, Fields)
+        if not fits:
+            expected = "a number, or [start, stop] or [start, stop, step]"
+            self.findings.wrong_type(numbers, f"`range` of {what}", expected)
+
+    def _iterator(self, loop: Section) -> str:
+        node = loop.text("iterator")
+        name = "item" if node is None else str(node.value)
+        if node is not None and (not name.isidentifier() or name in RESERVED):
+            hint = "use a word of letters, digits and `_`"
+            if name in RESERVED:
+                hint = "choose another one"
+            message = f"{name!r} cannot be the name of an item"
+            self.findings.add(node.position, "bad-name", message, hint)
+        return name
+
+    # -- policies ----------------------------------------------------------------------------
+
+    def _policy(self, policy: Section | None) -> str | None:
+        if policy is None:
+            return None
+        policy.choice("exec", ("local", "distributed"), "local")
+        failure = read_failure(policy)
+        policy.finish()
+        return failure
+
+    def loop_mode(self, defaults: Defaults) -> LoopMode:
+        node = defaults.loop_mode
+        if node is None:
+            return "local"
+        holder = Fields({"loop_mode": node}, {"loop_mode": node.position}, node.position)
+        return Section(holder, "the spec", self.findings).choice("loop_mode", LOOP_MODES, "local")
+
+    def fanout(self, defaults: Defaults) -> Fanout:
+        node = defaults.fanout
+        fanout = None if node is None else self.findings.section(node, "`fanout`")
+        if fanout is None:
+            return Fanout()
+        made = Fanout(
+            fail_fast=fanout.flag("fail_fast") if "fail_fast" in fanout else None,
+            allow_partial=fanout.flag("allow_partial") if "allow_partial" in fanout else None,
+            retries=fanout.whole("max_job_retries", 0, least=0, most=1_000),
+            shards_max=fanout.whole("max_shards", 10_000_000, least=1, most=10**12),
+            window=fanout.ask("max_concurrent"),
+            shard_size=self._shard_size(fanout),
+            tolerate=fanout.whole("tolerated_failures", 0, least=0, most=10**12),
+            tolerate_percent=fanout.number(
+                "tolerated_failure_percentage", 0.0, least=0.0, most=100.0
+            ),
+            queue_ttl_ms=fanout.duration_ms("queue_ttl_s"),
+            lease_ms=fanout.duration_ms("lease_s"),
+            iter_key=self._key(fanout),
+            reducers=self._reducers(fanout),
+            keep_results=fanout.flag("keep_results", True),
+        )
+        fanout.finish(also=("fail_fast", "allow_partial"))
+        return made
+
+    def _shard_size(self, fanout: Section) -> int | None:
+        node = fanout.ask("shard_size")
+        if node is None or (isinstance(node, Scalar) and node.value == "auto"):
+            return None
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            message = f"`shard_size` of {fanout.what} is {node.value!r}"
+            self.findings.add(node.position, "bad-choice", message, "write `auto` or a number")
+            return None
+        return fanout.whole("shard_size", 1, least=1, most=1_000_000)
+
+    def _key(self, fanout: Section) -> Expression | None:
+        node = fanout.ask("iter_key")
+        if node is None:
+            return None
+        text = node.value if isinstance(node, Scalar) else None
+        if not isinstance(text, str) or not has_template(text):
+            expected = 'a template such as "{{ iter.item.id }}"'
+            self.findings.wrong_type(node, f"`iter_key` of {fanout.what}", expected)
+            return None
+        return self.templates.tree(node)
+
+    def _reducers(self, fanout: Section) -> Mapping[str, Reducer]:
+        section = fanout.section("reducers")
+        if section is None:
+            return {}
+        found: dict[str, Reducer] = {}
+        for key, node in section.node.fields.items():
+            found[key] = read_reducer(node, self.findings)
+            if isinstance(node, Scalar) and node.value == "set":
+                message = f"the reducer of {key!r} is `set`, which keeps whoever comes last"
+                hint = "choose one of " + ", ".join(REDUCERS[1:])
+                self.findings.add(node.position, "bad-choice", message, hint)
+        return found
+
+
+def read_failure(policy: Section) -> str | None:
+    """`failure: {mode: fail_fast | best_effort}`."""
+    failure = policy.section("failure")
+    if failure is None:
+        return None
+    mode = failure.choice("mode", FAILURES, "fail_fast") if "mode" in failure else None
+    failure.finish(also=("mode",))
+    return mode
+
+
+def spread(in_flight: int) -> tuple[int, int]:
+    """So many items at once as shards in flight times items at once in a shard.
+
+    Never more than asked for, and with few shards for many items."""
+    if in_flight <= FEW:
+        return in_flight, 1
+    window = max(range(3, FEW + 1), key=lambda count: (in_flight // count * count, -count))
+    return window, in_flight // window
+
+
+def _or(value: bool | None, default: bool) -> bool:
+    return default if value is None else value
+
+
+def _may_be_number(node: Node) -> bool:
+    if not isinstance(node, Scalar) or isinstance(node.value, bool):
+        return False
+    if isinstance(node.value, str):
+        return has_template(node.value)
+    return node.value is not None and math.isfinite(node.value)

@@ -1,0 +1,260 @@
+"""Older and later spellings of tasks and of the rules after them."""
+
+from __future__ import annotations
+
+from anabranch.dialects.findings import Findings
+from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.inputs import ALIASES, KINDS
+from anabranch.dialects.noetl.outputs import POLICY_KEYS
+from anabranch.dialects.noetl.shape import Shape, fields, items, scalar
+from anabranch.net.problems import Position
+
+#: Keys of a rule that stand under `then`.
+THEN = (
+    *("do", "attempts", "backoff", "delay", "to", "target"),
+    *("set", "set_ctx", "set_iter", "set_shared", "set_vars", "set_prev"),
+)
+OWN_SPEC = ("timeout", "policy", "result")
+
+
+class Respelled:
+    """What was met on the way: the warnings, and which family the document belongs to."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self.later = False  # something only C has
+        self.earlier = False  # something C does not have
+
+    def old(self, at: Position, what: str, canonical: str, where: str = "") -> None:
+        message = f"{what} is an old spelling"
+        hint = f"write `{canonical}`{' ' if where else ''}{where}"
+        self.findings.warn(at, "old-spelling", message, hint)
+
+    def split(self, holder: Shape, key: str, places: dict[str, str], what: str = "") -> None:
+        """Take `set: {scope.name: …}` apart; a scope without a place stays where it is."""
+        node, at = holder.take(key)
+        assert isinstance(node, Fields), "only mappings are taken apart"
+        left = Shape(fields({}, node.position))
+        for full, value in node.fields.items():
+            scope, dot, name = full.partition(".")
+            if not dot or scope not in ("ctx", "iter", "step"):
+                scope, name = "", full
+            place = places.get(scope)
+            if place is None:
+                left.put(full, value, node.keys[full])
+                continue
+            if isinstance(held := holder.find(place), Fields) and name in held:
+                message = f"{what or 'this'} sets {name!r} twice"
+                hint = "keep one of them"
+                self.findings.add(node.keys[full], "conflicting-keys", message, hint)
+                continue
+            if place in holder and held is not None and not isinstance(held, Fields):
+                left.put(full, value, node.keys[full])
+                continue
+            holder.deepen((place,), _with(holder, place, name, value, node.keys[full]), at)
+        if left.fields:
+            holder.put(key, left.node(), at)
+
+
+def _with(holder: Shape, place: str, name: str, value: Node, at: Position) -> Fields:
+    held = holder.mapping(place)
+    inner = Shape(held if held is not None else fields({}, at))
+    inner.put(name, value, at)
+    return inner.node()
+
+
+class TaskSpelling:
+    def __init__(self, seen: Respelled) -> None:
+        self._seen = seen
+
+    def task(
+        self, node: Node, what: str, inherited: Fields | None = None, *, loops: bool = False
+    ) -> Node:
+        if not isinstance(node, Fields):
+            return node
+        shape = Shape(self._labelled(node, what))
+        kind = shape.fields.get("kind")
+        word = str(kind.value) if isinstance(kind, Scalar) else ""
+        self._inputs(shape, word, what)
+        self._arguments(shape, inherited, what)
+        quiet = self._policy(shape, what)
+        self._rules(shape, what, loops, quiet)
+        self._writes(shape, what, loops)
+        self._result(shape, word, what)
+        return shape.node()
+
+    def _labelled(self, node: Fields, what: str) -> Fields:
+        """`{label: {kind: …}}` is the older way to name a task."""
+        if "kind" in node or len(node.fields) != 1:
+            return node
+        ((label, inner),) = node.fields.items()
+        if not isinstance(inner, Fields):
+            return node
+        at = node.keys[label]
+        self._seen.old(at, f"{what} under its label", f"{{name: {label}, kind: …}}")
+        shape = Shape(inner)
+        shape.put("name", scalar(label, at), at, before=tuple(inner.fields))
+        return shape.node()
+
+    # -- inputs ------------------------------------------------------------------------------
+
+    def _inputs(self, task: Shape, kind: str, what: str) -> None:
+        """Some playbooks put inputs under the task's `spec`."""
+        spec = task.mapping("spec")
+        if spec is None:
+            return
+        inner = Shape(spec)
+        known = {*KINDS.get(kind, ()), *ALIASES.get(kind, {}), "args", "input"}
+        for key in [key for key in spec.fields if key in known and key in inner]:
+            if key in OWN_SPEC and not (key == "result" and not _is_policy(inner.fields[key])):
+                continue
+            if key in task:
+                continue  # both places: the reader reports the one that is wrong
+            value, at = inner.take(key)
+            task.put(key, value, at)
+            message = f"`{key}` of `spec` of {what}"
+            self._seen.old(at, message, f"{key}: …", where="on the task itself")
+        task.fields["spec"] = inner.node()
+
+    def _arguments(self, task: Shape, inherited: Fields | None, what: str) -> None:
+        if "args" in task:
+            self._seen.earlier = True
+        elif "input" in task:
+            self._seen.later = True
+            task.fields.pop("args", None)
+            task.keys.pop("args", None)
+            task.rename("input", "args")
+        if "credential" in task and "auth" not in task.fields:
+            task.rename("credential", "auth")
+        if inherited is None:
+            return
+        own = task.fields.get("args") if "args" in task else None
+        if own is not None and not isinstance(own, Fields):
+            message = f"`args` of {what} is no mapping, so those of its step have no place in it"
+            hint = "name each argument on the task"
+            self._seen.findings.add(own.position, "conflicting-keys", message, hint)
+            return
+        both = Shape(inherited)
+        for name, value in own.fields.items() if own is not None else ():
+            both.put(name, value, own.keys[name] if own is not None else inherited.position)
+        task.put("args", both.node(), inherited.position)
+
+    # -- rules -------------------------------------------------------------------------------
+
+    def _policy(self, task: Shape, what: str) -> bool:
+        """`eval`, `policy` beside `spec`, and a policy that is only its rules.
+
+        True when one warning has said enough about the rules inside."""
+        moved = False
+        for key in ("eval", "policy"):
+            if key not in task or task.find("spec", "policy") is not None:
+                continue
+            node, at = task.fields[key], task.keys[key]
+            path = ("spec", "policy", "rules") if isinstance(node, Items) else ("spec", "policy")
+            if key == "eval" and not isinstance(node, Items):
+                continue
+            if task.deepen(path, node, at):
+                task.take(key)
+                moved = True
+                self._seen.earlier = True
+                hint = "spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
+                self._seen.old(at, f"`{key}` of {what}", hint)
+        policy = task.find("spec", "policy")
+        if isinstance(policy, Items):
+            at = policy.position
+            task.deepen(("spec", "policy"), fields({"rules": policy}, at), at)
+            self._seen.old(at, f"the policy of {what} as a list", "policy: {rules: […]}")
+        return moved
+
+    def _rules(self, task: Shape, what: str, loops: bool, quiet: bool) -> None:
+        rules = task.find("spec", "policy", "rules")
+        if isinstance(rules, Items):
+            found = [self._rule(rule, what, loops, quiet) for rule in rules]
+            at = rules.position
+            task.deepen(("spec", "policy", "rules"), items(found, at), at)
+
+    def _rule(self, node: Node, what: str, loops: bool, quiet: bool) -> Node:
+        if not isinstance(node, Fields):
+            return node
+        shape = Shape(node)
+        if "expr" in shape and "when" not in shape.fields:
+            at = shape.keys["expr"]
+            shape.rename("expr", "when")
+            if not quiet:
+                self._seen.old(at, f"`expr` in a rule of {what}", "when: …")
+        flat = self._flat(shape)
+        if flat is not None:
+            at = flat.position
+            canonical = "then: {do: …}" if "when" in shape else "else: {then: {do: …}}"
+            if "when" in shape:
+                shape.put("then", flat, at)
+            else:
+                shape.put("else", fields({"then": flat}, at), at)
+            if not quiet:
+                self._seen.old(at, f"a rule of {what} without `then`", canonical)
+        self._otherwise(shape, what, quiet)
+        for path in (("then",), ("else", "then")):
+            then_node = shape.find(*path)
+            if isinstance(then_node, Fields):
+                shape.deepen(path, self._then(then_node, what, loops), then_node.position)
+        return shape.node()
+
+    def _flat(self, rule: Shape) -> Fields | None:
+        """The keys of `then` that stand beside `when` (as under `eval`), taken out."""
+        named = [key for key in THEN if key in rule.fields]
+        if not named or "then" in rule or "else" in rule:
+            return None
+        found = Shape(fields({}, rule.keys[named[0]]))
+        for key in [key for key in rule.fields if key in named]:
+            value, at = rule.take(key)
+            found.put(key, value, at)
+        return found.node()
+
+    def _otherwise(self, rule: Shape, what: str, quiet: bool) -> None:
+        otherwise = rule.mapping("else")
+        if otherwise is None or "then" in otherwise or not otherwise.fields:
+            return
+        at = rule.keys["else"]
+        rule.fields["else"] = fields({"then": otherwise}, otherwise.position)
+        if not quiet:
+            canonical = "else: {then: {do: …}}"
+            self._seen.old(at, f"`else` without `then` in a rule of {what}", canonical)
+
+    def _then(self, node: Fields, what: str, loops: bool) -> Fields:
+        shape = Shape(node)
+        if "target" in shape and "to" not in shape.fields:
+            at = shape.keys["target"]
+            shape.rename("target", "to")
+            self._seen.old(at, f"`target` in a rule of {what}", "to: …")
+        self._writes(shape, what, loops)
+        return shape.node()
+
+    # -- writes and results ------------------------------------------------------------------
+
+    def _writes(self, holder: Shape, what: str, loops: bool) -> None:
+        if "set_ctx" in holder or "set_iter" in holder:
+            self._seen.earlier = True
+        if holder.mapping("set") is not None:
+            self._seen.later = True
+            places = {"ctx": "set_ctx", "iter": "set_iter", "step": "set_iter", "": "set_iter"}
+            self._seen.split(holder, "set", places, what)
+        place = "set_iter" if loops else "set_ctx"
+        if "set_vars" in holder and place not in holder.fields:
+            at = holder.keys["set_vars"]
+            holder.rename("set_vars", place)
+            self._seen.old(at, f"`set_vars` of {what}", f"{place}: {{…}}")
+
+    def _result(self, task: Shape, kind: str, what: str) -> None:
+        for key in ("output", "result"):
+            takes = kind in KINDS and key not in KINDS[kind]
+            if not takes or task.mapping(key) is None or task.find("spec", "result") is not None:
+                continue
+            node, at = task.fields[key], task.keys[key]
+            if task.deepen(("spec", "result"), node, at):
+                task.take(key)
+                self._seen.old(at, f"`{key}` of {what}", "spec: {result: {…}}")
+
+
+def _is_policy(node: Node) -> bool:
+    """Whether it reads as a result policy rather than as the result of a `noop`."""
+    return isinstance(node, Fields) and bool(node.fields) and set(node.fields) <= POLICY_KEYS

@@ -1,0 +1,148 @@
+"""`spec.policy` of a task: what follows its outcome.
+
+Rules are looked at from the top and the first that matches decides. Without a match a success goes
+on and an error fails, unless `on_unmatched: continue` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from anabranch.dialects.findings import Findings, Section
+from anabranch.dialects.nodes import Node, Scalar
+from anabranch.dialects.noetl.patches import Around, read_writes
+from anabranch.dialects.noetl.templates import Templates
+from anabranch.expressions.jinja import has_template
+from anabranch.expressions.port import Constant, Expression
+from anabranch.net.problems import did_you_mean
+from anabranch.net.program import Control, Rule
+
+CONTROLS: tuple[Control, ...] = ("continue", "retry", "jump", "break", "fail")
+Backoff = Literal["none", "constant", "linear", "exponential"]
+BACKOFFS: dict[str, Backoff] = {
+    "none": "none",
+    "fixed": "constant",
+    "constant": "constant",
+    "linear": "linear",
+    "exponential": "exponential",
+}
+Unmatched = Literal["fail", "continue"]
+UNMATCHED: tuple[Unmatched, ...] = ("fail", "continue")
+HOOKS = ("before", "after", "finally")
+PREVIOUS = "previous"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    rules: tuple[Rule, ...] = ()
+    on_unmatched: Unmatched = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Reads the policies of one pipeline, whose labels are known."""
+
+    templates: Templates
+    findings: Findings
+    labels: Sequence[str]
+    around: Around
+
+    def policy(self, node: Node | None, what: str, number: int) -> Policy:
+        """The policy of the task with that number, counted from zero."""
+        section = None if node is None else self.findings.section(node, f"`policy` of {what}")
+        if section is None:
+            return Policy()
+        section.choice("mode", ("exclusive",), "exclusive")
+        unmatched = section.choice("on_unmatched", UNMATCHED, "fail")
+        section.not_yet(*HOOKS, hint="write a task of its own")
+        nodes = section.items("rules")
+        if nodes is None and "rules" not in section and "on_unmatched" not in section:
+            section.require("rules", "give it rules, or leave `policy` out")
+        section.finish()
+        rules: list[Rule] = []
+        for count, each in enumerate(nodes or (), 1):
+            if rules and rules[-1].when is None:
+                message = f"rule {count} of {what} stands after `else` and is never looked at"
+                self.findings.warn(each.position, "dead-rule", message, "move `else` to the end")
+                break
+            rule = self._rule(each, f"rule {count} of {what}", number)
+            if rule is not None:
+                rules.append(rule)
+        return Policy(tuple(rules), unmatched)
+
+    def _rule(self, node: Node, what: str, number: int) -> Rule | None:
+        rule = self.findings.section(node, what)
+        if rule is None:
+            return None
+        otherwise = rule.section("else")
+        when = rule.ask("when")
+        holder = otherwise or rule
+        then = holder.section("then")
+        if "then" not in holder:
+            holder.require("then", "write `then: {do: continue}`, or another word for `do`")
+        if otherwise is not None:
+            otherwise.finish()
+        elif when is None:
+            rule.require("when", "write `when` and `then`, or `else`")
+        rule.finish()
+        if then is None or (when is None and otherwise is None):
+            return None
+        guard = None
+        if otherwise is None and when is not None:
+            guard = self.templates.condition(when, f"`when` of {what}")
+        return self._then(then, what, guard, number)
+
+    def _then(self, then: Section, what: str, guard: Expression | None, number: int) -> Rule:
+        if "do" not in then:
+            then.require("do", "choose one of " + ", ".join(CONTROLS))
+        do = then.choice("do", CONTROLS, "continue")
+        writes = read_writes(then, self.templates, self.around)
+        made = Rule(
+            when=guard,
+            do=do,
+            attempts=then.whole("attempts", 3, least=1, most=1_000_000),
+            delay=self._delay(then),
+            backoff=BACKOFFS[then.choice("backoff", tuple(BACKOFFS), "none")],
+            to=self._target(then, what, do, number),
+            set_ctx=writes.ctx,
+            set_iter=writes.iteration,
+            set_shared=writes.shared,
+            position=then.position,
+        )
+        then.finish()
+        return made
+
+    def _delay(self, then: Section) -> Expression | None:
+        node = then.ask("delay")
+        if node is None:
+            return None
+        if isinstance(node, Scalar) and isinstance(node.value, str) and has_template(node.value):
+            return self.templates.tree(node)
+        milliseconds = then.duration_of("delay", node, zero=True)
+        return None if milliseconds is None else Constant(milliseconds / 1000)
+
+    def _target(self, then: Section, what: str, do: Control, number: int) -> str:
+        node = then.text("to")
+        if do != "jump":
+            if node is not None:
+                message = f"{what} does not jump, so `to` has no effect"
+                self.findings.add(then.key_position("to"), "ignored-key", message, severity="note")
+            return ""
+        if node is None:
+            then.require("to", "name the task to go on with, or `previous`")
+            return ""
+        label = str(node.value)
+        if label == PREVIOUS and PREVIOUS not in self.labels:
+            if number > 0:
+                return self.labels[number - 1]
+            message = f"{what} jumps to the task before the first one"
+            self.findings.add(node.position, "unknown-label", message, "name a task")
+            return ""
+        if label not in self.labels:
+            message = f"{what} jumps to the task {label!r}, which is not in this pipeline"
+            hint = did_you_mean(label, self.labels) or "name a task of this pipeline"
+            self.findings.add(node.position, "unknown-label", message, hint)
+            return ""
+        return label
