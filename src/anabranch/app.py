@@ -17,12 +17,14 @@ from anabranch import settings as config
 from anabranch.clock import SystemClock
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
-from anabranch.net.net import Reducer
+from anabranch.kernel.values import Answer
+from anabranch.net.net import Net, Reducer
 from anabranch.operations.definitions import Source, compiler
 from anabranch.operations.reading import EventRecord
 from anabranch.operations.reading import Reader as RunReader
 from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
+from anabranch.runtime.crew import Safe
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
@@ -31,9 +33,11 @@ from anabranch.store.sqlite import SqliteStore
 from anabranch.work.callables import Toolbox
 from anabranch.work.child import Child
 from anabranch.work.collections.all import Collections
+from anabranch.work.keychain import Keychain
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.processes import ProcessOptions
+from anabranch.work.redaction import Redactor
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
 from anabranch.work.shards import Reader, Shards
 
@@ -70,6 +74,8 @@ class Parts:
     def __init__(self, store: Store, settings: Settings, toolbox: Toolbox) -> None:
         self.store = store
         self.toolbox = toolbox
+        self.redactor = Redactor()
+        self._keychain = Keychain(self.redactor)
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
         self.performers = standard_performers(
             WorkSettings(
@@ -81,6 +87,7 @@ class Parts:
             ),
             toolbox=toolbox,
             payloads=StoredPayloads(store),
+            redactor=self.redactor,
         )
         self._add_composed()
         self.engine = runtime.Engine(
@@ -89,6 +96,7 @@ class Parts:
             self.performers,
             clock=SystemClock(),
             settings=settings,
+            safe=Safe(self._keyring, self._clean),
         )
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
         self.verbs = Verbs(self.engine, lambda: known)
@@ -96,13 +104,25 @@ class Parts:
     def _add_composed(self) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
         payloads = StoredPayloads(self.store)
-        means = Means(performers=self.performers, payloads=payloads)
+        means = Means(performers=self.performers, payloads=payloads, redactor=self.redactor)
         self._collections = Collections(payloads=payloads, performers=self.performers)
         reader = Reader(self._collections)
         self.performers["pipeline"] = Pipeline(means)
         self.performers["loop.shard"] = Shards(means, reader)
         self.performers["loop.cut"] = reader
         self.performers["playbook"] = Child(self._start_child)
+
+    async def _keyring(self, net: Net, workload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The secrets that a definition declares, resolved where the work is done."""
+
+        def render(entry: Any, so_far: Mapping[str, Any]) -> Any:
+            names = {"env": dict(os.environ), "keychain": so_far, "workload": workload}
+            return _rendered(entry, names)
+
+        return await self._keychain.resolve(net.keychain, render)
+
+    def _clean(self, answer: Answer) -> Answer:
+        return self.redactor.answer(answer) if self.redactor.knows_any else answer
 
     async def _start_child(
         self, path: str, given: Mapping[str, Any], run: str, parent: str | None
@@ -116,6 +136,16 @@ class Parts:
         await self.engine.close(grace_seconds)
         await close_all(self.performers)
         await self._collections.close()
+        await self._keychain.close()
+
+
+def _rendered(entry: Any, names: Mapping[str, Any]) -> Any:
+    """An entry with its templates evaluated."""
+    if isinstance(entry, Mapping):
+        return {key: _rendered(value, names) for key, value in entry.items()}
+    if isinstance(entry, list | tuple):
+        return [_rendered(value, names) for value in entry]
+    return entry.evaluate(names) if hasattr(entry, "evaluate") else entry
 
 
 class Engine:

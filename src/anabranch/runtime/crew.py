@@ -7,7 +7,8 @@ cancels the task; the crew says "discharged" only when it has really ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from anabranch.errors import AnabranchError
@@ -17,7 +18,7 @@ from anabranch.kernel.jobs import DEFAULT_WORK, fan_id, idempotency_key, kind_of
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
 from anabranch.kernel.values import Answer, failed
-from anabranch.net.net import Work
+from anabranch.net.net import Net, Work
 from anabranch.runtime.core import LiveRun
 from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.payloads import Resolved, holds_ref
@@ -27,14 +28,24 @@ Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
 
 
+@dataclass(frozen=True, slots=True)
+class Safe:
+    """What keeps secrets: hands them to the work that needs them, and out of everything else."""
+
+    keyring: Callable[[Net, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+    clean: Callable[[Answer], Answer]
+
+
 class Crew:
     def __init__(
         self,
         performers: Mapping[str, Performer],
         offer: Offer,
         fetch: Callable[[str], bytes | None],
+        safe: Safe | None = None,
     ) -> None:
         self._performers = performers
+        self._safe = safe
         self._offer = offer
         self._fetch = fetch
         self._in_place = {
@@ -61,6 +72,9 @@ class Crew:
         if job.token not in live.state.tokens:  # its gather closed while the batch was written
             self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits for it"))
             return
+        if live.net.keychain and self._safe is not None:
+            self._send_out(effect, self._with_keys(live, effect, self._safe))
+            return
         try:
             task = build_task(live, effect.job, self._fetch)
         except AnabranchError as error:
@@ -73,16 +87,32 @@ class Crew:
         elif task.kind in self._in_place:
             self._deliver(effect, _guarded(self._in_place[task.kind], task))
         else:
-            self._send_out(effect, performer, task)
+            self._send_out(effect, _carry_out(performer, task))
 
-    def _send_out(self, effect: Execute, performer: Performer, task: Task) -> None:
+    async def _with_keys(self, live: LiveRun, effect: Execute, safe: Safe) -> Answer | Parked:
+        """Work of a definition with a keychain: inputs are rendered with the secrets in hand."""
+        try:
+            keyring = await safe.keyring(live.net, live.state.workload)
+            job = live.state.jobs.get(effect.job)
+            if job is None or job.token not in live.state.tokens:
+                return failed("cancelled", "nobody waits for it any more", retryable=False)
+            task = build_task(live, effect.job, self._fetch, keyring)
+        except AnabranchError as error:
+            kind = getattr(error, "kind", error.code)
+            return failed(kind, str(error), retryable=bool(getattr(error, "retryable", False)))
+        performer = self._performers.get(task.kind)
+        if performer is None:
+            return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
+        return await _carry_out(performer, task)
+
+    def _send_out(self, effect: Execute, work: Coroutine[Any, Any, Answer | Parked]) -> None:
         key = (effect.run, effect.job, effect.attempt)
-        running = asyncio.get_running_loop().create_task(self._see_to(effect, performer, task))
+        running = asyncio.get_running_loop().create_task(self._see_to(effect, work))
         self._tasks[key] = running
         running.add_done_callback(lambda _done: self._stopped(effect))
 
-    async def _see_to(self, effect: Execute, performer: Performer, task: Task) -> None:
-        answer = await _carry_out(performer, task)
+    async def _see_to(self, effect: Execute, work: Coroutine[Any, Any, Answer | Parked]) -> None:
+        answer = await work
         key = (effect.run, effect.job, effect.attempt)
         del self._tasks[key]
         self._told.pop(key, None)
@@ -108,6 +138,8 @@ class Crew:
             parked = s.JobPark(effect.job, effect.attempt, answer.ticket, answer.until)
             self._offer(effect.run, parked)
         else:
+            if self._safe is not None:
+                answer = self._safe.clean(answer)
             self._offer(effect.run, s.JobReport(effect.job, effect.attempt, answer))
 
     def stop(self, effect: Stop) -> None:
@@ -167,7 +199,12 @@ def _resolve_refs(names: dict[str, Any], fetch: Callable[[str], bytes | None]) -
             names[name] = Resolved(names[name], fetch)
 
 
-def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None]) -> Task:
+def build_task(
+    live: LiveRun,
+    job_id: str,
+    fetch: Callable[[str], bytes | None],
+    keyring: Mapping[str, Any] | None = None,
+) -> Task:
     """The job as its performer sees it, with inputs rendered from the run as it stands now."""
     state = live.state
     job = state.jobs[job_id]
@@ -176,6 +213,8 @@ def build_task(live: LiveRun, job_id: str, fetch: Callable[[str], bytes | None])
     names: dict[str, Any] = names_for(state, token)
     if live.holds_refs:
         _resolve_refs(names, fetch)
+    if keyring is not None:
+        names["keychain"] = keyring
     if token.loop:
         return _loop_task(live, job, work, names)
     if job.slot >= 0:

@@ -26,7 +26,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import failed
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned, history, load_state
-from anabranch.runtime.crew import Crew
+from anabranch.runtime.crew import Crew, Safe
 from anabranch.runtime.effects import Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.messages import answer_bytes, read_message
@@ -62,6 +62,7 @@ class Engine:
         clock: Clock,
         settings: Settings,
         owner: str = "anabranch",
+        safe: Safe | None = None,
     ) -> None:
         self.store = store
         self.nets = nets
@@ -71,7 +72,7 @@ class Engine:
         lanes = _lanes(settings, performers)
         self.core = Core(store, nets, lanes, snapshot_every=settings.snapshot_every)
         self.core.on_defect = self._set_aside
-        self._crew = Crew(performers, self._offer, store.payload)
+        self._crew = Crew(performers, self._offer, store.payload, safe)
         self._writer = Writer(store)
         self._wake = asyncio.Event()
         self._tickets: dict[int, asyncio.Future[None]] = {}

@@ -20,6 +20,8 @@ StartChild = Callable[[str, Mapping[str, Any], str, str | None], Awaitable[str]]
 
 
 class Child:
+    parks = True  # only the last task of a pipeline may
+
     def __init__(self, start: StartChild) -> None:
         self._start = start
 

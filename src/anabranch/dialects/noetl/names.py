@@ -23,8 +23,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from anabranch.errors import ExpressionError
+
 Given = Mapping[str, Any]
 _EMPTY: Mapping[str, Any] = {}
+REF = "_ref"  # a result that stands for a larger one has this key
 
 
 class Synonym(str):
@@ -94,6 +97,8 @@ class StepResult(Mapping[str, Any]):
         except KeyError:
             if key in ("data", "result"):
                 return self._value
+            if REF in self._value:
+                raise _not_here(key) from None
             raise
 
     def __iter__(self) -> Iterator[str]:
@@ -120,6 +125,14 @@ class Lazy(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+
+def _not_here(key: str) -> ExpressionError:
+    """A guard must not take a field that was too large to travel for one that is not there."""
+    return ExpressionError(
+        f"{key!r} is in a result that is too large to travel (over ANABRANCH_INLINE_BYTES_MAX): "
+        "guards see only its small fields; let the step return what they need beside it"
+    )
 
 
 def as_result(value: Any) -> Any:
@@ -158,7 +171,7 @@ def _response(event: Given) -> Given | None:
 def _data(event: Given) -> Any:
     """The body of an HTTP response, the whole result of anything else."""
     response = _response(event)
-    return event.get("result") if response is None else response["data"]
+    return as_result(event.get("result")) if response is None else response["data"]
 
 
 def _ref(event: Given) -> Any:
@@ -207,7 +220,7 @@ def _error(event: Given) -> Any:
 
 
 def _payload(event: Given) -> Mapping[str, Any]:
-    return {"result": event.get("result"), "error": _error(event)}
+    return {"result": as_result(event.get("result")), "error": _error(event)}
 
 
 EVENT: Mapping[str, Callable[[Any], Any]] = {
@@ -218,7 +231,7 @@ EVENT: Mapping[str, Callable[[Any], Any]] = {
 }
 
 _OF_RESULT: Mapping[str, Callable[[Any], Any]] = {
-    "result": lambda event: event.get("result"),
+    "result": lambda event: as_result(event.get("result")),
     "data": _data,
     "ref": _ref,
     "error": _error,
