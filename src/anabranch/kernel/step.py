@@ -36,7 +36,8 @@ def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]
     turn = Turn(net, state, at, first_token=state.next_token, tokens_before=len(state.tokens))
     try:
         _STIMULI[type(stimulus)](turn, stimulus)
-        _work_off(turn)
+        if type(stimulus) is not s.JobStart:  # nothing follows from a start
+            _work_off(turn)
     except AnabranchError as error:
         if turn.events:  # not a refusal any more: the state has moved
             raise RuntimeError(f"refused halfway through a turn: {error}") from error
