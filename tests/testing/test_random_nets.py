@@ -88,5 +88,6 @@ def test_simulation_reaches_every_kind_of_event_and_verdict(
     monkeypatch.setattr(Audit, "committed", committed)
     simulate(random_net, 400, patches=RANDOM_PATCHES)
     every_kind = {str(kind.__struct_config__.tag) for kind in Event.__args__}
+    every_kind -= {kind for kind in every_kind if kind.startswith("loop.")}  # test_loops_in_plays
     verdicts = {"f closed", "f impossible", "f expired", "j closed", "j impossible", "b closed"}
     assert every_kind | verdicts <= kinds.keys()

@@ -143,13 +143,12 @@ def _settle(turn: Turn, token: Token, tracker: Tracker, loop: Loop) -> None:
     status = verdict(tracker, loop.allow_partial, allowed)
     reason = tracker.stopped
     if status == "failed" and not reason:
-        reason = f"{tracker.failed} of {tracker.succeeded + tracker.failed} items failed"
+        first = _first_failure(tracker)
+        reason = f"{tracker.failed} of {tracker.succeeded + tracker.failed} items failed: {first}"
     turn.emit(e.LoopSettled(tracker.id, status if status != "open" else "failed", reason))
     fault = None
     if status == "failed":
-        first = tracker.failures[0] if tracker.failures else None
-        more = f"; the first: item {first.index}: {first.message}" if first is not None else ""
-        fault = Fault("loop", reason + more, "LOOP_FAILED", retryable=False)
+        fault = Fault("loop", reason, "LOOP_FAILED", retryable=False)
     turn.later(Conclude(token.id, fault))
 
 

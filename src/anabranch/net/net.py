@@ -118,7 +118,7 @@ class Retry:
                 delay = float(self.delay_ms * retry)
             case "exponential":
                 # The cap keeps the power finite; no wait is longer than about 30,000 years.
-                delay = self.delay_ms * self.multiplier ** min(retry - 1, 50)
+                delay = self.delay_ms * min(self.multiplier ** min(retry - 1, 50), 1e15)
         return int(min(delay, self.delay_ms_max if self.delay_ms_max is not None else 1e15))
 
 

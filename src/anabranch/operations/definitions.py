@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anabranch.dialects.noetl.rewrite import canonical
 from anabranch.dialects.port import Compiled
 from anabranch.dialects.registry import compile_source, load
 from anabranch.dialects.source import SourceLimits
@@ -67,6 +68,24 @@ def _compiled(source: Source, tools: Iterable[str]) -> tuple[Compiled, str, str]
         return load(path, tools=tools), "", ""  # says how large it is
     compiled = compile_source(data, file=str(path), tools=tools)
     return compiled, data.decode("utf-8", "replace"), str(path)
+
+
+def canonical_text(path: Path) -> tuple[str, str]:
+    """A playbook's text as it is, and in the canonical spelling."""
+    _, text, origin = _compiled(path, ())
+    return text, canonical(text, origin or str(path))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    beside = path.with_name(f".{path.name}.anabranch")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.chmod(path.stat().st_mode)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written: {error.strerror}", code="no_file") from None
 
 
 def compiler(tools: Iterable[str] = ()) -> Compile:

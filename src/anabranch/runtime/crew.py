@@ -115,7 +115,10 @@ class Crew:
         answer = await work
         key = (effect.run, effect.job, effect.attempt)
         del self._tasks[key]
-        self._told.pop(key, None)
+        told = self._told.pop(key, None)
+        if told is not None and told.discharge and isinstance(answer, Parked):
+            self._offer(effect.run, s.JobDischarge(effect.job))  # too late to wait outside
+            return
         self._deliver(effect, answer)  # here and not in the callback: that comes a round later
 
     def _stopped(self, effect: Execute) -> None:

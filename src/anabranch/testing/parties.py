@@ -25,7 +25,6 @@ from anabranch.runtime.effects import Stop
 from anabranch.testing.answers import Planned
 from anabranch.testing.audit import Audit, Recent
 from anabranch.testing.faults import Faults
-from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter
 from anabranch.testing.random_nets import random_net
 from anabranch.testing.random_steps import RANDOM_WORK, random_answer
@@ -90,7 +89,7 @@ class Parties(World):
             return Planned(random_answer(self.dice, error), delay_ms)
         if self.strikes("error"):
             return Planned(failed("simulated", "simulated failure"), delay_ms)
-        return Planned(perform_inside(task) or succeeded(None), delay_ms)
+        return Planned(self._inside(task) or succeeded(None), delay_ms)
 
     def report(self, key: JobKey, answer: Answer, delay_ms: int = 0) -> None:
         run, job, attempt = key

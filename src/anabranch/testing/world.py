@@ -34,6 +34,7 @@ from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Definition
 from anabranch.testing.answers import Planned, Scripted, planned
+from anabranch.testing.backstage import COMPOSED, perform_composed, perform_scripted_shard
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter, Post
 from anabranch.testing.script import UNSCRIPTED, Script
@@ -225,8 +226,37 @@ class World:
 
     def plan(self, key: JobKey, task: Task, label: str) -> Planned:
         """What this execution will answer, and when."""
+        if task.kind == "loop.cut":
+            return self.unscripted_plan(task)
         entry = self._entry(key, task.step, label)
+        if task.kind == "loop.shard" and entry is not UNSCRIPTED:
+            return self._shard_plan(task, entry)
         return self.unscripted_plan(task) if entry is UNSCRIPTED else planned(entry, task)
+
+    def _shard_plan(self, task: Task, first: Scripted) -> Planned:
+        """The items of a shard take one answer of the script each."""
+        entries = [first]
+
+        def take() -> Planned:
+            entry = entries.pop() if entries else self.scripts.answers.take(task.step, "")
+            return planned(entry, task)
+
+        answer, delay_ms = perform_scripted_shard(task, self.store, take)
+        return Planned(answer, delay_ms)
+
+    def _inside(self, task: Task) -> Answer | None:
+        """The answer of work that stays inside; None where it would reach outside."""
+        if task.kind not in COMPOSED:
+            return perform_inside(task)
+        return perform_composed(task, self.store, self._part)
+
+    def _part(self, task: Task) -> Answer:
+        """One task of a pipeline or of an item; what would reach outside answers with nothing."""
+        answer = perform_inside(task)
+        if answer is None:
+            self.unscripted[task.step] = True
+            return succeeded(None)
+        return answer
 
     def _entry(self, key: JobKey, step: str, label: str) -> Scripted:
         """The next answer of the script, or once more the one whose execution was lost."""
@@ -238,7 +268,7 @@ class World:
         return entry
 
     def unscripted_plan(self, task: Task) -> Planned:
-        answer = perform_inside(task)
+        answer = self._inside(task)
         if answer is None:
             self.unscripted[task.step] = True
             answer = succeeded(None)
@@ -316,7 +346,8 @@ def label_of(state: State, job: Job) -> str:
     """The label of the fan-out slot that a job fills; "" for the one job of a plain step."""
     if job.slot < 0:
         return ""
-    return state.gathers[state.tokens[job.token].gather].labels[job.slot]
+    gather = state.gathers.get(state.tokens[job.token].gather)
+    return gather.labels[job.slot] if gather is not None else ""  # a shard has no label
 
 
 def is_held(state: State, token: int) -> bool:

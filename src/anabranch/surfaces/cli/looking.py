@@ -14,8 +14,8 @@ import msgspec
 from anabranch import app
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Position, Problem
+from anabranch.operations.definitions import canonical_text, compiler, replace_text
 from anabranch.operations.definitions import check as check_definition
-from anabranch.operations.definitions import compiler
 from anabranch.operations.reading import Reader, draw
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
@@ -87,6 +87,25 @@ def _fields(problem: Problem) -> dict[str, Any]:
         "message": problem.message,
         "hint": problem.hint,
     }
+
+
+async def fmt(options: argparse.Namespace, settings: Settings) -> int:
+    """Rewrite files in the canonical spelling; each is written whole or not at all."""
+    changed = []
+    for file in options.files:
+        old, new = canonical_text(Path(file))
+        if options.stdout:
+            print(new, end="")
+        elif old != new and not options.check:
+            replace_text(Path(file), new)
+        if old != new:
+            changed.append(file)
+    if options.json:
+        print(render.json_line({"changed": changed}))
+    elif not options.stdout:
+        verb = "would be rewritten" if options.check else "rewritten"
+        print(f"{', '.join(changed)}: {verb}" if changed else "nothing to change")
+    return 1 if options.check and changed else 0
 
 
 async def graph(options: argparse.Namespace, settings: Settings) -> int:

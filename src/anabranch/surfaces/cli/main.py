@@ -28,6 +28,7 @@ Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 VERBS: dict[str, Verb] = {
     "run": running.run,
     "check": looking.check,
+    "fmt": looking.fmt,
     "graph": looking.graph,
     "runs": looking.runs,
     "show": looking.show,

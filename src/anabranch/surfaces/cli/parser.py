@@ -121,6 +121,14 @@ def _add_check(verbs: _Verbs) -> None:
     )
 
 
+def _add_fmt(verbs: _Verbs) -> None:
+    text = "Rewrite a playbook in the canonical spelling (v10)."
+    parser = _verb(verbs, "fmt", text, store=False)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if it would")
+    parser.add_argument("--stdout", action="store_true", help="print instead of writing the file")
+
+
 def _add_graph(verbs: _Verbs) -> None:
     parser = _verb(verbs, "graph", "Draw a definition, or a run with its statuses.")
     parser.add_argument("what", metavar="FILE|RUN", help="a file, or a run id or `last`")
@@ -246,6 +254,7 @@ def _add_demo(verbs: _Verbs) -> None:
 _VERBS: tuple[Callable[[Any], None], ...] = (
     _add_run,
     _add_check,
+    _add_fmt,
     _add_graph,
     _add_runs,
     _add_show,

@@ -1,0 +1,106 @@
+"""Composed work inside a play: pipelines, shards of loops and the reading of their collections.
+
+These are coroutines, and a play has no event loop of its own (it may even be called inside one), so
+they run on a loop in a thread behind the stage. They take no virtual time: waits inside a pipeline
+end at once, and whatever would reach outside answers with nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.net.program import Iteration, Program, TaskSpec
+from anabranch.store.ports import Payloads
+from anabranch.testing.answers import Planned
+from anabranch.work.collections.all import Collections
+from anabranch.work.payloads import StoredPayloads
+from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.port import Parked, Performer, Task
+from anabranch.work.shards import Reader, Shards
+
+COMPOSED = ("pipeline", "loop.shard", "loop.cut")
+_SCRIPTED = "scripted"
+
+Perform = Callable[[Task], Answer]
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="anabranch-backstage", daemon=True).start()
+    return loop
+
+
+def _run(work: Coroutine[Any, Any, Answer | Parked]) -> Answer:
+    answer = asyncio.run_coroutine_threadsafe(work, _loop()).result()
+    if isinstance(answer, Parked):
+        return failed("config", "a child run cannot be played; script this step", retryable=False)
+    return answer
+
+
+class Inside:
+    """The performer of every kind at once: it asks `perform` and never waits."""
+
+    def __init__(self, perform: Perform) -> None:
+        self.perform_now = perform
+
+    async def perform(self, task: Task) -> Answer:
+        return self.perform_now(task)
+
+
+class EveryKind(Mapping[str, Performer]):
+    def __init__(self, performer: Performer) -> None:
+        self._performer = performer
+
+    def __getitem__(self, kind: str) -> Performer:
+        return self._performer
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+async def _at_once(_seconds: float) -> None:
+    """Waiting inside a pipeline takes no virtual time."""
+
+
+def perform_composed(task: Task, store: Payloads, perform: Perform) -> Answer:
+    """What a composed task comes to when the tasks it is made of answer by `perform`."""
+    payloads = StoredPayloads(store)
+    means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
+    if task.kind == "pipeline":
+        return _run(Pipeline(means).perform(task))
+    reader = Reader(Collections(payloads=payloads, performers={}, threads=1))
+    if task.kind == "loop.cut":
+        return _run(reader.perform(task))
+    return _run(Shards(means, reader).perform(task))
+
+
+def perform_scripted_shard(
+    task: Task, store: Payloads, take: Callable[[], Planned]
+) -> tuple[Answer | None, int]:
+    """A shard whose items answer by script, one entry each; with the milliseconds they take."""
+    delays, silent = [0], [False]
+
+    def perform(_item: Task) -> Answer:
+        plan = take()
+        delays.append(plan.delay_ms)
+        if plan.answer is None:
+            silent[0] = True
+            return succeeded(None)
+        return plan.answer
+
+    iteration: Iteration = task.program
+    program = Program((TaskSpec(_SCRIPTED, _SCRIPTED),))
+    scripted = Iteration(program, iteration.iterator, 1, iteration.key, {}, iteration.keep_results)
+    answer = perform_composed(msgspec.structs.replace(task, program=scripted), store, perform)
+    return (None if silent[0] else answer), sum(delays)
