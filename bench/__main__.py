@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.cases import CASES, Row
+from bench.cases import CASES
+from bench.rows import Row
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

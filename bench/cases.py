@@ -9,31 +9,14 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from anabranch.app import Parts
-from anabranch.operations.definitions import Prepared, prepare
+from anabranch.operations.definitions import Prepared
 from bench import probe, world
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    case: str
-    figure: float
-    unit: str
-    probe: str
-    ratio: float | None
-    aim: str
-    met: bool | None
-
-    def fields(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def _prepared(text: str) -> Prepared:
-    return prepare(text + "\n", [tool.name for tool in world.toolbox()])
+from bench.loops import b4, b5, b6
+from bench.rows import Row
 
 
 async def _start(parts: Parts, prepared: Prepared) -> str:
@@ -47,7 +30,7 @@ async def b1(folder: Path) -> list[Row]:
     """One run of 10 sequential no-op callables, against 11 raw commits."""
     rows = []
     for kind in ("nothing_in_place", "nothing_async", "nothing_in_thread"):
-        prepared = _prepared(world.chain(10, kind))
+        prepared = world.prepared(world.chain(10, kind))
         before = probe.commit_seconds(folder)
         async with world.engine(folder / f"b1-{kind}.db") as parts:
             for _ in range(100):
@@ -92,7 +75,7 @@ def _no_worse(per_step: dict[int, float]) -> tuple[str, bool]:
 
 
 async def _many(path: Path, kind: str, runs: int) -> float:
-    prepared = _prepared(world.chain(3, kind))
+    prepared = world.prepared(world.chain(3, kind))
     async with world.engine(path) as parts:
         await _one_run(parts, prepared)
         gc.collect()
@@ -117,7 +100,7 @@ asyncio.run(cases.abandon(Path(sys.argv[1]), int(sys.argv[2])))
 
 async def abandon(path: Path, runs: int) -> None:
     """Start runs that hang in their first step, then die without a word."""
-    prepared = _prepared(world.chain(2, "nothing_for_now"))
+    prepared = world.prepared(world.chain(2, "nothing_for_now"))
     async with world.engine(path, jobs_max=runs + 10) as parts:
         await asyncio.gather(*(_start(parts, prepared) for _ in range(runs)))
         while parts.engine.core.lanes.at_work < runs:
@@ -161,7 +144,7 @@ async def b3(folder: Path, runs: int = 10_000) -> list[Row]:
 
 async def memory(folder: Path, runs: int = 2_000) -> list[Row]:
     """What an idle run costs, in memory and after it was evicted."""
-    prepared = _prepared(world.gated())
+    prepared = world.prepared(world.gated())
     async with world.engine(folder / "memory.db", evict_after_seconds=3600.0) as parts:
         await _start(parts, prepared)
         gc.collect()
@@ -184,4 +167,4 @@ async def memory(folder: Path, runs: int = 2_000) -> list[Row]:
     ]
 
 
-CASES = {"b1": b1, "b2": b2, "b3": b3, "memory": memory}
+CASES = {"b1": b1, "b2": b2, "b3": b3, "b4": b4, "b5": b5, "b6": b6, "memory": memory}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from anabranch import Settings, Toolbox
 from anabranch.app import Parts, open_store
+from anabranch.operations.definitions import Prepared, prepare
 
 
 def toolbox() -> Toolbox:
@@ -27,6 +28,10 @@ def toolbox() -> Toolbox:
     @box.tool("nothing_in_thread")
     def nothing_in_thread() -> None:
         return None
+
+    @box.tool("give", blocking=False)
+    def give(value: int) -> int:
+        return value
 
     @box.tool("nothing_for_now")
     async def nothing_for_now() -> None:
@@ -47,7 +52,7 @@ def chain(steps: int, kind: str) -> str:
         }
         for index in range(steps)
     ]
-    return _playbook(f"chain-{steps}-{kind}", workflow)
+    return playbook(f"chain-{steps}-{kind}", workflow)
 
 
 def gated() -> str:
@@ -58,10 +63,14 @@ def gated() -> str:
         "spec": {"policy": {"admit": {"rules": rules}}},
         "tool": {"kind": "noop"},
     }
-    return _playbook("gated", [step])
+    return playbook("gated", [step])
 
 
-def _playbook(name: str, workflow: object) -> str:
+def prepared(text: str) -> Prepared:
+    return prepare(text + "\n", [tool.name for tool in toolbox()])
+
+
+def playbook(name: str, workflow: object) -> str:
     return json.dumps(
         {
             "apiVersion": "noetl.io/v2",

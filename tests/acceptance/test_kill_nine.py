@@ -121,7 +121,7 @@ def kill_again_and_again(terminal: Terminal, dice: random.Random) -> int:
     while kills < KILLS:
         with beginning(terminal, *words, "--tools", "rounds_tools") as process:
             _wait_for_engine(terminal, process.pid, dice)
-            time.sleep(dice.uniform(0, 0.13))
+            time.sleep(dice.uniform(0, 0.07))
             if process.poll() is not None:
                 raise AssertionError(f"ended after {kills} kills: {process.end()}")
             process.kill()

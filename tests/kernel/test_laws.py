@@ -13,7 +13,7 @@ from anabranch.kernel.laws import Witness, check, check_replay, check_rest
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import State, decode_state, encode_state
 from anabranch.kernel.step import step as kernel_step
-from anabranch.kernel.values import Fault
+from anabranch.kernel.values import Fault, succeeded
 from anabranch.net.net import Arc, Barrier, Branch, Decision, GatherRule, Join, Slot
 
 from .driver import Run
@@ -182,6 +182,7 @@ def test_an_error_in_the_middle_of_a_turn_is_a_defect_not_a_refusal(
     def refuses(*_args: object) -> None:
         raise Refused("too late for that")
 
+    kernel_step(run.net, run.state, s.JobStart("1.0", 1), 0)
     monkeypatch.setattr("anabranch.kernel.quiescence.settle", refuses)
     with pytest.raises(RuntimeError, match="refused halfway"):
-        kernel_step(run.net, run.state, s.JobStart("1.0", 1), 0)
+        kernel_step(run.net, run.state, s.JobReport("1.0", 1, succeeded()), 0)

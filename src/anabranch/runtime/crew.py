@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from anabranch.errors import AnabranchError
@@ -26,6 +27,7 @@ from anabranch.work.port import Parked, Performer, Task
 
 Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
+Deed = Callable[[], Coroutine[Any, Any, Answer | Parked]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Crew:
             self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits for it"))
             return
         if live.net.keychain and self._safe is not None:
-            self._send_out(effect, self._with_keys(live, effect, self._safe))
+            self._send_out(effect, partial(self._with_keys, live, effect, self._safe))
             return
         try:
             task = build_task(live, effect.job, self._fetch)
@@ -87,7 +89,7 @@ class Crew:
         elif task.kind in self._in_place:
             self._deliver(effect, _guarded(self._in_place[task.kind], task))
         else:
-            self._send_out(effect, _carry_out(performer, task))
+            self._send_out(effect, partial(_carry_out, performer, task))
 
     async def _with_keys(self, live: LiveRun, effect: Execute, safe: Safe) -> Answer | Parked:
         """Work of a definition with a keychain: inputs are rendered with the secrets in hand."""
@@ -105,14 +107,14 @@ class Crew:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
         return await _carry_out(performer, task)
 
-    def _send_out(self, effect: Execute, work: Coroutine[Any, Any, Answer | Parked]) -> None:
+    def _send_out(self, effect: Execute, work: Deed) -> None:
         key = (effect.run, effect.job, effect.attempt)
         running = asyncio.get_running_loop().create_task(self._see_to(effect, work))
         self._tasks[key] = running
         running.add_done_callback(lambda _done: self._stopped(effect))
 
-    async def _see_to(self, effect: Execute, work: Coroutine[Any, Any, Answer | Parked]) -> None:
-        answer = await work
+    async def _see_to(self, effect: Execute, work: Deed) -> None:
+        answer = await work()
         key = (effect.run, effect.job, effect.attempt)
         del self._tasks[key]
         told = self._told.pop(key, None)
