@@ -20,8 +20,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.definitions import Source, compiler
-from anabranch.operations.reading import EventRecord
-from anabranch.operations.reading import Reader as RunReader
+from anabranch.operations.reading import EventRecord, Reader
 from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.crew import Safe
@@ -37,9 +36,10 @@ from anabranch.work.keychain import Keychain
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.processes import ProcessOptions
+from anabranch.work.reading import CollectionReader
 from anabranch.work.redaction import Redactor
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
-from anabranch.work.shards import Reader, Shards
+from anabranch.work.shards import ReadAhead, Shards
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 
@@ -106,10 +106,10 @@ class Parts:
         payloads = StoredPayloads(self.store)
         means = Means(performers=self.performers, payloads=payloads, redactor=self.redactor)
         self._collections = Collections(payloads=payloads, performers=self.performers)
-        reader = Reader(self._collections)
+        reader = CollectionReader(self._collections)
         self.performers["pipeline"] = Pipeline(means)
         self.performers["loop.shard"] = Shards(means, reader)
-        self.performers["loop.cut"] = reader
+        self.performers["loop.cut"] = ReadAhead(reader)
         self.performers["playbook"] = Child(self._start_child)
 
     async def _keyring(self, net: Net, workload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -190,7 +190,7 @@ class Engine:
         return self._parts
 
     @property
-    def read(self) -> RunReader:
+    def read(self) -> Reader:
         """Listing, showing and explaining runs."""
         return self._open.verbs.read
 

@@ -76,7 +76,7 @@ def loop_cut(state: State, event: e.LoopCut, at: int) -> None:
         tracker.source = event.source
     if event.size != UNKNOWN:  # it turned out to have an index
         tracker.size = event.size
-        tracker.exhausted = event.size == 0
+        tracker.exhausted = tracker.next_index >= event.size
     elif event.end:
         tracker.exhausted = True
 

@@ -249,6 +249,8 @@ class Engine:
 
     def _lighten(self, report: s.JobReport) -> s.JobReport:
         """A large result is kept beside the log; only its ref travels."""
+        if getattr(report.answer, "inline", False):
+            return report  # somebody asked for the whole value
         try:
             kept = as_ref(report.answer.result, self._settings.inline_bytes_max)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:

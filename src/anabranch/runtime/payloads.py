@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import NotFound
+from anabranch.work.payloads import decoded
 
 REF = "_ref"
 _KIND = "result_ref"
@@ -23,7 +24,6 @@ _PREVIEW = 1024
 _FIELD = 1000
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 def as_ref(result: Any, limit: int) -> tuple[Any, str, bytes] | None:
@@ -88,7 +88,7 @@ def resolve(value: Any, fetch: Callable[[str], bytes | None]) -> Any:
     content = fetch(sha256)
     if content is None:
         raise NotFound(f"the payload {sha256} is not in the store")
-    return _decode(content)
+    return decoded(content)
 
 
 class Resolved(Mapping[str, Any]):

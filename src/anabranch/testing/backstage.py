@@ -23,7 +23,8 @@ from anabranch.work.collections.all import Collections
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.shards import Reader, Shards
+from anabranch.work.reading import CollectionReader
+from anabranch.work.shards import ReadAhead, Shards
 
 COMPOSED = ("pipeline", "loop.shard", "loop.cut")
 _SCRIPTED = "scripted"
@@ -79,9 +80,9 @@ def perform_composed(task: Task, store: Payloads, perform: Perform) -> Answer:
     means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
     if task.kind == "pipeline":
         return _run(Pipeline(means).perform(task))
-    reader = Reader(Collections(payloads=payloads, performers={}, threads=1))
+    reader = CollectionReader(Collections(payloads=payloads, performers={}, threads=1))
     if task.kind == "loop.cut":
-        return _run(reader.perform(task))
+        return _run(ReadAhead(reader).perform(task))
     return _run(Shards(means, reader).perform(task))
 
 

@@ -19,9 +19,9 @@ from anabranch.kernel.reducers import check_patch, reduce_into
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Iteration, TaskSpec
-from anabranch.work.collections.all import Collections
 from anabranch.work.pipeline import Means, Passage
 from anabranch.work.port import Parked, Task
+from anabranch.work.reading import CollectionReader
 
 BREATHE_EVERY = 64  # items done in place between two turns of the event loop
 MESSAGE_MAX = 500
@@ -35,36 +35,22 @@ class Items(Protocol):
     async def items(self, source: Any, shard: Shard) -> Sequence[Item]: ...
 
 
-class Reader:
-    """Finds the items of a shard, and cuts collections that have no index."""
+class ReadAhead:
+    """The performer for the job that cuts a collection without an index into shards."""
 
-    def __init__(self, collections: Collections) -> None:
-        self._collections = collections
-
-    async def items(self, source: Any, shard: Shard) -> Sequence[Item]:
-        if isinstance(source, list | tuple):
-            indexes = shard.only or range(shard.first, shard.first + shard.count)
-            return [(index, str(index), source[index]) for index in indexes]
-        found = await self._collections.items(source, shard.first, shard.count, shard.cursor)
-        wanted = set(shard.only)
-        return [(i, key, item) for i, key, item in found if not wanted or i in wanted]
+    def __init__(self, reader: CollectionReader) -> None:
+        self._reader = reader
 
     async def perform(self, task: Task) -> Answer:
-        """The job that reads ahead: the size where that is known, otherwise the next shards."""
+        given = task.inputs
+        keyring = task.names.get("keychain") or {}
         try:
-            source = await self._collections.describe(task.source)
-            size = self._collections.size(source)
-            if size is not None:
-                return succeeded({"source": source, "size": size, "shards": []})
-            given = task.inputs
-            cuts = await self._collections.cut(
-                source, given["cursor"], given["count"], given["shards"]
+            found = await self._reader.ahead(
+                task.source, given["cursor"], given["count"], given["shards"], keyring=keyring
             )
         except InputError as error:
             retryable = bool(getattr(error, "retryable", False))
             return failed("collection", str(error), retryable=retryable)
-        shards = [[shard.first, shard.count, shard.cursor] for shard in cuts.shards]
-        found = {"source": source, "shards": shards, "cursor": cuts.next_cursor, "end": cuts.end}
         return succeeded(found)
 
 
