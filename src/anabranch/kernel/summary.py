@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.kernel.quiescence import result_of, status_of
 from anabranch.kernel.state import State
+from anabranch.kernel.tracker import progress
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Net
 
@@ -48,6 +49,30 @@ def joins_of(state: State) -> list[dict[str, Any]]:
             "late": record.late,
         }
         for record in state.joins.values()
+    ]
+
+
+def loops_of(state: State, now: int) -> list[dict[str, Any]]:
+    """Every loop of the run: how far an open one is, what a finished one came to."""
+    return [
+        {
+            "loop": name,
+            "step": record.step,
+            "mode": record.mode,
+            "status": record.status,
+            **(
+                progress(state.loops[name], now)
+                if record.status == "open" and name in state.loops
+                else {
+                    "total": record.total,
+                    "succeeded": record.succeeded,
+                    "failed": record.failed,
+                    "retries": record.retries,
+                    "shards": record.shards,
+                }
+            ),
+        }
+        for name, record in state.looped.items()
     ]
 
 

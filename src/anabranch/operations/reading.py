@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from anabranch.errors import NotFound
 from anabranch.kernel import events as e
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
-from anabranch.kernel.summary import faults_of, summarise
+from anabranch.kernel.summary import faults_of, loops_of, summarise
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.net import Net
 from anabranch.runtime.core import history, load_state
@@ -95,6 +96,7 @@ class Reader:
             "finished_at": state.finished_at or None,
             "events": head.seq,
             "failures": faults_of(state),
+            "loops": loops_of(state, max(head.updated_at, self._now())),
             "waiting": self._waiting(self.net(head), state),
         }
 
@@ -109,6 +111,10 @@ class Reader:
             "engine": self._store.owner(),  # None: nobody moves it at present
             "waiting": waiting,
         }
+
+    @staticmethod
+    def _now() -> int:
+        return int(time.time() * 1000)
 
     @staticmethod
     def _waiting(net: Net, state: State) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ import msgspec
 from anabranch.kernel.explain import explain
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
+from anabranch.kernel.summary import loops_of
 from anabranch.net.net import Net
 from anabranch.surfaces.cli import render
 
@@ -78,6 +79,8 @@ class LiveView:
         head += f"  {state.counts.finished} done, {len(state.tokens)} live"
         head += f", {state.counts.failed} failed" if state.counts.failed else ""
         steps = self._steps(state)
+        running = [loop for loop in loops_of(state, now) if loop["status"] == "open"]
+        steps += render.loop_lines(running)
         waits = [msgspec.to_builtins(one) for one in explain(self._net, state)]
         below = render.waiting_lines(waits[:6], now)
         if len(waits) > 6:

@@ -187,6 +187,7 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
     for failure in shown["failures"]:
         why = render.clean(failure["message"])
         lines.append(f"  failed: {failure['step']}: {failure['kind']}: {why}")
+    lines += render.loop_lines(shown["loops"])
     lines += render.waiting_lines(shown["waiting"])
     print("\n".join(lines))
     return 0

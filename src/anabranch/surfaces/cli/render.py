@@ -145,6 +145,23 @@ def _statuses(statuses: Sequence[str]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
+def loop_lines(loops: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How far loops are: done of all, rate, time left; or what they came to."""
+    lines = []
+    for loop in loops:
+        total = f" of {loop['total']:,}" if loop["total"] is not None else ""
+        line = f"  loop {loop['step']}: {loop['succeeded']:,}{total} done"
+        line += f", {loop['failed']:,} failed" if loop["failed"] else ""
+        if loop["status"] == "open":
+            line += f", {loop['in_flight']:,} out, {loop['per_second']:,.0f}/s"
+            if loop["seconds_left"] is not None:
+                line += f", about {duration(loop['seconds_left'])} left"
+        else:
+            line += f": {loop['status']}"
+        lines.append(line)
+    return lines
+
+
 def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) -> list[str]:
     now = int(time.time() * 1000) if now is None else now
     lines = []
