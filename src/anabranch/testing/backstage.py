@@ -35,7 +35,7 @@ Perform = Callable[[Task], Answer]
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="anabranch-backstage", daemon=True).start()
+    threading.Thread(target=loop.run_forever, name="backstage", daemon=True).start()
     return loop
 
 
@@ -80,10 +80,18 @@ def perform_composed(task: Task, store: Payloads, perform: Perform) -> Answer:
     means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
     if task.kind == "pipeline":
         return _run(Pipeline(means).perform(task))
-    reader = CollectionReader(Collections(payloads=payloads, performers={}, threads=1))
-    if task.kind == "loop.cut":
-        return _run(ReadAhead(reader).perform(task))
-    return _run(Shards(means, reader).perform(task))
+    return _run(_with_collections(task, means, payloads))
+
+
+async def _with_collections(task: Task, means: Means, payloads: StoredPayloads) -> Answer:
+    collections = Collections(payloads=payloads, performers={}, threads=1)
+    reader = CollectionReader(collections)
+    try:
+        if task.kind == "loop.cut":
+            return await ReadAhead(reader).perform(task)
+        return await Shards(means, reader).perform(task)
+    finally:
+        await collections.close()
 
 
 def perform_scripted_shard(
