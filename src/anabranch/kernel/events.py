@@ -14,7 +14,7 @@ import msgspec
 
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, ContextPatch, Ending, Fault
-from anabranch.net.net import GatherRule
+from anabranch.net.net import GatherRule, Reducer
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -274,7 +274,7 @@ class LoopOpened(_Event, frozen=True, tag="loop.opened"):
     shard_size: int
     automatic: bool
     keep_results: bool = True
-    reducers: Mapping[str, str] = {}
+    reducers: Mapping[str, Reducer] = {}
     carried: Mapping[str, Any] | None = None  # what a redriven run takes over
     key: str = ""  # under which it was found
 

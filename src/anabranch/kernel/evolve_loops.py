@@ -125,7 +125,7 @@ def shard_closed(state: State, event: e.ShardClosed, answer: Answer | None) -> N
         )
     _mark_done(tracker, shard, again)
     for key, value in report.shared.items():
-        patch = ContextPatch(key, value, tracker.reducers.get(key, "set"))  # type: ignore[arg-type]
+        patch = ContextPatch(key, value, tracker.reducers.get(key, "set"))
         reduce_into(tracker.shared, patch)
     if tracker.keep_results and answer.result is not None:
         tracker.parts.append((shard.first, answer.result))
@@ -176,7 +176,7 @@ def loop_settled(state: State, event: e.LoopSettled, at: int) -> None:
         outcome="ok" if event.status != "failed" else "error",
         result=result_of_loop(tracker, token.fanin),
         patches=tuple(
-            ContextPatch(key, value, tracker.reducers.get(key, "set"))  # type: ignore[arg-type]
+            ContextPatch(key, value, tracker.reducers.get(key, "set"))
             for key, value in tracker.shared.items()
         ),
     )

@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.net.net import Reducer
+
 FAILURES_KEPT = 100
 UNKNOWN = -1
 
@@ -85,7 +87,7 @@ class Tracker(msgspec.Struct, gc=False):
     failures: list[ItemFailure] = []
     shared: dict[str, Any] = {}
     keep_results: bool = True
-    reducers: dict[str, str] = {}
+    reducers: dict[str, Reducer] = {}
     parts: list[tuple[int, Any]] = []  # (first index, results or their ref), local loops only
     status: LoopStatus = "open"
     reason: str = ""

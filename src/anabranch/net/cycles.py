@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 Following = Mapping[str, Sequence[str]]
 
@@ -15,7 +15,7 @@ def rings(following: Following) -> list[set[str]]:
             reversed_edges[target].append(name)
     found: list[set[str]] = []
     placed: set[str] = set()
-    for name in reversed(_finishing_order(following)):
+    for name in reversed(finishing_order(following, following)):
         if name in placed:
             continue
         group = _reached(name, reversed_edges, placed)
@@ -25,11 +25,11 @@ def rings(following: Following) -> list[set[str]]:
     return found
 
 
-def _finishing_order(following: Following) -> list[str]:
-    """The steps by when a depth-first walk leaves them."""
+def finishing_order(following: Following, roots: Iterable[str]) -> list[str]:
+    """The steps by when a depth-first walk from these roots leaves them."""
     order: list[str] = []
     seen: set[str] = set()
-    for root in following:
+    for root in roots:
         if root in seen:
             continue
         seen.add(root)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from anabranch.net.cycles import finishing_order
+
 SPACE = 28.0  # between neighbours on a rank
 GROUP_SPACE = 26.0  # more where a group ends, for its frame
 RANK_SPACE = 22.0
@@ -116,24 +118,7 @@ def _ranks(
 
 def _topological(following: Mapping[str, Sequence[str]], roots: Iterable[str]) -> list[str]:
     """An order in which only arrows that close a cycle lead back."""
-    order: list[str] = []
-    seen: set[str] = set()
-    for root in roots:
-        if root in seen:
-            continue
-        seen.add(root)
-        path = [(root, iter(following[root]))]
-        while path:
-            name, targets = path[-1]
-            unseen = next((target for target in targets if target not in seen), None)
-            if unseen is None:
-                order.append(name)
-                path.pop()
-            else:
-                seen.add(unseen)
-                path.append((unseen, iter(following[unseen])))
-    order.reverse()
-    return order
+    return finishing_order(following, roots)[::-1]
 
 
 # -- routes ----------------------------------------------------------------------------------

@@ -8,18 +8,14 @@ arguments, the context or the results the stand-in was put.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from anabranch.errors import NotFound
-from anabranch.work.payloads import decoded
+from anabranch.work.payloads import KIND, PLACE, REF, decoded, hash_of, place_of
 
-REF = "_ref"
-_KIND = "result_ref"
-_PLACE = "anabranch:sha256:"
 _PREVIEW = 1024
 _FIELD = 1000
 
@@ -33,10 +29,10 @@ def as_ref(result: Any, limit: int) -> tuple[Any, str, bytes] | None:
     content = _encode(result)
     if len(content) <= limit:
         return None
-    sha256 = hashlib.sha256(content).hexdigest()
+    sha256 = hash_of(content)
     stand_in = {
         **_small_fields(result),
-        REF: {"kind": _KIND, "ref": f"{_PLACE}{sha256}", "bytes": len(content)},
+        REF: {"kind": KIND, "ref": place_of(sha256), "bytes": len(content)},
         "_preview": content[:_PREVIEW].decode("utf-8", "replace"),
         "_size_bytes": len(content),
         "_store": "payloads",
@@ -60,8 +56,8 @@ def is_ref(value: Any) -> bool:
     ref = value.get(REF) if isinstance(value, Mapping) else None
     return (
         isinstance(ref, Mapping)
-        and ref.get("kind") == _KIND
-        and str(ref.get("ref")).startswith(_PLACE)
+        and ref.get("kind") == KIND
+        and str(ref.get("ref")).startswith(PLACE)
     )
 
 
@@ -84,7 +80,7 @@ def resolve(value: Any, fetch: Callable[[str], bytes | None]) -> Any:
         return [resolve(each, fetch) for each in value]
     if not is_ref(value):
         return {key: resolve(each, fetch) for key, each in value.items()}
-    sha256 = str(value[REF]["ref"]).removeprefix(_PLACE)
+    sha256 = str(value[REF]["ref"]).removeprefix(PLACE)
     content = fetch(sha256)
     if content is None:
         raise NotFound(f"the payload {sha256} is not in the store")

@@ -17,7 +17,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import misconfigured
 from anabranch.work.noop import Noop
 from anabranch.work.port import Task
-from anabranch.work.python import code_of, run_inline
+from anabranch.work.python import as_builtin, code_of, run_inline
 
 _noop = Noop()
 
@@ -47,15 +47,7 @@ def _python(task: Task) -> Answer:
 def _copied(value: Mapping[str, Any]) -> dict[str, Any]:
     """Code gets what a process of its own would get: a copy, so that nothing of ours changes."""
     try:
-        encoded = msgspec.json.encode(value, enc_hook=_as_builtin)
+        encoded = msgspec.json.encode(value, enc_hook=as_builtin)
         return msgspec.json.decode(encoded, type=dict[str, Any])
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the arguments or the context are not JSON: {error}") from None
-
-
-def _as_builtin(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, str):
-        return str.__str__(value)
-    raise TypeError(f"a {type(value).__name__} cannot be passed on")

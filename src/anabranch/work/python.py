@@ -146,12 +146,12 @@ def _request(task: Task, code: str) -> bytes:
         "libs": inputs.mapping(task.inputs.get("libs"), "libs"),
     }
     try:
-        return msgspec.json.encode(job, enc_hook=_as_builtin)
+        return msgspec.json.encode(job, enc_hook=as_builtin)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the arguments or the context are not JSON: {error}") from None
 
 
-def _as_builtin(value: Any) -> Any:
+def as_builtin(value: Any) -> Any:
     """Names come as the engine keeps them: views of mappings, text with manners."""
     if isinstance(value, Mapping):
         return dict(value)
