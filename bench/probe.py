@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROW = b"x" * 400
@@ -51,3 +53,24 @@ def read_rows_per_second(folder: Path) -> float:
     seconds = time.perf_counter() - begin
     connection.close()
     return len(rows) / seconds
+
+
+async def http_seconds(url: str, calls: int, at_once: int) -> float:
+    """So many calls with the HTTP client alone, from connections that are open already."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def call(numbers: Iterator[int]) -> None:
+            for _ in numbers:
+                async with session.get(url) as response:
+                    await response.read()
+
+        async def all_of(count: int) -> None:
+            numbers = iter(range(count))
+            await asyncio.gather(*(call(numbers) for _ in range(at_once)))
+
+        await all_of(at_once)
+        begin = time.perf_counter()
+        await all_of(calls)
+        return time.perf_counter() - begin

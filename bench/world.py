@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 from anabranch import Settings, Toolbox
 from anabranch.app import Parts, open_store
 from anabranch.operations.definitions import Prepared, prepare
+
+#: When the tool `mark` was called for the first time.
+MARKED: list[float] = []
 
 
 def toolbox() -> Toolbox:
@@ -31,6 +35,12 @@ def toolbox() -> Toolbox:
 
     @box.tool("give", blocking=False)
     def give(value: int) -> int:
+        return value
+
+    @box.tool("mark", blocking=False)
+    def mark(value: int) -> int:
+        if not MARKED:
+            MARKED.append(time.perf_counter())
         return value
 
     @box.tool("nothing_for_now")

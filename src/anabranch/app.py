@@ -20,7 +20,8 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.definitions import Source, compiler
-from anabranch.operations.reading import EventRecord, Reader
+from anabranch.operations.reading import Reader
+from anabranch.operations.shown import EventRecord
 from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.crew import Safe
@@ -29,17 +30,21 @@ from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite import SqliteStore
+from anabranch.work.artifact import ArtifactOptions
 from anabranch.work.callables import Toolbox
 from anabranch.work.child import Child
-from anabranch.work.collections.all import Collections
+from anabranch.work.collections import Collections, Limits
+from anabranch.work.http import HttpOptions
 from anabranch.work.keychain import Keychain
+from anabranch.work.loop_results import LoopResults
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.reading import CollectionReader
-from anabranch.work.redaction import Redactor
+from anabranch.work.redaction import Redactor, guard_logs
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
 from anabranch.work.shards import ReadAhead, Shards
+from anabranch.work.sql.task import SqlOptions
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 
@@ -75,21 +80,18 @@ class Parts:
         self.store = store
         self.toolbox = toolbox
         self.redactor = Redactor()
+        self._unguard_logs = guard_logs(self.redactor)
         self._keychain = Keychain(self.redactor)
+        self._loop_results = LoopResults(store, StoredPayloads(store))
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
         self.performers = standard_performers(
-            WorkSettings(
-                python=ProcessOptions(
-                    limit=settings.processes_max,
-                    result_bytes=settings.result_bytes_max + ROOM,
-                ),
-                threads=settings.threads_max,
-            ),
+            _work_settings(settings),
             toolbox=toolbox,
             payloads=StoredPayloads(store),
+            loops=self._loop_results,
             redactor=self.redactor,
         )
-        self._add_composed()
+        self._add_composed(settings)
         self.engine = runtime.Engine(
             store,
             self.nets,
@@ -101,11 +103,19 @@ class Parts:
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
         self.verbs = Verbs(self.engine, lambda: known)
 
-    def _add_composed(self) -> None:
+    def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
         payloads = StoredPayloads(self.store)
         means = Means(performers=self.performers, payloads=payloads, redactor=self.redactor)
-        self._collections = Collections(payloads=payloads, performers=self.performers)
+        limits = Limits(
+            line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
+        )
+        self._collections = Collections(
+            payloads=payloads,
+            performers=self.performers,
+            loops=self._loop_results,
+            limits=limits,
+        )
         reader = CollectionReader(self._collections)
         self.performers["pipeline"] = Pipeline(means)
         self.performers["loop.shard"] = Shards(means, reader)
@@ -125,18 +135,31 @@ class Parts:
         return self.redactor.answer(answer) if self.redactor.knows_any else answer
 
     async def _start_child(
-        self, path: str, given: Mapping[str, Any], run: str, parent: str | None
+        self, path: str, given: Mapping[str, Any], run: str, parent: str | None, returns: str
     ) -> str:
         """Begin the child of a parked job, once: after a crash the one that is there is found."""
         if self.engine.known(run):
             return run
-        return await self.verbs.start(Path(path), given, run=run, parent=parent)
+        return await self.verbs.start(Path(path), given, run=run, parent=parent, returns=returns)
 
     async def close(self, grace_seconds: float | None = None) -> None:
         await self.engine.close(grace_seconds)
         await close_all(self.performers)
         await self._collections.close()
         await self._keychain.close()
+        self._unguard_logs()
+
+
+def _work_settings(settings: Settings) -> WorkSettings:
+    return WorkSettings(
+        python=ProcessOptions(
+            limit=settings.processes_max, result_bytes=settings.result_bytes_max + ROOM
+        ),
+        http=HttpOptions(body_bytes=settings.http_body_bytes),
+        sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
+        artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
+        threads=settings.threads_max,
+    )
 
 
 def _rendered(entry: Any, names: Mapping[str, Any]) -> Any:

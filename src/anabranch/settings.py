@@ -25,6 +25,13 @@ class Settings:
     shells_max: int = 16  # shell commands at once
     inline_bytes_max: int = 64 * 1024  # a larger result is kept as a payload and passed as a ref
     result_bytes_max: int = 64 * 1024 * 1024  # a larger one is an error
+    http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call
+    sql_rows_max: int = 100_000  # of one statement; loop over the query for more
+    sql_result_bytes: int = 32 * 1024 * 1024  # of one statement
+    artifact_bytes: int = 64 * 1024 * 1024  # of one artifact
+    collection_line_bytes: int = 16 * 1024 * 1024  # of one line or record of a file looped over
+    collection_shard_bytes: int = 64 * 1024 * 1024  # of the items of one shard of such a file
+    retention_days: float = 36_500.0  # payloads of scope `execution` outlive their run so long
     evict_after_seconds: float = 30.0  # idle runs leave memory after that
     snapshot_every: int = 200  # events between two snapshots of a long run
     grace_seconds: float = 10.0  # how long an orderly stop waits for running jobs
@@ -54,6 +61,6 @@ def _parse(name: str, text: str, default: Any) -> Any:
         raise InputError(f"{PREFIX}{name.upper()} must be {kind}, not {text!r}") from None
     if not math.isfinite(value) or value < 0:
         raise InputError(f"{PREFIX}{name.upper()} must be zero or more, not {text!r}")
-    if value == 0 and name.endswith("_max"):
+    if value == 0 and name.endswith(("_max", "_bytes")):
         raise InputError(f"{PREFIX}{name.upper()} must be above zero, not {text!r}")
     return value

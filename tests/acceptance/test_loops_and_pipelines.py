@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import anabranch
+from anabranch.errors import AnabranchError
+from anabranch.store.sqlite import SqliteStore
+from surfaces.support import until
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\n"
 
@@ -55,18 +57,36 @@ workflow:
 """
 
 
+def events_of(folder: Path, run: str) -> int:
+    """How long the log of the run is; asked in this process, for a command takes too long."""
+    try:
+        store = SqliteStore(folder / "it.db", read_only=True)
+    except AnabranchError:
+        return 0  # not there yet
+    try:
+        head = store.head(run)
+        return 0 if head is None else head.seq
+    finally:
+        store.close()
+
+
+def kill_after(process: subprocess.Popen[bytes], folder: Path, events: int) -> None:
+    until(lambda: events_of(folder, "sum") > events or process.poll() is not None, 60)
+    assert process.poll() is None, "it ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
 @pytest.mark.slow
 def test_killed_in_the_middle_of_a_hundred_thousand_items_the_sum_is_exact(tmp_path: Path) -> None:
     playbook = tmp_path / "sum.yaml"
     playbook.write_text(HEAD + SUM)
     started = command(tmp_path, "run", str(playbook), "--run-id", "sum", "--no-watch")
     process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    recorded = 0
     for _ in range(3):
-        time.sleep(1.0)
-        if process.poll() is not None:
-            break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill_after(process, tmp_path, recorded + 40)  # of the eight hundred that its shards make
+        recorded = events_of(tmp_path, "sum")
         again = command(tmp_path, "resume", "sum", "--no-watch")
         process = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     process.wait(timeout=120)

@@ -41,7 +41,8 @@ def codes(compiled: Compiled, severity: str | None = None) -> list[str]:
 
 def documented_severity(code: str) -> str:
     """What the table of problem codes in the documentation says."""
-    page = (Path(__file__).parents[2] / "docs" / "playbooks.md").read_text(encoding="utf-8")
+    path = Path(__file__).parents[2] / "docs" / "playbook" / "problems.md"
+    page = path.read_text(encoding="utf-8")
     found = re.search(rf"^\| `{code}` \| (\w+) \|", page, re.MULTILINE)
     return found.group(1) if found else "undocumented"
 

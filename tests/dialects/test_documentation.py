@@ -1,33 +1,236 @@
-"""Examples compile without a complaint; every keyword and every code is documented."""
+"""Every keyword has its heading, every code its line, and every example of the pages works."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import pytest
+import yaml
 
+from acceptance.cases import all_cases
+from acceptance.spellings import SPELLINGS
+from acceptance.vocabulary import recorded
 from anabranch.dialects.noetl.credentials import ENTRIES
 from anabranch.dialects.noetl.inputs import KINDS
-from anabranch.dialects.noetl.loops import DESCRIPTORS, FANOUT
 from anabranch.dialects.noetl.names import RESERVED
-from anabranch.dialects.noetl.patches import REDUCERS
+from anabranch.dialects.noetl.sources import DESCRIPTORS
 from anabranch.dialects.registry import compile_source, load
+from anabranch.expressions.jinja_filters import filters
+from anabranch.expressions.jinja_limits import Limits, Meter
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.problems import CODES
+from anabranch.testing import play
+from anabranch.work.collections import claims, pages, queries
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-PAGE = (ROOT / "docs" / "playbooks.md").read_text(encoding="utf-8")
+FOLDER = ROOT / "docs" / "playbook"
+INDEX = ROOT / "docs" / "playbooks.md"
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 
-KEYWORDS = [
-    *("apiVersion", "metadata", "keychain", "executor", "workload", "workflow", "workbook"),
-    *("entry_step", "final_step", "no_next_is_error", "on_failure", "fail_fast", "held"),
-    *("final_failure", "deadline", "step", "desc", "timeout", "on_timeout", "retry", "admit"),
-    *("tool", "next", "set_ctx", "join", "lifecycle", "failure", "rules", "on_unmatched", "result"),
-    *("spec", "loop", "in", "iterator", "mode", "max_in_flight", "loop_mode", "fanout", "reducers"),
+#: Which page has the keys of a place.
+PAGE_OF = {
+    "playbook": "document",
+    "metadata": "document",
+    "workbook": "document",
+    "step": "step",
+    "admit": "admission",
+    "next": "routing",
+    "arc": "routing",
+    "executor": "executor",
+    "task": "tool",
+    "rule": "rules",
+    "then": "rules",
+    "result": "results",
+    "loop": "loops",
+    "fanout": "fanout",
+    "task.policy": "rules",
+    "keychain entry": "keychain",
+}
+#: Keys of the root that the language does not have.
+EXTENSIONS = {("playbook", "spec")}
+
+
+def page_of(place: str) -> str:
+    found = PAGE_OF.get(place) or PAGE_OF.get(place.partition(".")[0])
+    assert found is not None, f"no page is about {place}"
+    return found
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("#")]
+
+
+def section(page: str, heading: str) -> str:
+    """What stands under a heading of the second order."""
+    pattern = rf"^## [^\n]*`{re.escape(heading)}`[^\n]*\n(.*?)(?=^## |\Z)"
+    found = re.search(pattern, PAGES[page], re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no section {heading}"
+    return found.group(1)
+
+
+# -- keywords --------------------------------------------------------------------------------
+
+VOCABULARY = recorded(all_cases(), ["acceptance_price"])
+KEYS = [
+    (place, key)
+    for place, key in VOCABULARY.every()
+    if not place.startswith("kind ") and (place, key) not in EXTENSIONS
 ]
+
+
+@pytest.mark.parametrize(("place", "key"), KEYS, ids=[f"{place}-{key}" for place, key in KEYS])
+def test_every_keyword_has_its_heading_and_stands_in_an_example(place: str, key: str) -> None:
+    text = PAGES[page_of(place)]
+    aliases = PAGES["kinds"] + PAGES["spellings"]
+    if place == "task" and key in ("db", "endpoint", "payload", "compression"):
+        assert f"`{key}`" in aliases  # other names for keys of a kind
+        return
+    assert any(f"`{key}`" in heading for heading in headings(text)), f"no heading for {key}"
+    if (place, key) not in {("playbook", "vars"), ("task", "policy")}:
+        examples = "\n".join(block.text for block in blocks(text))
+        assert re.search(rf"\b{re.escape(key)}:", examples), f"no example has {key}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_section_with_a_heading_for_each_of_its_keys(kind: str) -> None:
+    found = headings(section("kinds", kind))
+    assert [key for key in KINDS[kind] if not any(f"`{key}`" in line for line in found)] == []
+
+
+def test_every_choice_is_named_on_its_page() -> None:
+    for (place, key), words in VOCABULARY.choices.items():
+        text = PAGES["kinds" if place.startswith("kind ") else page_of(place)]
+        assert [word for word in words if f"`{word}`" not in text] == [], (place, key)
+
+
+def test_every_secret_has_a_section_with_its_fields() -> None:
+    for kind, fields in ENTRIES.items():
+        text = section("keychain", kind)
+        assert [field for field in fields if f"`{field}`" not in text] == [], kind
+
+
+def test_every_collection_has_its_heading_and_its_options() -> None:
+    text = PAGES["loops"]
+    assert [word for word in DESCRIPTORS if f"### `{word}`" not in text] == []
+    options = {*pages._KNOWN, *queries._OWN, *claims._OWN} - {"owner"}  # the engine writes it
+    assert [word for word in options if f"`{word}`" not in text] == []
+
+
+def test_every_name_has_its_heading_and_every_filter_is_listed() -> None:
+    text = PAGES["templates"]
+    assert [name for name in (*RESERVED, "env") if f"### `{name}`" not in text] == []
+    assert [name for name in filters(Meter(Limits())) if f"`{name}`" not in text] == []
+
+
+#: Spellings that are shapes rather than words; each has its line in the tables.
+SHAPES = ("next", "task.label", "task.spec", "rule.", "workbook", "step.spec.f")
+
+
+def test_every_spelling_is_in_the_tables() -> None:
+    text = PAGES["spellings"]
+    for spelling in SPELLINGS:
+        word = re.split(r"[.: ]+", spelling)[-1]
+        if spelling.startswith(
+            ("next", "task.label", "task.spec", "rule.", "workbook", "step.spec.f")
+        ):
+            continue  # shapes, not words; each has its line
+        assert re.search(rf"`[^`]*\b{word}\b", text), spelling
+
+
+def test_every_problem_code_is_in_the_table() -> None:
+    table = PAGES["problems"].partition("## Problem codes")[2]
+    assert [code for code in CODES if f"| `{code}` |" not in table] == []
+
+
+def test_the_index_names_every_page() -> None:
+    index = INDEX.read_text(encoding="utf-8")
+    assert [name for name in PAGES if f"(playbook/{name}.md)" not in index] == []
+
+
+def test_every_link_to_a_heading_leads_to_one() -> None:
+    for name, text in {**PAGES, "index": INDEX.read_text(encoding="utf-8")}.items():
+        for target, anchor in re.findall(r"\]\(([a-z_]*)(?:\.md)?#([^)]+)\)", text):
+            anchors = {slug(line) for line in headings(PAGES[target or name])}
+            assert anchor in anchors, f"{name} links to {target}#{anchor}"
+
+
+def slug(heading: str) -> str:
+    words = re.sub(r"[^\w\- ]", "", heading.lstrip("#").strip().lower())
+    return words.replace(" ", "-")
+
+
+# -- examples --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """An example, with what stands about it in its first comments."""
+
+    text: str
+
+    def said(self, word: str) -> str | None:
+        found = re.search(rf"^# {word}: (.*)$", self.text, re.MULTILINE)
+        return None if found is None else found.group(1)
+
+    @property
+    def playbook(self) -> str:
+        """A whole playbook around the example."""
+        keys = yaml.safe_load(self.text)
+        if "workflow" in keys:
+            return _named(self.text, keys)
+        if keys.keys() & {"executor", "keychain", "workbook", "workload", "metadata"}:
+            return _named(self.text, keys) + "\nworkflow: [{step: s, tool: {kind: noop}}]\n"
+        step = "- step: s\n" + indent(self.text, "  ")
+        step += "" if "tool" in keys or "next" in keys else "  tool: {kind: noop}\n"
+        others = "- {step: ship, tool: {kind: noop}}\n" if "next" in keys else ""
+        secrets = "".join(f"- {{name: {name}, kind: static, value: x}}\n" for name in ("api", "db"))
+        return f"metadata: {{name: x}}\nkeychain:\n{secrets}workflow:\n{step}{others}"
+
+
+def _named(text: str, keys: dict[str, Any]) -> str:
+    return text if "metadata" in keys else f"metadata: {{name: x}}\n{text}"
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
+        yield Block(block)
+
+
+EVERY = [
+    pytest.param(block, id=f"{name}-{number}")
+    for name, text in {**PAGES, "index": INDEX.read_text(encoding="utf-8")}.items()
+    for number, block in enumerate(blocks(text), 1)
+]
+
+
+@pytest.mark.parametrize("block", EVERY)
+def test_every_example_gives_what_the_page_says(block: Block) -> None:
+    compiled = compile_source(block.playbook)
+    assert compiled.errors == ()
+    for severity in ("warning", "note"):
+        expected = (block.said(f"{severity}s") or "").split(", ")
+        found = [problem.code for problem in compiled.problems if problem.severity == severity]
+        assert sorted(found) == sorted(filter(None, expected)), compiled.problems
+    given = block.said("gives")
+    if given is not None:
+        played = play(block.playbook)
+        assert played.result == json.loads(given), played
+        assert played.unscripted == []
+
+
+def test_every_page_begins_with_an_example_that_runs() -> None:
+    for name in sorted(PAGES.keys() - {"problems", "kinds", "keychain"}):
+        assert next(blocks(PAGES[name])).said("gives") is not None, name
+
+
+# -- the folder of examples ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -43,50 +246,3 @@ def test_examples_compile_without_any_problem(path: Path) -> None:
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 6
     assert all(path.read_text().startswith("#") for path in EXAMPLES)
-
-
-@pytest.mark.parametrize("keyword", KEYWORDS)
-def test_every_keyword_has_its_heading(keyword: str) -> None:
-    headings = [line for line in PAGE.splitlines() if line.startswith("#")]
-    assert any(f"`{keyword}`" in heading for heading in headings), keyword
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_its_heading_with_all_its_keys(kind: str) -> None:
-    section = re.search(rf"^#+ `{kind}`.*?\n(.*?)(?=^#)", PAGE, re.MULTILINE | re.DOTALL)
-    assert section is not None
-    assert [key for key in KINDS[kind] if f"`{key}`" not in section.group(1)] == []
-
-
-def test_every_policy_collection_and_secret_is_mentioned() -> None:
-    words = [f"`{word}`" for word in (*FANOUT, *ENTRIES)] + [f"`{{{word}: " for word in DESCRIPTORS]
-    assert [word for word in words if word not in PAGE] == []
-
-
-def test_every_problem_code_is_in_the_table() -> None:
-    table = PAGE.partition("## Problem codes")[2]
-    assert [code for code in CODES if f"| `{code}` |" not in table] == []
-
-
-def test_every_reducer_and_name_is_mentioned() -> None:
-    assert [word for word in (*REDUCERS, *RESERVED) if f"`{word}`" not in PAGE] == []
-
-
-def test_the_playbooks_of_the_page_compile() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    whole = [block for block in blocks if "workflow:" in block]
-    assert whole
-    for block in whole:
-        assert compile_source(block).errors == (), block
-
-
-def test_the_steps_of_the_page_compile_without_a_problem() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    parts = [block for block in blocks if "workflow:" not in block]
-    assert len(parts) >= 6
-    for block in parts:
-        step = "- step: s\n" + indent(block, "  ")
-        step += "" if "tool:" in block else "  tool: {kind: noop}\n"
-        others = "- {step: ship, next: {arcs: []}}\n- {step: tell_somebody, next: {arcs: []}}\n"
-        text = f"metadata: {{name: x}}\nworkflow:\n{step}{others if 'ship' in block else ''}"
-        assert compile_source(text).problems == (), block

@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.dialects.noetl.loops import spread
 from anabranch.kernel.tracker import Shard
+from anabranch.kernel.values import Answer
 from anabranch.net.net import Loop, Retry, Step
 from anabranch.net.program import Iteration
 from anabranch.work.noop import Noop
@@ -231,7 +232,7 @@ def test_reduced_context_writes_of_a_fan_out_are_no_problem() -> None:
 
 
 class Listed:
-    async def items(self, source: Any, shard: Shard) -> list[tuple[int, str, Any]]:
+    async def items(self, source: Any, shard: Shard, **_keyring: Any) -> list[tuple[int, str, Any]]:
         wanted = range(shard.first, shard.first + shard.count)
         return [(index, str(index), source[index]) for index in wanted]
 
@@ -267,6 +268,7 @@ def test_items_run_through_the_tasks_with_their_own_names(kind: str) -> None:
         shard=shard,
     )
     answer = asyncio.run(Shards(Means(performers={"noop": Noop()}), Listed()).perform(task))
+    assert isinstance(answer, Answer)
     assert answer.result == ["0: 6, 3", "1: 8, 4"]
     assert answer.shard is not None
     assert answer.shard.shared == {"total": 14}

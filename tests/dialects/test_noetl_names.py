@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.dialects.noetl.names import DONE, FAILED, Names, Synonym, view
+from anabranch.dialects.noetl.names import Names, view
+from anabranch.dialects.noetl.outcomes import DONE, FAILED, Synonym
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja import Jinja
 

@@ -321,7 +321,7 @@ def test_a_rule_reads_the_error_in_every_spelling() -> None:
         assert run(step, call=Script(wrong)).patches, when
 
 
-def test_a_waiting_child_is_the_last_task() -> None:
+def test_a_waiting_child_is_work_of_its_own_or_a_task_that_says_so() -> None:
     alone = step_of("tool: {kind: playbook, path: a/b, args: {x: 1}, return_step: e}").work
     assert alone is not None
     assert alone.kind == "playbook"
@@ -331,5 +331,29 @@ def test_a_waiting_child_is_the_last_task() -> None:
     task = program_of(step_of(last)).tasks[1]
     assert task.inputs is not None
     assert task.inputs.evaluate(NAMES)["args"] == {"y": 2}
+    assert task.waits
     started = "tool: [{kind: playbook, path: p}, {kind: noop}]"
-    assert len(program_of(step_of(started)).tasks) == 2
+    assert [task.waits for task in program_of(step_of(started)).tasks] == [False, False]
+
+
+# -- what travels to the arcs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("routes", "wanted"),
+    [
+        ("", frozenset()),
+        ("next: {arcs: [{step: s, when: '{{ vars.a > 1 }}'}]}", frozenset({"vars", "a"})),
+        ("next: {arcs: [{step: s, args: {q: \"{{ iter['b'] }}\"}}]}", frozenset({"iter", "b"})),
+        ("set_ctx: {x: '{{ c }}'}", frozenset({"c"})),
+        ("next: {arcs: [{step: s, when: '{{ iter[ctx.name] }}'}]}", None),
+        ("set_ctx: {x: '{{ vars | tojson }}'}", None),
+    ],
+)
+def test_only_values_that_may_be_asked_for_travel(
+    routes: str, wanted: frozenset[str] | None
+) -> None:
+    task = "tool: {kind: noop, set_iter: {a: 1, b: 2, c: 3, d: 4}}\n"
+    found = program_of(step_of(task + routes)).exports
+    assert found is None if wanted is None else found is not None and wanted <= found
+    assert found is None or "d" not in found

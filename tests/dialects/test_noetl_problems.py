@@ -86,8 +86,15 @@ IN_A_STEP = [
     ("unknown-name", 'tool: {kind: noop, result: "{{ worklod.x }}"}', 6, 30, "'worklod'"),
     ("dead-rule", f"spec: {{policy: {{admit: {{{TWO_RULES}}}}}}}\n{NOOP}", 6, 58, "after `else`"),
     ("not-yet", 'tool: {kind: decision, ask: "{{ a }}?"}', 6, 31, "a template in `ask`"),
-    ("not-yet", NOOP + "\nset: {iter.x: 1}", 7, 9, "'iter.x'"),
-    ("not-yet", NOOP + "\nnext: {arcs: [{step: s, set: {iter.a: 1}}]}", 7, 33, "'iter.a'"),
+    ("conflicting-keys", NOOP + "\nset_iter: 5\nset: {iter.x: 1}", 8, 9, "'iter.x'"),
+    (
+        "conflicting-keys",
+        NOOP + "\nnext: {arcs: [{step: s, args: 5, set: {iter.a: 1}}]}",
+        *(7, 42, "'iter.a'"),
+    ),
+    ("wrong-type", NOOP + "\nvars: 5", 7, 9, "`vars`"),
+    ("conflicting-keys", "tool: {kind: decision, ask: x}\nvars: {a: 1}", 7, 3, "set_iter"),
+    ("not-yet", NOOP + "\ncase: []", 7, 3, "`case`"),
     ("not-yet", NOOP + "\ncase: []", 7, 3, "`case` of step 's'"),
 ]
 

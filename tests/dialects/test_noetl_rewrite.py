@@ -102,7 +102,7 @@ def test_version_two_becomes_version_ten() -> None:
     written = check(A)
     for gone in ("eval", "expr", "next_mode", "set_vars", "get:\n"):
         assert gone not in written
-    for there in ("admit:", "rules:", "set_ctx: {x: 1}", "arcs:", "mode: inclusive"):
+    for there in ("admit:", "rules:", "set_iter: {x: 1}", "arcs:", "mode: inclusive"):
         assert there in written
 
 

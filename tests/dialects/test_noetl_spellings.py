@@ -26,7 +26,7 @@ workflow:
             rules:
               - when: "{{ outcome.error.status == 429 }}"
                 then: {do: retry, attempts: 5, backoff: fixed, delay: 2}
-              - else: {then: {do: fail, set_ctx: {bad: 1}}}
+              - else: {then: {do: fail, set_iter: {bad: 1}}}
       - {name: task_1, kind: noop}
     next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b}]}
   - {step: a, tool: {kind: noop}}

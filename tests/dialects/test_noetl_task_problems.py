@@ -18,6 +18,14 @@ def fanned(keys: str) -> str:
     return f"spec: {{loop_mode: fanout, fanout: {{{keys}}}}}\nloop: {{in: [1]}}\n{NOOP}"
 
 
+def hooked(task: str) -> str:
+    return f"tool: {{kind: noop, spec: {{policy: {{before: {task}}}}}}}"
+
+
+def child(keys: str) -> str:
+    return f"tool: {{kind: playbook, {keys}}}"
+
+
 def looped(keys: str) -> str:
     return f"loop: {{{keys}}}\n{NOOP}"
 
@@ -29,18 +37,37 @@ IN_A_PIPELINE = [
     ("misplaced-task", "tool: [{kind: noop}, {kind: decision, ask: x}]", 6, 24, "decision"),
     (
         "misplaced-task",
-        "tool: [{kind: playbook, path: p, return_step: e}, {kind: noop}]",
-        *(6, 10, "before other tasks"),
+        "tool: {kind: playbook, path: p, wait: true, loop: {in: [1]}}",
+        *(6, 9, "inside a loop of a task"),
     ),
     (
         "misplaced-task",
-        "loop: {in: [1]}\ntool: {kind: playbook, path: p, wait: true}",
-        *(7, 9, "inside a loop"),
+        "tool: {name: a, loop: {in: [1]}, tool: {kind: playbook, path: p, wait: true}}",
+        *(6, 42, "inside a loop of a task"),
     ),
+    ("misplaced-task", hooked("{kind: playbook, path: p, wait: true}"), 6, 46, "inside a hook"),
+    ("misplaced-task", hooked("{kind: decision, ask: x}"), 6, 46, "inside a hook"),
+    ("unknown-kind", hooked("{kind: nope}"), 6, 53, "'nope'"),
+    ("missing-key", hooked("[]"), 6, 46, "is missing"),
+    # loops of tasks
+    ("conflicting-keys", "tool: {kind: noop, tool: {kind: noop}}", 6, 22, "no `loop` to use it in"),
     (
-        "misplaced-task",
-        "tool: {kind: playbook, path: p, wait: true, set_ctx: {a: 1}}",
-        *(6, 9, "no rule can follow"),
+        "conflicting-keys",
+        "tool: {kind: noop, loop: {in: [1]}, tool: {kind: noop}}",
+        *(6, 39, "both `kind` and `tool`"),
+    ),
+    ("missing-key", "tool: {loop: {in: [1]}}", 6, 9, "has no `kind`"),
+    ("missing-key", "tool: {kind: noop, loop: {iterator: x}}", 6, 28, "has no `in`"),
+    (
+        "bad-choice",
+        "tool: {kind: noop, loop: {in: {csv: a}}}",
+        *(6, 33, "to be read lazily"),
+    ),
+    ("unknown-key", "tool: {kind: noop, loop: {in: [1], spec: {fanout: {}}}}", 6, 45, "'fanout'"),
+    (
+        "bad-number",
+        "tool: {kind: noop, loop: {in: [1], spec: {mode: parallel, max_in_flight: 0}}}",
+        *(6, 76, "is 0"),
     ),
     ("unknown-kind", "tool: {kind: gcs}", 6, 16, "only NoETL runs"),
     ("unknown-kind", "tool: {kind: snowflake}", 6, 16, "register a tool under that name"),
@@ -49,7 +76,7 @@ IN_A_PIPELINE = [
     ("unknown-credential", "tool: {kind: http, url: u, auth: k}", 6, 36, "'k'"),
     ("wrong-type", "tool: {kind: http, url: u, auth: 5}", 6, 36, "a name in the keychain"),
     ("not-yet", "tool: {kind: noop, sink: {}}", 6, 22, "`sink`"),
-    ("not-yet", "tool: {kind: noop, set_shared: {a: 1}}", 6, 22, "under `then` of a rule"),
+    ("no-reducer", "tool: {kind: noop, set_shared: {a: 1}}", 6, 22, "no loop"),
     # kinds
     ("missing-key", "tool: {kind: sqlite}", 6, 9, "need `command` or `commands`"),
     ("conflicting-keys", "tool: {kind: duckdb, query: a, command: b}", 6, 24, "`query`"),
@@ -64,7 +91,7 @@ IN_A_PIPELINE = [
     ("missing-key", ruled("[{when: a}]"), 6, 46, "has no `then`"),
     ("missing-key", ruled("[{then: {do: fail}}]"), 6, 46, "has no `when`"),
     ("missing-key", ruled("[{when: a, then: {}}]"), 6, 62, "has no `do`"),
-    ("bad-choice", ruled("[{when: a, then: {do: skip}}]"), 6, 67, "`do`"),
+    ("bad-choice", ruled("[{when: a, then: {do: skp}}]"), 6, 67, "did you mean 'skip'?"),
     ("bad-choice", ruled("[{when: a, then: {do: retry, backoff: x}}]"), 6, 83, "`backoff`"),
     ("bad-number", ruled("[{when: a, then: {do: retry, attempts: 0}}]"), 6, 84, "is 0"),
     ("missing-key", ruled("[{when: a, then: {do: jump}}]"), 6, 62, "has no `to`"),
@@ -73,12 +100,17 @@ IN_A_PIPELINE = [
     ("ignored-key", ruled("[{when: a, then: {do: fail, to: b}}]"), 6, 73, "`to`"),
     ("dead-rule", ruled("[{else: {then: {do: fail}}}, {when: a}]"), 6, 74, "after `else`"),
     ("no-reducer", ruled("[{when: a, then: {do: fail, set_shared: {x: 1}}}]"), 6, 73, "no loop"),
-    ("not-yet", ruled("[{when: a, then: {do: fail, set_prev: {x: 1}}}]"), 6, 73, "`set_prev`"),
-    ("not-yet", "tool: {kind: noop, spec: {policy: {before: []}}}", 6, 38, "`before`"),
+    ("wrong-type", ruled("[{when: a, then: {do: retry, attempts: x}}]"), 6, 84, "whole number"),
+    ("bad-template", ruled("[{when: a, then: {do: fail, set_prev: '{{ x'}}]"), 6, 83, "wrong"),
     ("missing-key", "tool: {kind: noop, spec: {policy: {}}}", 6, 37, "has no `rules`"),
     # results
     ("unknown-key", "spec: {result: {max: 1, ttl: 5}}\n" + NOOP, 6, 19, "'max'"),
     ("bad-choice", "spec: {result: {store: {kind: tape}}}\n" + NOOP, 6, 33, "`kind`"),
+    ("bad-choice", "spec: {result: {store: {compression: lz4}}}\n" + NOOP, 6, 40, "none, gzip"),
+    ("bad-choice", "spec: {result: {scope: galaxy}}\n" + NOOP, 6, 26, "`scope`"),
+    ("bad-value", "spec: {result: {select: ['a[*]']}}\n" + NOOP, 6, 27, "is not a path"),
+    ("bad-value", "spec: {result: {output_select: a}}\n" + NOOP, 6, 34, "must be a list"),
+    ("bad-value", "spec: {result: {accumulate: {merge_path: '[*]'}}}\n" + NOOP, 6, 31, "a path"),
     ("wrong-type", "spec: {result: {select: [5]}}\n" + NOOP, 6, 28, "an entry of `select`"),
     ("bad-number", "spec: {result: {inline_max_bytes: -1}}\n" + NOOP, 6, 37, "is -1"),
     ("wrong-type", "result: 5\n" + NOOP, 6, 11, "must be a mapping"),
@@ -95,9 +127,34 @@ IN_A_PIPELINE = [
     ("bad-number", looped("in: [1], spec: {mode: parallel, max_in_flight: 0}"), 6, 57, "is 0"),
     ("wrong-type", looped("in: [1], spec: {mode: parallel, max_in_flight: x}"), 6, 57, "whole"),
     ("ignored-key", looped("in: [1], spec: {max_in_flight: 3}"), 6, 41, "sequential"),
-    ("not-yet", looped("in: [1], cursor: {kind: postgres}"), 6, 19, "`cursor`"),
-    ("not-yet", looped("in: [1], spec: {mode: cursor}"), 6, 26, "`mode`"),
+    ("conflicting-keys", looped("in: [1], cursor: {kind: postgres}"), 6, 19, "`cursor`"),
+    ("missing-key", looped("cursor: {kind: postgres}"), 6, 18, "has no `claim`"),
+    ("bad-choice", looped("cursor: {kind: kafka, claim: x}"), 6, 25, "`kind`"),
+    ("missing-key", looped("cursor: {claim: x}"), 6, 18, "has no `kind`"),
+    ("wrong-type", looped("cursor: 5"), 6, 18, "must be a mapping"),
+    (
+        "conflicting-keys",
+        looped("cursor: {kind: sqlite, claim: a, options: {claim: b}}"),
+        *(6, 53, "'claim' twice"),
+    ),
+    (
+        "missing-key",
+        looped("cursor: {kind: sqlite, claim: SELECT 1}"),
+        *(6, 18, "has no `key`"),
+    ),
+    (
+        "unknown-key",
+        looped("cursor: {kind: sqlite, claim: SELECT 1, key: k}, spec: {frame: {process: frame}}"),
+        *(6, 74, "`process: row`"),
+    ),
+    ("missing-key", looped("in: {sql: {query: SELECT 1}}"), 6, 20, "has no `key`"),
+    ("missing-key", looped("in: {pages: {items: a}}"), 6, 22, "has no `url`"),
+    ("missing-key", looped("in: {claim: {kind: sqlite}}"), 6, 22, "has no `command`"),
     ("misplaced-task", "loop: {in: [1]}\ntool: {kind: decision, ask: x}", 7, 9, "inside a loop"),
+    ("not-yet", child("catalog_id: 4711"), 6, 26, "needs a catalog, and there is none here"),
+    ("not-yet", child("catalog_id: 4711"), 6, 26, "name the file of the child with `path`"),
+    ("not-yet", child("path: p, version: 2"), 6, 35, "the file of that version with `path`"),
+    ("conflicting-keys", child("path: p, return_step: a, result_step: b"), 6, 51, "`return_step`"),
     ("ignored-key", "spec: {loop_mode: fanout}\n" + NOOP, 6, 10, "without a loop"),
     ("lost-order", FAN.replace("[1]", "[1], spec: {mode: sequential}") + NOOP, 7, 9, "any order"),
     ("shared-write", FAN + "tool: {kind: noop, set_ctx: {a: 1}}", 8, 22, "the last one wins"),
@@ -120,6 +177,13 @@ def test_problems_of_tasks(code: str, step: str, line: int, column: int, words: 
     at = [p for p in found if p.code == code and p.position.line == line]
     assert any(words in str(problem) for problem in at), list(map(str, found))
     assert {problem.severity for problem in at} == {documented_severity(code)}
+
+
+def test_a_child_from_a_catalog_is_one_problem_and_the_latest_version_is_none() -> None:
+    assert [problem.code for problem in problems_of(child("catalog_id: 1, version: 2"))] == [
+        "not-yet"
+    ]
+    assert problems_of(child("path: p, version: latest")) == ()
 
 
 def test_set_shared_needs_its_own_reducer() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Literal
 
@@ -27,6 +28,7 @@ from anabranch.kernel.values import (
     succeeded,
 )
 
+from .looping import loop_answer
 from .random_nets import GATES, random_net
 
 PATIENCE = 60  # stimuli at random before everybody starts to behave
@@ -82,6 +84,7 @@ class Drive:
             self.witness.see(event)
             self.kinds.add(e.kind_of(event))
         check_rest(self.state)
+        self.witness.agrees(self.state)
         self._look(isinstance(stimulus, s.Tick))
 
     def _look(self, ticked: bool) -> None:
@@ -132,14 +135,15 @@ class Drive:
             self._somebody()
 
     def _with(self, job: Job) -> None:
-        roll, report = self.random.random(), s.JobReport(job.id, job.attempt, self._answer())
+        roll, report = self.random.random(), s.JobReport(job.id, job.attempt, self._answer(job))
         match job.phase:
             case "scheduled":
                 lease = self.at + self.random.randint(1, 60) if roll < 0.2 else 0
                 self._try(s.JobStart(job.id, job.attempt, "worker", lease))
             case "running" if roll < 0.1:
                 until = self.at + 20 if roll < 0.05 else 0
-                self._try(s.JobPark(job.id, job.attempt, "ticket", until))
+                memory = {"leg": 1} if self.random.random() < 0.5 else None
+                self._try(s.JobPark(job.id, job.attempt, "ticket", until, memory))
             case "running" if roll < 0.2:
                 self._try(s.JobLose(job.id, job.attempt))
             case "running" if roll < 0.25:
@@ -151,8 +155,11 @@ class Drive:
             case _:
                 self._time_passes()
 
-    def _answer(self) -> Answer:
+    def _answer(self, job: Job | None = None) -> Answer:
         roll = self.random.random()
+        tracker = self.state.loops.get(f"l{job.token}") if job is not None else None
+        if job is not None and tracker is not None and roll > 0.2:
+            return loop_answer(self.random, tracker, job.id, self.random.choice((0.0, 0.3)))
         if roll < 0.03:
             return aborted("broken", "it gave up")
         if roll < 0.04:
@@ -186,6 +193,10 @@ class Drive:
             lambda: s.Resume("bob"),
             lambda: s.Wake(step=self.random.choice(list(self.net.steps)), payload={"w": 1}),
         ]
+        for loop in self.state.loops:
+            choices.append(partial(s.TuneLoop, loop, self.random.randint(1, 5)))
+        if self.state.loops and self.random.random() < 0.05:
+            choices = [lambda: s.TuneLoop(next(iter(self.state.loops)), stop=True, actor="bob")]
         if self.random.random() < 0.03:
             choices = [lambda: s.Cancel("bob")]
         self._try(self.random.choice(choices)())
@@ -234,7 +245,11 @@ class Drive:
             case "scheduled":
                 self._send(s.JobStart(job.id, job.attempt, "worker"))
             case "running" | "parked":
-                self._send(s.JobReport(job.id, job.attempt, succeeded({"score": 1})))
+                tracker = self.state.loops.get(f"l{job.token}")
+                good = succeeded({"score": 1})
+                if tracker is not None:
+                    good = loop_answer(self.random, tracker, job.id, 0.0)
+                self._send(s.JobReport(job.id, job.attempt, good))
             case "cancelling":
                 self._send(s.JobDischarge(job.id))
             case _:

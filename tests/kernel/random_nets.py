@@ -21,6 +21,7 @@ from anabranch.net.net import (
     Fan,
     GatherRule,
     Join,
+    Loop,
     Net,
     Patch,
     Reducer,
@@ -89,13 +90,15 @@ class RandomNet:
         )
 
     def _step(self, number: int, name: str) -> Step:
-        fan = self._fan() if self._chance(0.2) else None
+        many = self.random.random()
+        fan = self._fan() if many < 0.2 else None
         return Step(
             name,
-            work=self._work() if fan is not None or self.works[number] else None,
+            work=self._work() if many < 0.35 or self.works[number] else None,
             admission=self._admission() if self._chance(0.15) else None,
             barrier=Barrier(self._pick("reached", "all")) if self._chance(0.25) else None,
             fan=fan,
+            loop=self._loop() if 0.2 <= many < 0.35 else None,
             decision=self._decision() if self._chance(0.12) else None,
             patches=self._patches(),
             branches=self._branches(number),
@@ -133,6 +136,29 @@ class RandomNet:
             window=self._maybe(0.4, self.random.randint(1, 3)),
             score=Fn(_score, "score") if scored else None,
             usable=self._maybe(0.2, Fn(lambda n: bool(n["answer"]), "answer")),
+        )
+
+    def _loop(self) -> Loop:
+        """Over a list, or over a collection of which a reader has to say what is in it."""
+        items = self.random.randint(0, 9)
+        over: Any = self._pick(list(range(items)), {"items": items})
+        if self._chance(0.03):
+            over = "not a list"
+        window = Constant(self._pick(1, 2, 3, 0 if self._chance(0.1) else 1))
+        return Loop(
+            Constant(over) if self._chance(0.97) else Wrong(),
+            mode=self._pick("local", "fanout"),
+            window=self._maybe(0.8, window),
+            shard_size=self._pick(None, 1, 2, 3),
+            fail_fast=self._chance(0.4),
+            allow_partial=self._chance(0.4),
+            tolerate=self._pick(0, 0, 1),
+            tolerate_percent=self._pick(0.0, 0.0, 50.0),
+            item_retries=self._pick(0, 0, 1, 2),
+            shards_max=self._pick(1000, 1000, 3),
+            keep_results=self._chance(0.8),
+            reducers=self._pick({}, {"total": "sum"}, {"list": "append"}),
+            queue_ttl_ms=self._maybe(0.3, self.random.randint(1, 100)),
         )
 
     def _rule(self, slots: int, combine: Any = None) -> GatherRule:

@@ -11,10 +11,10 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import stands_still
 from anabranch.kernel.summary import child_answer, summarise
 from anabranch.kernel.values import aborted
-from anabranch.net.net import Admission, AdmitRule, Arc, Decision, Net, RunPolicy
+from anabranch.net.net import Admission, AdmitRule, Arc, Decision, Net, Patch, RunPolicy
 
 from .driver import Run
-from .nets import ctx, exclusive, forks, net, retrying, router, step
+from .nets import const, ctx, exclusive, forks, inclusive, net, retrying, router, step
 
 
 def fork(policy: RunPolicy | None = None, **more: Any) -> Net:
@@ -199,10 +199,12 @@ def test_fail_fast_keeps_the_status_of_a_timeout() -> None:
     assert run.status == "step_timeout"
 
 
-def test_fail_fast_ends_what_the_failed_step_itself_had_begun() -> None:
-    run = Run(net(step("a", "b"), step("b"), policy=RunPolicy(fail_fast=True)))
+def test_fail_fast_creates_nothing_that_would_follow_the_failed_step() -> None:
+    arc = Arc("b", patches=(Patch("gone_on", const(True)),))
+    run = Run(net(step("a", inclusive(arc)), step("b"), policy=RunPolicy(fail_fast=True)))
     run.fails("a")
-    assert run.statuses("b") == ["aborted"]
+    assert run.statuses("b") == []
+    assert run.state.ctx == {}
     assert run.status == "failed"
 
 

@@ -11,8 +11,9 @@ import pytest
 
 import anabranch
 from anabranch import Engine, RunResult, Settings, Toolbox
-from anabranch.runtime.payloads import as_ref, holds_ref, is_ref, resolve
+from anabranch.runtime.payloads import holds_ref, lighten, resolve
 from anabranch.store.sqlite import SqliteStore
+from anabranch.work.payloads import is_ref
 
 from .support import file_of, playbook, run, step
 
@@ -147,8 +148,8 @@ def test_a_result_over_the_limit_fails_the_step_and_names_the_setting(
 
 def test_exactly_the_limit_travels_inline() -> None:
     text = "x" * 98
-    assert as_ref(text, 100) is None
-    assert as_ref(text, 99) is not None
+    assert lighten(text, 100).result == text
+    assert is_ref(lighten(text, 99).result)
 
 
 def test_a_redriven_run_finds_the_payloads_of_its_origin(box: Toolbox) -> None:
@@ -195,8 +196,7 @@ def test_what_only_looks_like_a_ref_is_left_alone(value: Any) -> None:
 
 
 def test_a_ref_to_a_payload_that_is_gone_fails_the_step_that_needs_it() -> None:
-    kept = as_ref("x" * 1000, 10)
-    assert kept is not None
+    light = lighten("x" * 1000, 10)
     waits = playbook(
         step("held", "decision", "use", ask="?"), step("use", "noop", result="{{ ctx.x }}")
     )
@@ -204,7 +204,7 @@ def test_a_ref_to_a_payload_that_is_gone_fails_the_step_that_needs_it() -> None:
     async def scenario() -> RunResult:
         async with Engine(":memory:", toolbox=Toolbox()) as engine:
             name = await engine.start(waits)
-            await engine.patch(name, {"x": kept[0]})
+            await engine.patch(name, {"x": light.result})
             await engine.decide(name, "held", "fulfil")
             return await engine.wait(name)
 
@@ -212,3 +212,50 @@ def test_a_ref_to_a_payload_that_is_gone_fails_the_step_that_needs_it() -> None:
     assert result.status == "failed"
     assert result.problem is not None
     assert "is not in the store" in result.problem["message"]
+
+
+LARGE_LOOP = """
+metadata: {name: x}
+workflow:
+  - step: load
+    loop: {in: {range: 6}, iterator: n}
+    tool: {kind: make, size: "{{ 20000 + iter.n }}"}
+    next: {arcs: [{step: use}]}
+  - step: use
+    tool: {kind: noop, result: "{{ load.results | map(attribute='count') | list }}"}
+"""
+
+
+def test_large_results_of_a_loop_are_read_like_small_ones(box: Toolbox) -> None:
+    result = play(LARGE_LOOP, box)
+    assert result.result == [20000, 20001, 20002, 20003, 20004, 20005]
+    loop = result.steps["load"]["result"]
+    assert [each["count"] for each in loop["results"]] == result.result
+    assert loop["stats"] == {"total": 6, "success": 6, "failed": 0}
+
+
+def test_a_guard_on_the_large_results_of_a_loop_says_that_they_are_too_large(box: Toolbox) -> None:
+    arc = '[{step: use, when: "{{ load.results | length == 6 }}"}]'
+    result = play(LARGE_LOOP.replace("[{step: use}]", arc), box)
+    assert result.status == "failed"
+    assert result.problem is not None
+    assert "too large to travel" in result.problem["message"]
+
+
+def test_a_later_step_can_hand_on_the_ref_of_a_large_result(box: Toolbox) -> None:
+    text = """
+metadata: {name: x}
+workflow:
+  - step: big
+    tool: {kind: make, size: 200000}
+    next: {arcs: [{step: fetch}]}
+  - step: fetch
+    tool:
+      - {name: again, kind: artifact, action: get, result_ref: "{{ big._ref }}"}
+      - kind: noop
+        result:
+          same: "{{ again == big }}"
+          preview: "{{ big._preview | length > 500 }}"
+          other: "{{ big.nothing | default('not there') }}"
+"""
+    assert play(text, box).result == {"same": True, "preview": True, "other": "not there"}

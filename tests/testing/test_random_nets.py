@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel.events import Event
+from anabranch.kernel.values import Fault
 from anabranch.net.net import Net
 from anabranch.store.ports import Commit
 from anabranch.testing import simulate
@@ -69,6 +71,31 @@ def test_all_parts_of_a_net_occur() -> None:
     assert any(flow.final for flow in nets)
 
 
+def _about_loops(events: list[Event]) -> Iterator[str]:
+    for event in events:
+        match event:
+            case e.LoopSettled():
+                yield f"loop {event.status}"
+            case e.ShardClosed(fault=Fault(kind="queue_ttl")):
+                yield "queue_ttl again" if event.whole else "queue_ttl"
+            case e.JobReported() if event.answer.shard is not None and event.answer.shard.unbegun:
+                yield "unbegun"
+
+
+def test_loops_of_every_kind_occur() -> None:
+    steps = [step for seed in range(400) for step in random_net(seed).steps.values()]
+    loops = [step.loop for step in steps if step.loop is not None]
+    assert {loop.mode for loop in loops} == {"local", "fanout"}
+    assert {type(loop.over.evaluate({"args": {"missing": 1}})) for loop in loops} >= {list, dict}
+    assert {None, 1} < {loop.shard_size for loop in loops}
+    for flag in ("fail_fast", "allow_partial", "keep_results"):
+        assert {getattr(loop, flag) for loop in loops} == {True, False}
+    for number in ("tolerate", "tolerate_percent", "item_retries", "queue_ttl_ms", "reducers"):
+        assert any(getattr(loop, number) for loop in loops)
+        assert not all(getattr(loop, number) for loop in loops)
+    assert any(step.timeout_ms for step in steps if step.loop is not None)
+
+
 def test_simulation_reaches_every_kind_of_event_and_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -83,11 +110,12 @@ def test_simulation_reaches_every_kind_of_event_and_verdict(
             for event in events
             if isinstance(event, e.GatherSettled)
         )
+        kinds.update(_about_loops(events))
         return events
 
     monkeypatch.setattr(Audit, "committed", committed)
     simulate(random_net, 400, patches=RANDOM_PATCHES)
     every_kind = {str(kind.__struct_config__.tag) for kind in Event.__args__}
-    every_kind -= {kind for kind in every_kind if kind.startswith("loop.")}  # test_loops_in_plays
     verdicts = {"f closed", "f impossible", "f expired", "j closed", "j impossible", "b closed"}
-    assert every_kind | verdicts <= kinds.keys()
+    ends = {"loop complete", "loop partial", "loop failed", "queue_ttl", "queue_ttl again"}
+    assert every_kind | verdicts | ends | {"unbegun"} <= kinds.keys()

@@ -55,11 +55,12 @@ def echo(task: Task) -> Answer:
 
 
 def rule(when: str | None, do: Any, **more: Any) -> Rule:
-    for name in ("set_ctx", "set_iter"):
+    for name in ("set_ctx", "set_iter", "set_shared"):
         if name in more:
             more[name] = writes(more[name])
-    if "delay" in more:
-        more["delay"] = JINJA.tree(more["delay"])
+    for name in ("delay", "set_prev"):
+        if name in more:
+            more[name] = JINJA.tree(more[name])
     return Rule(None if when is None else JINJA.condition(when), do, **more)
 
 
@@ -80,9 +81,11 @@ def spec(
         given = JINJA.tree(inputs)
     elif value is not None:
         given = JINJA.tree({"value": value})
-    for name in ("set_ctx", "set_iter"):
+    for name in ("set_ctx", "set_iter", "set_shared"):
         if name in more:
             more[name] = writes(more[name])
+    if "set_prev" in more:
+        more["set_prev"] = JINJA.tree(more["set_prev"])
     return TaskSpec(label, kind or label, given, rules, **more)
 
 

@@ -23,7 +23,6 @@ from .pipelines import (
     Scripted,
     Sleeps,
     answer_of,
-    carry_out,
     echo,
     error,
     job,
@@ -247,54 +246,6 @@ def test_a_cancel_goes_through(where: str) -> None:
     assert run(scenario()) < 1
 
 
-# -- parking ---------------------------------------------------------------------------------
-
-PARKED = Parked("child-7", until=99)
-
-
-class Child:
-    """Declares that its answers come from outside."""
-
-    parks = True
-
-    def __init__(self) -> None:
-        self.started = 0
-
-    async def perform(self, _: Task) -> Parked:
-        self.started += 1
-        return PARKED
-
-
-def test_the_last_task_may_park() -> None:
-    tasks = [spec("a", kind="w"), spec("b", kind="child")]
-    assert carry_out(tasks, {"w": Scripted(ok()), "child": Child()}) == PARKED
-
-
-@pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize(
-    ("tasks", "words"),
-    [
-        ([spec("a", kind="child"), spec("b", kind="noop")], "must be the last of its step"),
-        ([spec("a", rule(FAILED, "retry"), kind="child")], "its rules and writes would never run"),
-        ([spec("a", kind="child", set_ctx={"x": 1})], "its rules and writes would never run"),
-        (
-            [spec("z", kind="noop", set_ctx={"x": 1}), spec("a", kind="child")],
-            "what earlier tasks wrote would be lost",
-        ),
-    ],
-)
-def test_elsewhere_parking_is_refused_before_it_begins_if_it_was_declared(
-    declared: bool, tasks: Any, words: str
-) -> None:
-    child = Child() if declared else Scripted(PARKED)
-    fault = fault_of(answer_of(tasks, {"child": child, "noop": Noop()}))
-    assert (fault.kind, fault.retryable) == ("config", False)
-    assert fault.message.startswith("task a (child) waits for an answer from outside")
-    assert words in fault.message
-    if isinstance(child, Child):
-        assert child.started == 0
-
-
 # -- what can break --------------------------------------------------------------------------
 
 
@@ -365,7 +316,7 @@ def test_a_store_that_fails_may_be_tried_again() -> None:
         async def get(self, sha256: str) -> bytes | None:
             raise NotImplementedError
 
-        async def put(self, content: bytes) -> str:  # noqa: ARG002
+        async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:  # noqa: ARG002
             raise StoreError("the disk is full")
 
     tasks = [spec("a", kind="w", output={"inline_max_bytes": 10})]

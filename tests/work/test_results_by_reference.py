@@ -117,8 +117,8 @@ def test_scope_and_time_to_live_are_written_down() -> None:
         ({"preview_max_bytes": True}, "must be a number of bytes"),
         ({"store": {"kind": "tape"}}, "output.store.kind must be one of auto,"),
         ({"store": {"scope": "galaxy"}}, "output.store.scope must be one of"),
-        ({"store": {"ttl": "soon"}}, "output.store.ttl must be a time"),
-        ({"store": {"compression": "lz4"}}, "compression must be one of gzip, none"),
+        ({"store": {"ttl": "soon"}}, "output.store.ttl: 'soon' is not a duration"),
+        ({"store": {"compression": "lz4"}}, "compression must be one of none, gzip"),
         ({"store": 3}, "store must be a mapping"),
         ({"select": "$.a"}, "output.select must be a list"),
         ({"select": [{"as": "x"}]}, "path must be a path such as"),
@@ -144,6 +144,8 @@ def test_later_tasks_see_the_whole_and_the_ref_beside_it() -> None:
     assert value("{{ prev._ref.ref }}") == travels["_ref"]["ref"]
     assert value("{{ prev._ref is defined and prev.__preview__ is defined }}") is True
     assert value("{{ prev }}") == LARGE  # handed on, it is just the value
+    assert "_ref" not in local  # nobody takes it for a stand-in
+    assert list(local) == list(LARGE)
     assert seen_by_tasks(ROWS, travels) is ROWS
 
 

@@ -34,6 +34,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     origin: str | None = None
     labels: Mapping[str, str] = {}
     reuse: Mapping[str, list[Answer]] = {}
+    returns: str = ""  # of a child: the step whose result it answers with
 
 
 class RunPaused(_Event, frozen=True, tag="run.paused"):
@@ -158,6 +159,16 @@ class JobParked(_Event, frozen=True, tag="job.parked"):
     attempt: int
     ticket: str
     until: int = 0
+    memory: Any = None  # where the work stood; it goes on from there
+
+
+class JobContinued(_Event, frozen=True, tag="job.continued"):
+    """What a parked job waited for has come, or its time was up: its work goes on."""
+
+    job: str
+    attempt: int  # the one to come
+    answer: Answer
+    ticket: str = ""  # what it waited for in vain
 
 
 class JobReported(_Event, frozen=True, tag="job.reported"):
@@ -277,6 +288,7 @@ class LoopOpened(_Event, frozen=True, tag="loop.opened"):
     reducers: Mapping[str, Reducer] = {}
     carried: Mapping[str, Any] | None = None  # what a redriven run takes over
     key: str = ""  # under which it was found
+    queue_ttl: int = 0  # milliseconds that a shard may wait for a worker
 
 
 class LoopCutting(_Event, frozen=True, tag="loop.cutting"):
@@ -284,6 +296,7 @@ class LoopCutting(_Event, frozen=True, tag="loop.cutting"):
 
     job: str
     token: int
+    attempt: int = 1  # goes on from cut to cut: a report of the last one is stale
 
 
 class LoopCut(_Event, frozen=True, tag="loop.cut"):
@@ -310,6 +323,7 @@ class ShardClosed(_Event, frozen=True, tag="loop.shard_closed"):
     loop: str
     again: Sequence[int] = ()
     fault: Fault | None = None  # the job as a whole failed, and all its items with it
+    whole: bool = False  # …but they go out once more, all of them
 
 
 class LoopStopped(_Event, frozen=True, tag="loop.stopped"):
@@ -317,6 +331,14 @@ class LoopStopped(_Event, frozen=True, tag="loop.stopped"):
 
     loop: str
     reason: str
+
+
+class LoopTuned(_Event, frozen=True, tag="loop.tuned"):
+    """Somebody changed how many shards are at work at once."""
+
+    loop: str
+    window: int
+    actor: str = ""
 
 
 class LoopSettled(_Event, frozen=True, tag="loop.settled"):
@@ -363,6 +385,7 @@ Event = (
     | JobStarted
     | JobExtended
     | JobParked
+    | JobContinued
     | JobReported
     | JobReused
     | JobRetrying
@@ -381,6 +404,7 @@ Event = (
     | ShardScheduled
     | ShardClosed
     | LoopStopped
+    | LoopTuned
     | LoopSettled
     | GateOpened
     | GateDecided

@@ -16,6 +16,7 @@ from anabranch.kernel.evolve_jobs import (
     drop_job,
     enter,
     job_cancelling,
+    job_continued,
     job_discharged,
     job_extended,
     job_lost,
@@ -30,14 +31,19 @@ from anabranch.kernel.evolve_jobs import (
 )
 from anabranch.kernel.evolve_loops import (
     loop_cut,
+    loop_gone,
     loop_opened,
     loop_settled,
     loop_stopped,
+    loop_tuned,
+    queue_time_runs,
+    queue_times_begin_anew,
+    queue_times_stop,
     shard_begun,
     shard_closed,
 )
 from anabranch.kernel.gather import combine
-from anabranch.kernel.reducers import reduce_into
+from anabranch.kernel.reducers import reduce_all
 from anabranch.kernel.state import (
     FAULTS_KEPT,
     ROOT_SCOPE,
@@ -71,6 +77,7 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.started_at = at
     state.parent = event.parent
     state.origin = event.origin
+    state.returns = event.returns
     state.labels = dict(event.labels)
     state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
     state.scopes[ROOT_SCOPE] = Scope(ROOT_SCOPE)
@@ -83,11 +90,13 @@ def _run_paused(state: State, event: e.RunPaused, at: int) -> None:
     state.paused = True
     state.paused_at = at
     state.pause_reason = event.reason
+    queue_times_stop(state)
 
 
 def _run_resumed(state: State, event: e.RunResumed, at: int) -> None:
     state.paused = False
     state.pause_reason = ""
+    queue_times_begin_anew(state, at)
 
 
 def _run_ending(state: State, event: e.RunEnding, at: int) -> None:
@@ -108,8 +117,7 @@ def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
 
 
 def _context_patched(state: State, event: e.ContextPatched, at: int) -> None:
-    for patch in event.patches:
-        reduce_into(state.ctx, patch)
+    reduce_all(state.ctx, event.patches)
 
 
 # -- tokens ----------------------------------------------------------------------------------
@@ -216,7 +224,7 @@ def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     else:
         scope.live[token.step] -= 1
     if token.loop:
-        del state.loops[token.loop]
+        loop_gone(state, token.loop)
     if token.gather:
         state.gathers.pop(token.gather, None)
         if scope.barriers.get(token.step) == token.id:
@@ -240,8 +248,8 @@ def _drop_empty(state: State, scope: Scope) -> None:
 
 def _keep_result(state: State, token: Token, event: e.TokenFinished) -> None:
     result = token.answer.result if token.answer is not None else None
-    if event.end == "killed":
-        return  # whatever a killed one came to stays unseen
+    if event.end == "killed" and not (state.ending and token.fanin is not None):
+        return  # whatever a killed one came to stays unseen; what a loop had done stays known
     if event.ending == "done" or result is not None:
         state.results[token.step] = result
     if token.via == "final":
@@ -375,18 +383,22 @@ def _gather_settled(state: State, event: e.GatherSettled, at: int) -> None:
 def _loop_cutting(state: State, event: e.LoopCutting, at: int) -> None:
     token = state.tokens[event.token]
     state.loops[token.loop].cutting = True
-    new_job(state, event.job, event.token, CUT, at)
+    new_job(state, event.job, event.token, CUT, at).attempt = event.attempt
 
 
 def _loop_cut(state: State, event: e.LoopCut, at: int) -> None:
     loop_cut(state, event, at)
-    drop_job(state, f"{state.loops[event.loop].token}.cut")
+    tracker = state.loops[event.loop]
+    reader = f"{tracker.token}.cut"
+    tracker.cut_attempt = state.jobs[reader].attempt
+    drop_job(state, reader)
 
 
 def _shard_scheduled(state: State, event: e.ShardScheduled, at: int) -> None:
     token = state.tokens[event.token]
     shard_begun(state.loops[token.loop], event.job, event.shard)
-    new_job(state, event.job, event.token, event.shard.number, at)
+    job = new_job(state, event.job, event.token, event.shard.number, at)
+    queue_time_runs(state, job, at)
 
 
 def _shard_closed(state: State, event: e.ShardClosed, at: int) -> None:
@@ -444,6 +456,7 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.JobStarted: job_started,
     e.JobExtended: job_extended,
     e.JobParked: job_parked,
+    e.JobContinued: job_continued,
     e.JobReported: job_reported,
     e.JobReused: job_reused,
     e.JobRetrying: job_retrying,
@@ -462,6 +475,7 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.ShardScheduled: _shard_scheduled,
     e.ShardClosed: _shard_closed,
     e.LoopStopped: loop_stopped,
+    e.LoopTuned: loop_tuned,
     e.LoopSettled: loop_settled,
     e.GateOpened: _gate_opened,
     e.GateDecided: _gate_decided,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.kernel import events as e
-from anabranch.kernel.evolve_loops import job_given_up
+from anabranch.kernel.evolve_loops import job_given_up, queue_time_runs
 from anabranch.kernel.state import Job, JobPhase, State, Token, TokenPhase
 
 PLAIN, CUT = -1, -2  # slots of jobs that fill none
@@ -35,6 +35,8 @@ def job_scheduled(state: State, event: e.JobScheduled, at: int) -> None:
         if job.phase == "backoff":
             state.timers.drop(f"retry:{job.id}")
         turn_to(state, job, "scheduled", at)
+        if state.loops:
+            queue_time_runs(state, job, at)
     job.attempt = event.attempt
     job.answer = None
     if event.slot == PLAIN and event.token in state.tokens:
@@ -54,6 +56,8 @@ def drop_job(state: State, job_id: str) -> None:
     if job is None:
         return
     state.busy -= job.phase != "parked"
+    if job.phase == "scheduled":
+        state.timers.drop(f"queue:{job_id}")
     if job.token in state.tokens:
         state.tokens[job.token].jobs -= 1
 
@@ -77,6 +81,8 @@ def job_started(state: State, event: e.JobStarted, at: int) -> None:
     job = state.jobs[event.job]
     job.phase = "running"
     job.since = at
+    if state.loops:
+        state.timers.drop(f"queue:{job.id}")
     job.worker = event.worker
     job.lease = event.lease
     job.until = event.until
@@ -98,16 +104,35 @@ def job_parked(state: State, event: e.JobParked, at: int) -> None:
     job = state.jobs[event.job]
     turn_to(state, job, "parked", at)
     job.ticket = event.ticket
+    job.memory, job.heard = event.memory, None
     if job.lease:
         job.lease = 0
         state.timers.drop(f"lease:{job.id}")
-    if event.until:
+    if event.until and event.memory is not None:  # the time of this wait, not of the whole job
+        job.due = event.until
+        state.timers.set(f"wait:{job.id}", event.until)
+    elif event.until:
         job.until = event.until
         state.timers.set(f"job:{job.id}", event.until)
 
 
+def job_continued(state: State, event: e.JobContinued, at: int) -> None:
+    job = state.jobs[event.job]
+    off_worker(state, job)
+    turn_to(state, job, "scheduled", at)
+    if state.loops:
+        queue_time_runs(state, job, at)
+    job.attempt = event.attempt
+    job.heard = event.answer
+    if job.slot == PLAIN and job.token in state.tokens:
+        state.tokens[job.token].attempt = event.attempt
+
+
 def off_worker(state: State, job: Job) -> None:
     """Nobody works on it now: its lease and timeout no longer run."""
+    if job.phase == "parked" and job.due:
+        job.due = 0
+        state.timers.drop(f"wait:{job.id}")
     if job.lease:
         job.lease = 0
         state.timers.drop(f"lease:{job.id}")
@@ -123,6 +148,7 @@ def job_reported(state: State, event: e.JobReported, at: int) -> None:
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.answer = event.answer
+    job.memory = job.heard = None
     job.failures += event.answer.status == "error"
     answer_plain(state, job)
 
@@ -151,6 +177,7 @@ def job_retrying(state: State, event: e.JobRetrying, at: int) -> None:
     job = state.jobs[event.job]
     off_worker(state, job)
     turn_to(state, job, "backoff", at)
+    job.memory = job.heard = None  # the next try begins at the beginning
     job.due = event.due
     state.timers.set(f"retry:{job.id}", event.due)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from anabranch.kernel import events as e
-from anabranch.kernel.reducers import reduce_into
-from anabranch.kernel.state import LoopRecord, State
+from anabranch.kernel.reducers import fold
+from anabranch.kernel.state import Job, LoopRecord, State
 from anabranch.kernel.tracker import (
     FAILURES_KEPT,
     UNKNOWN,
@@ -22,6 +22,8 @@ from anabranch.kernel.tracker import (
     size_after,
 )
 from anabranch.kernel.values import Answer, ContextPatch
+
+MANIFEST = "_manifest"  # in a loop's result: where its results are, when they are too large
 
 
 def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
@@ -39,6 +41,7 @@ def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
         exhausted=event.size == 0,
         keep_results=event.keep_results,
         reducers=dict(event.reducers),
+        queue_ttl=event.queue_ttl,
     )
     token.loop = event.loop
     state.looped[event.loop] = LoopRecord(token.step, event.mode)
@@ -57,7 +60,8 @@ def _carry(tracker: Tracker, carried: Mapping[str, Any]) -> None:
     tracker.cursor = carried["cursor"]
     tracker.exhausted = carried["exhausted"]
     tracker.succeeded = carried["succeeded"]
-    tracker.shared = dict(carried["shared"])
+    for key, value in carried["shared"].items():
+        fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
     tracker.parts = [(first, part) for first, part in carried["parts"]]
     tracker.again = msgspec.convert(carried["again"], list[Shard])
     if carried["source"] is not None:
@@ -85,13 +89,40 @@ def shard_begun(tracker: Tracker, job: str, shard: Shard) -> None:
     """Take the shard from where it waited."""
     tracker.in_flight[job] = shard
     tracker.next_shard = shard.number + 1
-    if shard.tries:
+    if tracker.again:
         del tracker.again[0]
-    elif tracker.ready:
+        return
+    tracker.begun += 1
+    if tracker.ready:
         del tracker.ready[0]
     else:
         tracker.next_index = shard.first + shard.count
         tracker.exhausted = tracker.next_index >= tracker.size
+
+
+# -- how long a shard waits for a worker -----------------------------------------------------
+
+
+def queue_time_runs(state: State, job: Job, at: int) -> None:
+    """From here on it waits for a worker. A paused run waits for somebody, not for workers."""
+    tracker = state.loops.get(f"l{job.token}")
+    if tracker is not None and tracker.queue_ttl and job.slot >= 0 and not state.paused:
+        state.timers.set(f"queue:{job.id}", at + tracker.queue_ttl)
+
+
+def queue_times_stop(state: State) -> None:
+    for key in [key for key in state.timers.due if key.startswith("queue:")]:
+        state.timers.drop(key)
+
+
+def queue_times_begin_anew(state: State, at: int) -> None:
+    if any(tracker.queue_ttl for tracker in state.loops.values()):
+        for job in state.jobs.values():
+            if job.phase == "scheduled":
+                queue_time_runs(state, job, at)
+
+
+# -- what comes back -------------------------------------------------------------------------
 
 
 def job_given_up(tracker: Tracker, job: str) -> None:
@@ -107,6 +138,9 @@ def shard_closed(state: State, event: e.ShardClosed, answer: Answer | None) -> N
     tracker = state.loops[event.loop]
     shard = tracker.in_flight.pop(event.job)
     tracker.shards_done += 1
+    if event.whole:
+        _once_more(tracker, shard, shard.only)
+        return
     if event.fault is not None or answer is None or answer.shard is None:
         _all_failed(tracker, shard, event)
         return
@@ -117,18 +151,30 @@ def shard_closed(state: State, event: e.ShardClosed, answer: Answer | None) -> N
     tracker.failed += len(final)
     tracker.failures.extend(final[: max(0, FAILURES_KEPT - len(tracker.failures))])
     tracker.busy_milliseconds += report.milliseconds
-    tracker.shard_size = size_after(tracker, shard, report.milliseconds)
+    begun = shard.size - len(report.unbegun)
+    tracker.shard_size = size_after(tracker, begun, report.milliseconds)
     if again:
-        tracker.retries += len(again)
-        tracker.again.append(
-            Shard(0, shard.first, shard.count, shard.cursor, tuple(event.again), shard.tries + 1)
-        )
-    _mark_done(tracker, shard, again)
+        _once_more(tracker, shard, tuple(event.again))
+    if report.unbegun:
+        _put_back(tracker, shard, report.unbegun)
+    _mark_done(tracker, shard, again.union(report.unbegun))
     for key, value in report.shared.items():
-        patch = ContextPatch(key, value, tracker.reducers.get(key, "set"))
-        reduce_into(tracker.shared, patch)
-    if tracker.keep_results and answer.result is not None:
+        fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
+    # The results of a fan-out stay in the log: a state that grew with its items would be snapshot
+    # again and again.
+    if tracker.keep_results and tracker.mode == "local" and answer.result is not None:
         tracker.parts.append((shard.first, answer.result))
+
+
+def _once_more(tracker: Tracker, shard: Shard, only: tuple[int, ...]) -> None:
+    tracker.retries += len(only) or shard.count
+    tracker.again.append(Shard(0, shard.first, shard.count, shard.cursor, only, shard.tries + 1))
+
+
+def _put_back(tracker: Tracker, shard: Shard, only: tuple[int, ...]) -> None:
+    """Items that nobody tried: going out later is no retry."""
+    left = Shard(0, shard.first, shard.count, shard.cursor, only, shard.tries)
+    (tracker.given_up if tracker.stopped else tracker.again).append(left)
 
 
 def _all_failed(tracker: Tracker, shard: Shard, event: e.ShardClosed) -> None:
@@ -141,12 +187,12 @@ def _all_failed(tracker: Tracker, shard: Shard, event: e.ShardClosed) -> None:
     _mark_done(tracker, shard, set())
 
 
-def _mark_done(tracker: Tracker, shard: Shard, again: set[int]) -> None:
-    if not shard.only and not again:
+def _mark_done(tracker: Tracker, shard: Shard, open_ones: set[int]) -> None:
+    if not shard.only and not open_ones:
         add_range(tracker.done, shard.first, shard.first + shard.count)
         return
     for index in shard.only or range(shard.first, shard.first + shard.count):
-        if index not in again:
+        if index not in open_ones:
             add_range(tracker.done, index, index + 1)
 
 
@@ -158,28 +204,50 @@ def loop_stopped(state: State, event: e.LoopStopped, at: int) -> None:
     tracker.ready.clear()
 
 
-def loop_settled(state: State, event: e.LoopSettled, at: int) -> None:
+def loop_tuned(state: State, event: e.LoopTuned, at: int) -> None:
     tracker = state.loops[event.loop]
-    tracker.status = event.status
-    tracker.reason = event.reason
-    record = state.looped[event.loop]
-    record.status = event.status
+    tracker.window = event.window
+    tracker.out_when_tuned = len(tracker.in_flight)
+
+
+def loop_gone(state: State, loop: str) -> None:
+    """Its token is over. A loop that was ended before it settled leaves how far it got."""
+    tracker = state.loops.pop(loop)
+    if tracker.status == "open":
+        _note(state, tracker, "stopped")
+
+
+def _note(state: State, tracker: Tracker, status: str) -> None:
+    record = state.looped[tracker.id]
+    record.status = status
     record.total = tracker.size if tracker.size != UNKNOWN else tracker.next_index
     record.succeeded = tracker.succeeded
     record.failed = tracker.failed
     record.retries = tracker.retries
     record.shards = tracker.shards_done
+
+
+def loop_settled(state: State, event: e.LoopSettled, at: int) -> None:
+    tracker = state.loops[event.loop]
+    tracker.status = event.status
+    tracker.reason = event.reason
+    _note(state, tracker, event.status)
     token = state.tokens[tracker.token]
     token.fanin = fan_in(tracker, state.run)
     token.answer = Answer(
         status="ok" if event.status != "failed" else "error",
         outcome="ok" if event.status != "failed" else "error",
         result=result_of_loop(tracker, token.fanin),
-        patches=tuple(
-            ContextPatch(key, value, tracker.reducers.get(key, "set"))
-            for key, value in tracker.shared.items()
-        ),
+        patches=tuple(_patches(tracker)) if event.status != "failed" else (),
     )
+
+
+def _patches(tracker: Tracker) -> Iterator[ContextPatch]:
+    """What the items shared, as writes to the context: what they appended, one by one."""
+    for key, value in tracker.shared.items():
+        reducer = tracker.reducers.get(key, "set")
+        values = value if reducer == "append" else [value]
+        yield from (ContextPatch(key, each, reducer) for each in values)
 
 
 def result_of_loop(tracker: Tracker, fanin: dict[str, Any]) -> dict[str, Any]:
@@ -192,8 +260,10 @@ def result_of_loop(tracker: Tracker, fanin: dict[str, Any]) -> dict[str, Any]:
     if tracker.mode == "fanout" or not tracker.keep_results:
         return {**fanin, "stats": stats}
     if any(isinstance(part, dict) and "_ref" in part for _, part in tracker.parts):
-        return {"_manifest": manifest(tracker), "stats": stats}
-    return {"results": in_order(tracker.parts), "stats": stats}
+        found = {**manifest(tracker), "loop_id": fanin["loop_id"]}
+        return {MANIFEST: found, "stats": stats}
+    ended = tracker.done[-1][1] if tracker.done else 0
+    return {"results": in_order(tracker.parts, ended), "stats": stats}
 
 
 def manifest(tracker: Tracker) -> dict[str, Any]:
@@ -204,4 +274,5 @@ def manifest(tracker: Tracker) -> dict[str, Any]:
         "strategy": "append",
         "parts": [{"first": first, "part": part} for first, part in parts],
         "total_parts": len(parts),
+        "items": tracker.done[-1][1] if tracker.done else 0,
     }

@@ -146,7 +146,8 @@ def _looping(state: State, token: Token) -> Waiting:
         + (f" in {len(tracker.in_flight)} shards" if tracker.in_flight else "")
         + (f"; stopping: {tracker.stopped}" if tracker.stopped else "")
     )
-    return Waiting("loop", tracker.id, token.step, what, tracker.opened_at, token.until or None)
+    until = token.until or None
+    return Waiting("loop", tracker.id, token.step, what, tracker.opened_at, until, ("its shards",))
 
 
 def _fanning(state: State, token: Token) -> Waiting:
@@ -169,7 +170,9 @@ def _job_words(state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:
     match job.phase:
         case "scheduled":
             held = "the run is paused" if state.paused else "a free worker"
-            return f"{held} (attempt {job.attempt})", 0, ("the engine",)
+            until = state.timers.due.get(f"queue:{job.id}", 0)
+            limit = ", no longer than its queue_ttl_s" if until else ""
+            return f"{held} (attempt {job.attempt}){limit}", until, ("the engine",)
         case "running":
             until = min((limit for limit in (job.until, job.lease) if limit), default=0)
             return f"its work (attempt {job.attempt})", until, (job.worker or "the engine",)

@@ -20,7 +20,7 @@ from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Gate, Token
 from anabranch.kernel.turn import Activate, Conclude, Turn
 from anabranch.kernel.values import Fault
-from anabranch.net.net import Admission, Decision
+from anabranch.net.net import Admission, Decision, Step
 
 BY_HAND = "by hand"
 
@@ -123,12 +123,17 @@ def _after_rejection(turn: Turn, token: Token, stimulus: s.Decide) -> None:
     decision = step.decision or Decision()
     why = f"rejected by {stimulus.actor or 'somebody'}"
     fault = Fault("rejected", f"{why}: {stimulus.reason}" if stimulus.reason else why, "REJECTED")
-    if decision.on_reject == "retry" and step.work is not None and step.fan is None:
+    if decision.on_reject == "retry" and _is_plain(step):
         turn.emit(e.JobScheduled(f"{token.id}.0", token.id, -1, token.attempt + 1))
     elif decision.on_reject == "pause":
         _ask_again(turn, token, decision, stimulus.actor, fault.message)
     else:
         turn.later(Conclude(token.id, fault))
+
+
+def _is_plain(step: Step) -> bool:
+    """One job does its work, which can be done again."""
+    return step.work is not None and step.fan is None and step.loop is None
 
 
 def _gate(turn: Turn, name: str) -> Gate | Token:

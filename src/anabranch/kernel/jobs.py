@@ -1,7 +1,7 @@
 """Jobs: schedule, start, report, retry, lose, cancel.
 
     scheduled ─▶ running ─▶ answered ─▶ (gone)
-        ▲          │ │ └──▶ parked ─▶ answered
+        ▲          │ │ └──▶ parked ─▶ answered, or scheduled to go on from where it stood
         │          │ └─ failed, lost or timed out, tries left ─▶ backoff ─┐
         └──────────┼──────────────────────────────────────────────────────┘
                    └─ cancelling (intent) ─▶ discharged
@@ -22,7 +22,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import reuse_key
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
-from anabranch.kernel.values import Answer, Fault
+from anabranch.kernel.values import Answer, Fault, failed
 from anabranch.net.net import Step, Work
 
 PLAIN_SLOT = -1
@@ -110,7 +110,10 @@ def park(turn: Turn, stimulus: s.JobPark) -> None:
     job = _expect(turn, stimulus.job, stimulus.attempt)
     if job.phase != "running":
         raise Refused(f"job {job.id} is {job.phase}: only a running job parks", code="not_running")
-    turn.emit(e.JobParked(job.id, job.attempt, stimulus.ticket, stimulus.until))
+    until = stimulus.until
+    if not until and stimulus.limit_ms:
+        until = turn.at + stimulus.limit_ms
+    turn.emit(e.JobParked(job.id, job.attempt, stimulus.ticket, until, stimulus.memory))
 
 
 def report(turn: Turn, stimulus: s.JobReport) -> None:
@@ -120,6 +123,9 @@ def report(turn: Turn, stimulus: s.JobReport) -> None:
         return
     if job.phase not in ("running", "parked"):
         raise Refused(f"job {job.id} is {job.phase}: nobody works on it", code="job_not_running")
+    if job.phase == "parked" and job.memory is not None and _still_wanted(turn, job):
+        turn.emit(e.JobContinued(job.id, job.attempt + 1, stimulus.answer))
+        return
     turn.emit(e.JobReported(job.id, job.attempt, stimulus.answer))
     settle(turn, job)
 
@@ -148,6 +154,16 @@ def time_out(turn: Turn, job: Job) -> None:
     fault = Fault("timeout", f"no answer within {seconds:g} s", "TIMEOUT")
     if not _retry(turn, job, work, fault):
         over(turn, job, fault)
+
+
+def wait_over(turn: Turn, job: Job) -> None:
+    """What it waited for did not come in time: its work goes on with that."""
+    if not _still_wanted(turn, job):
+        time_out(turn, job)
+        return
+    seconds = (job.due - job.since) / 1000
+    answer = failed("timeout", f"no answer from {job.ticket or 'outside'} within {seconds:g} s")
+    turn.emit(e.JobContinued(job.id, job.attempt + 1, answer, job.ticket))
 
 
 # -- what follows an answer ------------------------------------------------------------------

@@ -9,21 +9,20 @@ is shown every event as it is recorded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from anabranch.errors import LawBroken
 from anabranch.kernel import events as e
 from anabranch.kernel.gather import needed
+from anabranch.kernel.laws_of_loops import Recount, broken_loops
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import Gather, Job, State, encode_state
-from anabranch.kernel.tracker import finished
 from anabranch.kernel.values import TERMINAL
 
 
 def check(state: State) -> None:
     """Raise if the state breaks a law."""
     broken = [*_counters(state), *_references(state), *_gathers(state), *_timers(state)]
-    broken += [*_loops(state), *_ending(state)]
+    broken += [*broken_loops(state), *_ending(state)]
     _raise(state, broken)
 
 
@@ -146,23 +145,6 @@ def _closed(gather: Gather) -> Iterator[str]:
         yield f"gather {gather.id} closed with {len(gather.selected)} of {enough} needed"
 
 
-def _loops(state: State) -> Iterator[str]:
-    """Every item of a loop is in one place: finished, out, or yet to come."""
-    for tracker in state.loops.values():
-        ended = sum(stop - start for start, stop in tracker.done)
-        if ended != finished(tracker):
-            yield f"loop {tracker.id} counts {finished(tracker)} items and has {ended} finished"
-        if any(a[1] >= b[0] for a, b in pairwise(tracker.done)):
-            yield f"loop {tracker.id} has ranges that overlap or touch"
-        if tracker.size >= 0 and max((r[1] for r in tracker.done), default=0) > tracker.size:
-            yield f"loop {tracker.id} finished items beyond its end"
-        gone = [job for job in tracker.in_flight if job not in state.jobs]
-        if gone:
-            yield f"loop {tracker.id} waits for jobs that are gone: {gone}"
-        if len(tracker.in_flight) > tracker.window:
-            yield f"loop {tracker.id} has {len(tracker.in_flight)} shards out, over its window"
-
-
 def _timers(state: State) -> Iterator[str]:
     """Every timer belongs to something unfinished."""
     for key in state.timers.due:
@@ -195,6 +177,7 @@ class Witness:
         self.finished_tokens: set[int] = set()
         self.doomed: set[int] = set()
         self.producers: set[tuple[str, str]] = set()
+        self.loops: dict[str, Recount] = {}
         self.finals = 0
         self.ended = ""
 
@@ -224,7 +207,31 @@ class Witness:
             case e.RunFinished():
                 self.ended = event.status
             case _:
+                self._see_loop(event)
+
+    def _see_loop(self, event: e.Event) -> None:
+        match event:
+            case e.LoopOpened():
+                twice = event.loop in self.loops
+                self._once(twice, f"loop {event.loop} was opened twice")
+                self.loops[event.loop] = Recount(event)
+            case e.ShardScheduled():
+                self.loops[f"l{event.token}"].scheduled(event)
+            case e.JobReported():
+                loop = self.loops.get(f"l{event.job.partition('.')[0]}")
+                if loop is not None:
+                    loop.reported(event)
+            case e.ShardClosed():
+                self.loops[event.loop].closed(event)
+            case e.LoopSettled():
+                self.loops[event.loop].settles()
+            case _:
                 pass
+
+    def agrees(self, state: State) -> None:
+        """What was counted by hand is what the state says."""
+        for loop in self.loops.values():
+            loop.agrees(state)
 
     def _fills(self, event: e.Delivered | e.SlotLost) -> None:
         late = event.gather in self.settled

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.errors import ExpressionError, InputError
+from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import CUT_SLOT, cancel, job_id, jobs_of
-from anabranch.kernel.reducers import check_patch, reduce_into
+from anabranch.kernel.reducers import check_fold, preview
 from anabranch.kernel.reuse import LOOP, reuse_key
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job, Token
@@ -25,6 +26,7 @@ from anabranch.kernel.tracker import (
     next_shard,
     over,
     tolerated,
+    too_many_failed,
     verdict,
     wants_cut,
 )
@@ -33,6 +35,7 @@ from anabranch.kernel.values import Answer, Fault
 from anabranch.net.net import Loop
 
 FIRST_SHARD = {"local": 1, "fanout": 16}
+QUEUE_TTL = "queue_ttl"  # the kind of the fault
 
 
 def loop_id(token: int) -> str:
@@ -68,6 +71,7 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
             dict(loop.reducers),
             carried,
             key,
+            loop.queue_ttl_ms or 0,
         )
     )
     turn.later(FillLoop(token.id))
@@ -117,7 +121,7 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
         shard = next_shard(tracker)
         if shard is None:
             break
-        if tracker.next_shard >= loop.shards_max:
+        if not tracker.again and tracker.begun >= loop.shards_max:
             stop(turn, token, tracker, f"more than {loop.shards_max:,} shards (max_shards)")
             break
         numbered = Shard(
@@ -125,7 +129,7 @@ def fill_loop(turn: Turn, item: FillLoop) -> None:
         )
         turn.emit(e.ShardScheduled(job_id(token.id, numbered.number), token.id, numbered))
     if wants_cut(tracker):
-        turn.emit(e.LoopCutting(job_id(token.id, CUT_SLOT), token.id))
+        turn.emit(e.LoopCutting(job_id(token.id, CUT_SLOT), token.id, tracker.cut_attempt + 1))
     if over(tracker):
         _settle(turn, token, tracker, loop)
 
@@ -136,6 +140,37 @@ def stop(turn: Turn, token: Token, tracker: Tracker, reason: str) -> None:
     for job in jobs_of(turn, token):
         if job.phase != "answered":
             cancel(turn, job, reason)
+
+
+def tune(turn: Turn, stimulus: s.TuneLoop) -> None:
+    """Somebody changes a loop that is under way."""
+    tracker = _named(turn, stimulus.loop)
+    if stimulus.window < 0 or bool(stimulus.window) == stimulus.stop:
+        raise InputError("say a window above zero, or that the loop stops", code="loop_window")
+    if stimulus.stop:
+        if tracker.stopped:
+            raise Refused(f"the loop is stopping already: {tracker.stopped}", code="loop_stopped")
+        by = f" by {stimulus.actor}" if stimulus.actor else ""
+        why = f": {stimulus.reason}" if stimulus.reason else ""
+        turn.emit(e.LoopStopped(tracker.id, f"stopped{by}{why}"))
+    else:
+        turn.emit(e.LoopTuned(tracker.id, stimulus.window, stimulus.actor))
+    turn.later(FillLoop(tracker.token))
+
+
+def _named(turn: Turn, name: str) -> Tracker:
+    state = turn.state
+    found = [
+        tracker
+        for tracker in state.loops.values()
+        if tracker.status == "open" and name in (tracker.id, state.tokens[tracker.token].step)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(tracker.id for tracker in found)
+        raise Refused(f"several loops are open at {name!r}; say which: {ids}", code="loop_which")
+    raise Refused(f"there is no open loop at {name!r}", code="no_loop")
 
 
 def _settle(turn: Turn, token: Token, tracker: Tracker, loop: Loop) -> None:
@@ -167,50 +202,107 @@ def job_over(turn: Turn, item: SlotOver) -> None:
         _take_cut(turn, tracker, job, item.fault)
     else:
         _take_shard(turn, tracker, job, item.fault)
+    if tracker is not None and tracker.status == "open":
+        _fail_fast(turn, tracker, job.step)
     turn.later(FillLoop(job.token))
+
+
+def _fail_fast(turn: Turn, tracker: Tracker, step: str) -> None:
+    loop = turn.net.steps[step].loop
+    assert loop is not None, "a tracker belongs to a loop"
+    if not loop.fail_fast or tracker.stopped:
+        return
+    if too_many_failed(tracker, loop.tolerate, loop.tolerate_percent):
+        stop(turn, turn.state.tokens[tracker.token], tracker, _first_failure(tracker))
 
 
 def _take_cut(turn: Turn, tracker: Tracker, job: Job, fault: Fault | None) -> None:
     found = job.answer.result if job.answer is not None and fault is None else None
-    if not isinstance(found, Mapping) or "shards" not in found:
-        why = fault.message if fault is not None else "the reader gave no shards"
+    shards = _found_shards(tracker, found)
+    if found is None or shards is None:
+        why = fault.message if fault is not None else "what its reader found does not fit"
         turn.emit(e.LoopCut(tracker.id, (), None, True))
         turn.emit(e.LoopStopped(tracker.id, f"the collection cannot be read: {why}"))
         return
-    shards = [Shard(0, int(first), int(count), cursor) for first, count, cursor in found["shards"]]
     turn.emit(
         e.LoopCut(
             tracker.id,
             shards,
             found.get("cursor"),
             bool(found.get("end")),
-            int(found.get("size", UNKNOWN)),
+            found.get("size", UNKNOWN),
             found.get("source"),
         )
     )
 
 
+def _found_shards(tracker: Tracker, found: Any) -> list[Shard] | None:
+    """The shards that a reader found: each begins where the one before it ends."""
+    if not isinstance(found, Mapping) or not isinstance(found.get("shards"), list | tuple):
+        return None
+    shards, expected = [], tracker.next_index
+    for each in found["shards"]:
+        if not isinstance(each, list | tuple) or len(each) != 3:
+            return None
+        first, count, cursor = each
+        if first != expected or type(count) is not int or count < 1:
+            return None
+        shards.append(Shard(0, expected, count, cursor))
+        expected += count
+    size = found.get("size", UNKNOWN)
+    return shards if type(size) is int and (size == UNKNOWN or size >= expected) else None
+
+
 def _take_shard(turn: Turn, tracker: Tracker, job: Job, fault: Fault | None) -> None:
     loop = turn.net.steps[job.step].loop
     assert loop is not None, "a shard belongs to a loop"
-    answer = job.answer
+    answer, shard = job.answer, tracker.in_flight[job.id]
     if fault is None and (answer is None or answer.shard is None):
         fault = (answer.fault if answer is not None else None) or Fault("shard", "no shard report")
-    if fault is None and answer is not None and answer.patches:
-        fault = _patch(turn, job, answer)
-    again = () if fault is not None else _again(loop, tracker.in_flight[job.id], answer)
-    turn.emit(e.ShardClosed(job.id, tracker.id, again, fault))
-    allowed = tolerated(tracker, loop.tolerate, loop.tolerate_percent)
-    if tracker.failed > allowed and loop.fail_fast and not tracker.stopped:
-        token = turn.state.tokens[tracker.token]
-        stop(turn, token, tracker, _first_failure(tracker))
+    if fault is None and answer is not None:
+        fault = _misfit(tracker, shard, answer) or (
+            _patch(turn, job, answer) if answer.patches else None
+        )
+    tries_left = shard.tries < loop.item_retries and not tracker.stopped
+    again = _again(answer) if fault is None and tries_left else ()
+    whole = fault is not None and fault.kind == QUEUE_TTL and tries_left
+    turn.emit(e.ShardClosed(job.id, tracker.id, again, fault, whole))
 
 
-def _again(loop: Loop, shard: Shard, answer: Answer | None) -> tuple[int, ...]:
-    """The failed items of this shard that may go out once more."""
-    if answer is None or answer.shard is None or shard.tries >= loop.item_retries:
+def _again(answer: Answer | None) -> tuple[int, ...]:
+    """The failed items of a shard for which another try may help."""
+    if answer is None or answer.shard is None:
         return ()
     return tuple(failure.index for failure in answer.shard.failed if failure.retryable)
+
+
+def _misfit(tracker: Tracker, shard: Shard, answer: Answer) -> Fault | None:
+    """A report must speak of the shard's items, and what it reduced must fit what others did."""
+    report = answer.shard
+    assert report is not None, "only asked of a shard that reported"
+    items = set(shard.only) or range(shard.first, shard.first + shard.count)
+    named = [*(failure.index for failure in report.failed), *report.unbegun]
+    told = report.succeeded + len(named)
+    fits = len(set(named)) == len(named) and all(index in items for index in named)
+    if told != shard.size or not fits:
+        message = f"the report speaks of {told} items, the shard has {shard.size}"
+        return Fault("shard", message, "SHARD_REPORT", retryable=False)
+    if len(report.unbegun) == shard.size:  # it would go out again and again
+        return Fault("shard", "no item of the shard was begun", "SHARD_REPORT", retryable=False)
+    try:
+        for key, value in report.shared.items():
+            check_fold(tracker.shared, key, value, tracker.reducers.get(key, "set"))
+    except InputError as error:
+        return Fault(error.code, str(error), retryable=False)
+    return None
+
+
+def waited_too_long(turn: Turn, name: str) -> None:
+    """No worker took the shard in time: its items fail, or go out once more."""
+    job = turn.state.jobs[name]
+    tracker = turn.state.loops[loop_id(job.token)]
+    message = f"no worker took the shard within {tracker.queue_ttl / 1000:g} s (queue_ttl_s)"
+    turn.later(SlotOver(job.id, Fault(QUEUE_TTL, message, "QUEUE_TTL")))
 
 
 def _first_failure(tracker: Tracker) -> str:
@@ -222,11 +314,8 @@ def _first_failure(tracker: Tracker) -> str:
 
 def _patch(turn: Turn, job: Job, answer: Answer) -> Fault | None:
     """Context writes of a shard, taken as they come back."""
-    ctx = dict(turn.state.ctx)
     try:
-        for patch in answer.patches:
-            check_patch(ctx, patch)
-            reduce_into(ctx, patch)
+        preview(turn.state.ctx, answer.patches)
     except InputError as error:
         return Fault(error.code, str(error), retryable=False)
     turn.emit(e.ContextPatched(answer.patches, f"token {job.token}"))

@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import ContextPatch
+from anabranch.net.net import Reducer
 
 
 def reduce_into(ctx: dict[str, Any], patch: ContextPatch) -> None:
@@ -19,11 +20,48 @@ def reduce_into(ctx: dict[str, Any], patch: ContextPatch) -> None:
 
 def preview(ctx: Mapping[str, Any], patches: Iterable[ContextPatch]) -> dict[str, Any]:
     """The context as it will be; refuses patches that do not fit."""
-    after = dict(ctx)
+    after, ours = dict(ctx), set[str]()
     for patch in patches:
         check_patch(after, patch)
-        reduce_into(after, patch)
+        _reduce(after, patch, ours)
     return after
+
+
+def reduce_all(ctx: dict[str, Any], patches: Iterable[ContextPatch]) -> None:
+    """Apply patches that `preview` let through."""
+    ours = set[str]()
+    for patch in patches:
+        _reduce(ctx, patch, ours)
+
+
+def _reduce(ctx: dict[str, Any], patch: ContextPatch, ours: set[str]) -> None:
+    """Many appends to one key copy its list once, at the first: it may be somebody else's."""
+    if patch.reducer == "append" and patch.key in ours:
+        ctx[patch.key].append(patch.value)
+        return
+    reduce_into(ctx, patch)
+    if patch.reducer == "append":
+        ours.add(patch.key)
+    else:
+        ours.discard(patch.key)
+
+
+def fold(into: dict[str, Any], key: str, value: Any, reducer: Reducer) -> None:
+    """Take what was reduced over a part into what is reduced over the whole."""
+    if reducer != "append":
+        reduce_into(into, ContextPatch(key, value, reducer))
+    elif key in into:
+        into[key].extend(value)  # a list of ours: made here, at the first part
+    else:
+        into[key] = list(value)
+
+
+def check_fold(into: Mapping[str, Any], key: str, value: Any, reducer: Reducer) -> None:
+    """Refuse a part that could not be taken in, before anything is recorded."""
+    if reducer != "append":
+        check_patch(into, ContextPatch(key, value, reducer))
+    elif not isinstance(value, list):
+        raise InputError(f"what was appended to {key!r} is no list", code="patch")
 
 
 def check_patch(ctx: Mapping[str, Any], patch: ContextPatch) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from anabranch.kernel.events import Event, JobReported, JobReused, ShardClosed, TokenFinished
 from anabranch.kernel.evolve import evolve
 from anabranch.kernel.state import State, Token
-from anabranch.kernel.tracker import Shard
+from anabranch.kernel.tracker import Shard, loop_name, ranges_of
 from anabranch.kernel.values import Answer
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -68,6 +68,8 @@ def _answer_in(state: State, event: Event) -> tuple[str, Answer] | None:
 
 def _note_failed(state: State, event: ShardClosed, failed: list[Shard]) -> None:
     """The items of a shard that ended in failure, for good."""
+    if event.whole:
+        return
     shard = state.loops[event.loop].in_flight[event.job]
     answer = state.jobs[event.job].answer
     only = shard.only
@@ -75,7 +77,7 @@ def _note_failed(state: State, event: ShardClosed, failed: list[Shard]) -> None:
         only = tuple(f.index for f in answer.shard.failed if f.index not in event.again)
         if not only:
             return
-    failed.append(Shard(0, shard.first, shard.count, shard.cursor, only, 1))
+    failed.append(Shard(0, shard.first, shard.count, shard.cursor, only))
 
 
 def _of_loop(
@@ -89,7 +91,7 @@ def _of_loop(
         return None
     left = failed.get(tracker.id, [])
     unbegun = [*tracker.given_up, *tracker.in_flight.values(), *tracker.ready, *tracker.again]
-    again = [Shard(0, s.first, s.count, s.cursor, s.only, 1) for s in (*left, *unbegun)]
+    again = [Shard(0, s.first, s.count, s.cursor, s.only) for s in (*left, *unbegun)]
     carried = {
         "size": tracker.size,
         "next_index": tracker.next_index,
@@ -101,24 +103,22 @@ def _of_loop(
         "source": tracker.source,
         "done": _without(tracker.done, left),
         "again": msgspec.to_builtins(again),
+        "loop": loop_name(state.run, tracker.id),
     }
     return reuse_key(state, token, label=LOOP), Answer(status="ok", result=carried)
 
 
 def _without(done: list[tuple[int, int]], failed: list[Shard]) -> list[tuple[int, int]]:
-    """The finished ranges less the items that failed."""
-    gone = sorted(
-        index
-        for shard in failed
-        for index in shard.only or range(shard.first, shard.first + shard.count)
-    )
+    """The finished ranges less the items that failed; both are gone through once, in order."""
+    gone = sorted(pair for shard in failed for pair in ranges_of(shard))
     kept: list[tuple[int, int]] = []
+    at = 0
     for start, stop in done:
-        for index in gone:
-            if start <= index < stop:
-                if start < index:
-                    kept.append((start, index))
-                start = index + 1
+        while at < len(gone) and gone[at][0] < stop:
+            if start < gone[at][0]:
+                kept.append((start, gone[at][0]))
+            start = gone[at][1]
+            at += 1
         if start < stop:
             kept.append((start, stop))
     return kept

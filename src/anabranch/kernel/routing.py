@@ -46,6 +46,8 @@ def boundary_event(token: Token, ending: str, fault: Fault | None, at: int) -> d
     }
     if token.fanin is not None:
         event["fanin"] = token.fanin
+    if answer is not None and answer.locals:
+        event["locals"] = answer.locals
     return event
 
 

@@ -65,6 +65,8 @@ class Job(msgspec.Struct, gc=False):
     ticket: str = ""
     reason: str = ""
     answer: Answer | None = None
+    memory: Any = None  # parked in the middle of its work: where that stood
+    heard: Answer | None = None  # what it waited for there
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
@@ -293,6 +295,7 @@ class State(msgspec.Struct, gc=False):
     unhandled: Fault | None = None  # why the first one failed that no route followed
     ends: dict[str, Any] = {}  # leaf step → result, for the result of the run
     final_result: Any = None
+    returns: str = ""  # of a child: the step whose result it answers with
 
     @property
     def finished(self) -> bool:

@@ -25,6 +25,7 @@ from anabranch.kernel.turn import (
     Turn,
 )
 from anabranch.net.net import Net
+from anabranch.net.problems import did_you_mean
 
 
 def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]:
@@ -71,6 +72,10 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
         raise InputError("a run needs an id", code="run_id")
     if entry not in net.steps:
         raise InputError(f"there is no step {entry!r} to start at", code="unknown_step")
+    if stimulus.returns and stimulus.returns not in net.steps:
+        hint = did_you_mean(stimulus.returns, net.steps)
+        message = f"there is no step {stimulus.returns!r} whose result it could answer with"
+        raise InputError(f"{message}; {hint}" if hint else message, code="unknown_step")
     deadline = turn.at + net.policy.deadline_ms if net.policy.deadline_ms is not None else 0
     turn.emit(
         e.RunStarted(
@@ -83,6 +88,7 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.origin,
             {**net.labels, **stimulus.labels},
             stimulus.reuse,
+            stimulus.returns,
         )
     )
     payload = turn.state.workload if net.carries_payload else {}
@@ -142,6 +148,7 @@ _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
     s.Resume: _resume,
     s.Cancel: _cancel,
     s.Wake: timing.wake,
+    s.TuneLoop: loops.tune,
 }
 
 

@@ -26,6 +26,7 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     origin: str | None = None  # the run this one redrives
     #: What succeeded in the origin, by `kernel.reuse` key; taken instead of working again.
     reuse: Mapping[str, list[Answer]] = {}
+    returns: str = ""  # of a child: the step whose result it answers with
 
 
 class Tick(_Stimulus, frozen=True, tag="tick"):
@@ -56,6 +57,10 @@ class JobPark(_Stimulus, frozen=True, tag="job.park"):
     attempt: int
     ticket: str = ""  # what it waits for: a child run, an order
     until: int = 0
+    #: Where the work stood. With it the answer from outside is not the answer of the job: the job
+    #: goes on from there, on some worker, with the answer in hand.
+    memory: Any = None
+    limit_ms: int = 0  # instead of `until`: how long to wait
 
 
 class JobReport(_Stimulus, frozen=True, tag="job.report"):
@@ -117,6 +122,16 @@ class Wake(_Stimulus, frozen=True, tag="wake"):
     actor: str = ""
 
 
+class TuneLoop(_Stimulus, frozen=True, tag="loop.tune"):
+    """Change a loop that is under way, by its id or its step: its window, or that it stops."""
+
+    loop: str
+    window: int = 0  # shards at work at once from now on; 0 leaves it
+    stop: bool = False  # begin nothing more; what is out is finished
+    actor: str = ""
+    reason: str = ""
+
+
 Stimulus = (
     Start
     | Tick
@@ -132,4 +147,5 @@ Stimulus = (
     | Resume
     | Cancel
     | Wake
+    | TuneLoop
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from anabranch.kernel.quiescence import result_of, status_of
 from anabranch.kernel.state import State
-from anabranch.kernel.tracker import progress
+from anabranch.kernel.tracker import loop_name, progress
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Net
 
@@ -57,6 +57,7 @@ def loops_of(state: State, now: int) -> list[dict[str, Any]]:
     return [
         {
             "loop": name,
+            "loop_id": loop_name(state.run, name),
             "step": record.step,
             "mode": record.mode,
             "status": record.status,
@@ -89,8 +90,19 @@ def faults_of(state: State) -> list[dict[str, Any]]:
 
 def child_answer(state: State) -> Answer:
     """What a finished child run answers to the parked job that waits for it."""
-    result = {"run": state.run, "status": state.status, "result": result_of(state)}
     if state.status in ("completed", "partial"):
-        return succeeded(result)
+        return _good_child(state)
     why = state.problem.message if state.problem is not None else state.status
     return failed("child", f"child run {state.run} ended {state.status}: {why}", retryable=False)
+
+
+def _good_child(state: State) -> Answer:
+    """With the result of the whole run, or of the step that was asked for."""
+    step = state.returns
+    if step and step not in state.results:
+        tally = state.steps.get(step)
+        became = "did not run" if tally is None else f"was {tally.statuses[-1]}"
+        message = f"child run {state.run} ended {state.status}, but its step {step} {became}"
+        return failed("child", message, retryable=False)
+    result = state.results[step] if step else result_of(state)
+    return succeeded({"run": state.run, "status": state.status, "result": result})

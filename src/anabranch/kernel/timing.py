@@ -6,6 +6,8 @@ and a lost or doubled wake-up changes nothing: `Tick` does whatever is due, once
     deadline   the run has taken too long           job:J    an attempt has taken too long
     step:T     a step has taken too long            lease:J  a worker has not been heard of
     wake:T     a sleeping token goes on             retry:J  a failed job is tried again
+                                                    queue:J  a shard found no worker in time
+                                                    wait:J   a parked job goes on without an answer
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import close_gate, end_now, give_up
 from anabranch.kernel.fans import time_is_up
-from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out
+from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out, wait_over
+from anabranch.kernel.loops import waited_too_long
 from anabranch.kernel.state import State
 from anabranch.kernel.tokens import finish, wind_down
 from anabranch.kernel.turn import Activate, Turn
@@ -85,6 +88,10 @@ def _job_timeout(turn: Turn, name: str) -> None:
     time_out(turn, turn.state.jobs[name])
 
 
+def _wait_over(turn: Turn, name: str) -> None:
+    wait_over(turn, turn.state.jobs[name])
+
+
 def _lease(turn: Turn, name: str) -> None:
     job = turn.state.jobs[name]
     lose(turn, s.JobLose(job.id, job.attempt, "its lease ran out"))
@@ -97,6 +104,8 @@ _DUE = {
     "retry": _retry,
     "job": _job_timeout,
     "lease": _lease,
+    "queue": waited_too_long,
+    "wait": _wait_over,
 }
 
 

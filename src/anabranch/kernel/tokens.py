@@ -209,6 +209,12 @@ def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> Non
         _fail_fast(turn, token, plan)
 
 
+def _fails_fast_anyway(turn: Turn) -> bool:
+    """A failure ends the run, whether or not an arc takes care of it."""
+    policy = turn.net.policy
+    return policy.fail_fast and policy.on_failure != "handled"
+
+
 def _fail_fast(turn: Turn, token: Token, plan: _Plan) -> None:
     """One failure that counts ends the run, with the status it would have come to anyway."""
     policy = turn.net.policy
@@ -230,7 +236,9 @@ def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Pla
     names = names_for(turn.state, token)
     names["event"] = boundary_event(token, ending, fault, turn.at)
     try:
-        patches = _patches(token, step, names) if ending == "done" else ()
+        if ending == "done" and step.locals:
+            names["event"]["locals"] = _locals(step, names)
+        patches = _patches(token, step, names) if ending == "done" else _last_words(token, ending)
         if patches:
             names["ctx"] = preview(turn.state.ctx, patches)
         return _routes(turn, step, _Plan(ending, fault, patches), token, names)
@@ -244,6 +252,8 @@ def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[st
     branch = branch_for(step, outcome_of(token, ending))
     if token.via == "final" or branch is None or not (branch.arcs or branch.join):
         return _Plan(ending, fault, patches, end="leaf")
+    if ending == "failed" and _fails_fast_anyway(turn):
+        return _Plan(ending, fault, patches, end="stopped")  # nobody would come to run what follows
     taken = tuple(taken_arcs(branch, names))
     if taken or branch.join is not None:
         return _Plan(ending, fault, patches + _on_the_way(taken, names), branch, taken)
@@ -266,6 +276,16 @@ def _on_the_way(taken: tuple[Taken, ...], names: Mapping[str, Any]) -> tuple[Con
     return made
 
 
+def _locals(step: Step, names: dict[str, Any]) -> dict[str, Any]:
+    """What the step sets for its own routes; each sees those before it."""
+    event = names["event"]
+    found = dict(event.get("locals", {}))
+    for patch in step.locals:
+        event["locals"] = found
+        found[patch.key] = patch.value.evaluate(names)
+    return found
+
+
 def _patches(token: Token, step: Step, names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:
     own = token.answer.patches if token.answer is not None else ()
     if not step.patches:
@@ -274,6 +294,13 @@ def _patches(token: Token, step: Step, names: Mapping[str, Any]) -> tuple[Contex
         ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
         for patch in step.patches
     )
+
+
+def _last_words(token: Token, ending: Ending) -> tuple[ContextPatch, ...]:
+    """What failing work wants written all the same."""
+    if ending != "failed" or token.answer is None or token.answer.status != "error":
+        return ()
+    return token.answer.patches
 
 
 def _payload_after(token: Token) -> Mapping[str, Any]:

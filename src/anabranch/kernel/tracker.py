@@ -21,6 +21,7 @@ import msgspec
 from anabranch.net.net import Reducer
 
 FAILURES_KEPT = 100
+SHARD_MAX = 4096  # items in a shard of automatic size: more would only take memory
 UNKNOWN = -1
 
 LoopStatus = Literal["open", "complete", "partial", "failed"]
@@ -56,6 +57,7 @@ class ShardReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     failed: tuple[ItemFailure, ...] = ()
     milliseconds: int = 0
     shared: dict[str, Any] = {}  # reduced over the shard's items
+    unbegun: tuple[int, ...] = ()  # items that were left alone once another had failed
 
 
 class Tracker(msgspec.Struct, gc=False):
@@ -91,6 +93,27 @@ class Tracker(msgspec.Struct, gc=False):
     parts: list[tuple[int, Any]] = []  # (first index, results or their ref), local loops only
     status: LoopStatus = "open"
     reason: str = ""
+    queue_ttl: int = 0  # milliseconds that a shard may wait for a worker; 0 is for ever
+    begun: int = 0  # shards whose items had not been out before
+    out_when_tuned: int = 0  # a window that was narrowed waits until so many are back
+    cut_attempt: int = 0  # the last attempt at reading ahead that gave something
+
+
+def loop_name(run: str, loop: str) -> str:
+    """The id of a loop outside its run: fresh for every activation, the same for ever."""
+    return f"{run}/{loop}"
+
+
+def shard_name(loop: str, shard: Shard) -> str:
+    """The id of a shard, by the name of its loop: the same however often its items go out."""
+    return f"{loop}/{shard.first}+{shard.count}"
+
+
+def ranges_of(shard: Shard) -> list[tuple[int, int]]:
+    """Its items as ranges."""
+    if shard.only:
+        return [(index, index + 1) for index in shard.only]
+    return [(shard.first, shard.first + shard.count)]
 
 
 # -- cutting ---------------------------------------------------------------------------------
@@ -116,14 +139,17 @@ def wants_cut(tracker: Tracker) -> bool:
     return idle and tracker.size == UNKNOWN and len(tracker.ready) < tracker.window
 
 
-def size_after(tracker: Tracker, shard: Shard, milliseconds: int) -> int:
+def size_after(tracker: Tracker, items: int, milliseconds: int) -> int:
     """The size of shards to come, so that one takes about as long as it should."""
     if not tracker.automatic:
         return tracker.shard_size
     target = 20.0 if tracker.mode == "local" else 250.0
-    item = max(milliseconds, 0.02) / max(shard.size, 1)
+    item = max(milliseconds, 0.02) / max(items, 1)
     wanted = int(target / item)
-    return max(1, min(wanted, tracker.shard_size * 8, 100_000))
+    # A small shard says little about large ones: what it allows grows by eight at most, however
+    # many of its size come back at once.
+    limit = max(tracker.shard_size, items * 8)
+    return max(1, min(wanted, limit, SHARD_MAX))
 
 
 # -- finishing -------------------------------------------------------------------------------
@@ -150,6 +176,13 @@ def tolerated(tracker: Tracker, count: int, percent: float) -> int:
     """How many items may fail before it matters; a percentage counts against what is known."""
     known = tracker.size if tracker.size != UNKNOWN else max(tracker.next_index, finished(tracker))
     return max(count, int(known * percent / 100))
+
+
+def too_many_failed(tracker: Tracker, count: int, percent: float) -> bool:
+    """For certain: a percentage of a collection is not known before its end was read."""
+    if percent and tracker.size == UNKNOWN and not tracker.exhausted:
+        return False
+    return tracker.failed > tolerated(tracker, count, percent)
 
 
 def over(tracker: Tracker) -> bool:
@@ -199,18 +232,19 @@ def fan_in(tracker: Tracker, run: str) -> dict[str, Any]:
         "succeeded": tracker.succeeded,
         "failed": tracker.failed,
         "retries": tracker.retries,
-        "loop_id": f"{run}/{tracker.id}",
+        "loop_id": loop_name(run, tracker.id),
         "refs": f"anabranch:run:{run}/loop/{tracker.id}",
         **({"shared": tracker.shared} if tracker.shared else {}),
     }
 
 
-def in_order(parts: Sequence[tuple[int, Any]]) -> list[Any]:
-    """The results of the parts in iteration order."""
+def in_order(parts: Sequence[tuple[int, Any]], until: int = 0) -> list[Any]:
+    """The results of the parts, each at its item's place; None where an item has none."""
     values: dict[int, Any] = {}
     for first, part in parts:
         if isinstance(part, dict):  # items tried again: index → result
             values.update({int(index): value for index, value in part.items()})
         else:
             values.update({first + offset: value for offset, value in enumerate(part)})
-    return [values[index] for index in sorted(values)]
+    end = max(until, max(values, default=-1) + 1)
+    return [values.get(index) for index in range(end)]

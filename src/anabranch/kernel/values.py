@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -54,9 +55,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     result: Any = None
     fault: Fault | None = None
     outcome: str = ""  # label for branch selection and slots, such as "valid"; "" means ok / error
-    patches: tuple[ContextPatch, ...] = ()
+    patches: tuple[ContextPatch, ...] = ()  # of a failure: what is to be written all the same
     wait_ms: int = 0  # how long the tokens that follow sleep before they run
     shard: ShardReport | None = None  # for the job of a loop's shard: what became of its items
+    locals: Mapping[str, Any] = {}  # values of the step run itself, for its patches and routes
 
 
 def succeeded(

@@ -209,6 +209,8 @@ class Step:
     loop: Loop | None = None
     decision: Decision | None = None
     patches: tuple[Patch, ...] = ()
+    #: Values of the step run itself, set when it ends well; its patches and arcs see them.
+    locals: tuple[Patch, ...] = ()
     branches: tuple[Branch, ...] = ()
     timeout_ms: int | None = None  # from ready to outcome, retries included
     on_timeout: Literal["fail", "skip", "abort_run"] = "fail"

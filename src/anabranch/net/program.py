@@ -2,12 +2,15 @@
 
 A program is opaque to the kernel. It is compiled by a dialect and interpreted by `work.pipeline`.
 
-    task ─▶ outcome ─▶ the first rule that matches ─▶ continue │ retry │ jump │ break │ fail
+    before ─▶ task ─▶ outcome ─▶ after ─▶ the first rule that matches ─▶ finally
+                                          continue │ skip │ retry │ jump │ break │ fail
+
+A task may be a loop of its own: then its program runs once per item, inside this very job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +18,7 @@ from anabranch.expressions.port import Expression
 from anabranch.net.net import Reducer
 from anabranch.net.problems import Position
 
-Control = Literal["continue", "retry", "jump", "break", "fail"]
+Control = Literal["continue", "skip", "retry", "jump", "break", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,35 @@ class Rule:
 
     when: Expression | None
     do: Control
-    attempts: int = 3  # executions in all, the first included
+    attempts: int | Expression = 3  # executions in all, the first included
     delay: Expression | None = None  # seconds; None is one second
     backoff: Literal["none", "constant", "linear", "exponential"] = "none"
     to: str = ""  # the label to jump to
     set_ctx: tuple[Write, ...] = ()
     set_iter: tuple[Write, ...] = ()
     set_shared: tuple[Write, ...] = ()  # in a loop: reduced over all items
+    set_prev: Expression | None = None  # what the next task sees as the result before it
     position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Programs around a task. What they give is not seen; what they write is."""
+
+    before: Program | None = None  # once, when the pipeline comes to the task
+    after: Program | None = None  # after every execution, with its outcome
+    leaving: Program | None = None  # once, when the pipeline leaves the task, whichever way
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLoop:
+    """A task's program once per item of a list, inside its pipeline."""
+
+    program: Program
+    over: Expression
+    iterator: str
+    window: Expression | None = None  # items at work at once; None is one after the other
+    best_effort: bool = False  # items that fail leave a null behind instead of ending the loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +83,54 @@ class TaskSpec:
     #: What becomes of the result before anybody sees it (selection, storing); opaque here.
     output: Mapping[str, Any] | None = None
     position: Position | None = None
+    set_shared: tuple[Write, ...] = ()
+    set_prev: Expression | None = None
+    hooks: Hooks | None = None
+    loop: InnerLoop | None = None  # instead of work of its kind
+    waits: bool = False  # for an answer from outside, such as a child run's
+    #: Nothing is said about what follows it; kept, because large loops ask for every item.
+    simple: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        said = self.rules or self.set_ctx or self.set_iter or self.set_shared or self.hooks
+        object.__setattr__(self, "simple", not said and self.set_prev is None)
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     tasks: tuple[TaskSpec, ...]
     jumps_max: int = 10_000  # a jump beyond that is taken for a loop that never ends
+    #: What `iter` holds at the start, besides the item.
+    variables: Expression | None = None
+    #: Which of it travels with the answer, for the writes and arcs of the step; None is all of it.
+    exports: frozenset[str] | None = None
 
     def index(self, label: str) -> int:
         return next(i for i, task in enumerate(self.tasks) if task.label == label)
 
     @property
     def plain(self) -> bool:
-        """One task and nothing said about what follows it."""
-        if len(self.tasks) != 1:
+        """One task and nothing said about what comes before or follows it."""
+        if len(self.tasks) != 1 or self.variables is not None:
             return False
         task = self.tasks[0]
-        return not (task.rules or task.set_ctx or task.set_iter or task.output or task.timeout_ms)
+        own = task.output or task.timeout_ms or task.loop or task.waits
+        return task.simple and not own
+
+    @property
+    def waits(self) -> bool:
+        """Some task waits for an answer from outside."""
+        return any(task.waits for task in self.tasks)
+
+    def every_task(self) -> Iterator[TaskSpec]:
+        """The tasks, those of hooks and inner loops included."""
+        for task in self.tasks:
+            yield task
+            hooks = task.hooks or Hooks()
+            inner = None if task.loop is None else task.loop.program
+            for program in (hooks.before, hooks.after, hooks.leaving, inner):
+                if program is not None:
+                    yield from program.every_task()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +143,5 @@ class Iteration:
     key: Expression | None = None  # gives an item's idempotency key
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     keep_results: bool = True
+    stops: bool = False  # at the first item that failed for good; those after it are left alone
+    retries: int = 0  # how often a failed item may go out once more

@@ -46,9 +46,9 @@ def predecessors(net: Net) -> dict[str, list[str]]:
     return found
 
 
-def _closure(net: Net, edges: Callable[[Branch], Iterable[str]], avoid: str | None) -> Reach:
+def _closure(net: Net, edges: Callable[[Branch], Iterable[str]]) -> Reach:
     following = {
-        name: [t for t in successors(step, edges) if t in net.steps] if name != avoid else []
+        name: [t for t in successors(step, edges) if t in net.steps]
         for name, step in net.steps.items()
     }
     return {name: _from(name, following) for name in net.steps}
@@ -69,16 +69,8 @@ class Reachability:
     """The relations of one net. A step always reaches itself."""
 
     def __init__(self, net: Net) -> None:
-        self._net = net
-        self.anywhere: Reach = _closure(net, all_edges, None)
-        self.in_scope: Reach = _closure(net, scope_edges, None)
-        self._without: dict[str, Reach] = {}
-
-    def not_through(self, step: str) -> Reach:
-        """Reach in scope along paths that do not go on from `step`: back-edges do not count."""
-        if step not in self._without:
-            self._without[step] = _closure(self._net, scope_edges, step)
-        return self._without[step]
+        self.anywhere: Reach = _closure(net, all_edges)
+        self.in_scope: Reach = _closure(net, scope_edges)
 
 
 class _Hold:

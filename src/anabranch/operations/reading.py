@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import NotFound
-from anabranch.kernel import events as e
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import faults_of, loops_of, summarise
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.net import Net
+from anabranch.operations.items import ItemState, Page, Wanted, page_of
+from anabranch.operations.shown import EventRecord, Shown
 from anabranch.runtime.core import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import resolve
@@ -25,23 +26,11 @@ DRAWINGS = {"mermaid": mermaid, "dot": dot, "svg": svg}
 NEWEST = "last"
 
 
-class EventRecord(msgspec.Struct, frozen=True):
-    """One event as surfaces show it."""
-
-    seq: int
-    at: int
-    kind: str
-    fields: dict[str, Any]
-
-
-def event_record(seq: int, at: int, event: e.Event) -> EventRecord:
-    return EventRecord(seq, at, e.kind_of(event), e.fields_of(event))
-
-
 class Reader:
     def __init__(self, store: Store, nets: Nets) -> None:
         self._store = store
         self._nets = nets
+        self._followed = ("", Shown(""))
 
     def find(self, name: str) -> Head:
         """The run with this id, the only one that begins so, or the newest one for `last`."""
@@ -75,10 +64,17 @@ class Reader:
         """The object that `run --json` prints, with large results in full."""
         head = self.find(run)
         summary = summarise(self.net(head), state or self.state(head.run))
-        summary["result"] = resolve(summary["result"], self._store.payload)
+        summary["result"] = self._whole(summary["result"])
         for step in summary["steps"].values():
-            step["result"] = resolve(step["result"], self._store.payload)
+            step["result"] = self._whole(step["result"])
         return summary
+
+    def _whole(self, value: Any) -> Any:
+        """The value with large parts in full; as it travels, where a part is not kept any more."""
+        try:
+            return resolve(value, self._store.payload)
+        except NotFound:
+            return value
 
     def show(self, run: str) -> dict[str, Any]:
         head = self.find(run)
@@ -99,6 +95,23 @@ class Reader:
             "loops": loops_of(state, max(head.updated_at, self._now())),
             "waiting": self._waiting(self.net(head), state),
         }
+
+    def items(
+        self,
+        run: str,
+        loop: str,
+        *,
+        state: ItemState | None = None,
+        error: str | None = None,
+        after: int = -1,
+        limit: int = 50,
+    ) -> Page:
+        """A page of the items of a loop, which is named by its step or its id.
+
+        The next page is asked for with `after=page.more_after`, until that is None.
+        """
+        wanted = Wanted(state=state, error=error, after=after, limit=limit)
+        return page_of(self._store, self.state(self.find(run).run), loop, wanted)
 
     def explain(self, run: str) -> dict[str, Any]:
         """Why it is not finished: everything it waits for, and who can move it."""
@@ -122,11 +135,21 @@ class Reader:
 
     def events(self, run: str, after: int = 0) -> list[EventRecord]:
         """The recorded events numbered above `after`."""
+        shown = self.shown(run, after)
         pairs = history(self._store.read(run, after), after)
-        return [
-            event_record(after + index, at, event)
-            for index, (at, event) in enumerate(pairs, start=1)
-        ]
+        records = [shown.record(at, event) for at, event in pairs]
+        self._followed = (run, shown)
+        return records
+
+    def shown(self, run: str, after: int = 0) -> Shown:
+        """What has to be known of the events up to `after` to show those that follow."""
+        followed, shown = self._followed
+        if followed == run and shown.seq == after and after:
+            return shown  # whoever follows a run asks again and again for what is new
+        shown = Shown(run)
+        if after:
+            shown.skip(history(self._store.read(run))[:after])
+        return shown
 
     def graph(self, run: str, form: str) -> str:
         head = self.find(run)

@@ -20,7 +20,8 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
 from anabranch.net.net import Reducer
 from anabranch.operations.definitions import Prepared, Source, prepare
-from anabranch.operations.reading import EventRecord, Reader, event_record
+from anabranch.operations.reading import Reader
+from anabranch.operations.shown import EventRecord
 from anabranch.runtime.core import history
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
@@ -48,6 +49,7 @@ class Verbs:
         step: str | None = None,
         labels: Mapping[str, str] | None = None,
         parent: str | None = None,
+        returns: str = "",
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else prepare(source, self._tools())
@@ -59,6 +61,7 @@ class Verbs:
             step=step,
             labels=_checked_labels(labels),
             parent=parent,
+            returns=returns,
         )
 
     async def redrive(self, run: str) -> str:
@@ -91,8 +94,10 @@ class Verbs:
 
     async def events(self, run: str, after: int = 0) -> AsyncIterator[EventRecord]:
         """Every event of the run, from the log and then live, until it has finished."""
-        async for seq, at, event in self.engine.events(self.read.find(run).run, after):
-            yield event_record(seq, at, event)
+        run = self.read.find(run).run
+        shown = self.read.shown(run, after)
+        async for _, at, event in self.engine.events(run, after):
+            yield shown.record(at, event)
 
 
 def _checked_input(given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -25,13 +25,14 @@ from anabranch.kernel.summary import child_answer
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
+from anabranch.runtime.holds import Holds
 from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.messages import answer_bytes
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.payloads import holds_ref
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
+RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is until a purge
 ENGINE = "engine"
 ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
 CHILDREN_KEPT = 256
@@ -64,7 +65,14 @@ class Turned:
 
 
 class Core:
-    def __init__(self, store: Store, nets: Nets, lanes: Lanes, snapshot_every: int = 200) -> None:
+    def __init__(
+        self,
+        store: Store,
+        nets: Nets,
+        lanes: Lanes,
+        snapshot_every: int = 200,
+        retention_ms: int = RETENTION_MS,
+    ) -> None:
         self.store = store
         self.nets = nets
         self.lanes = lanes
@@ -82,6 +90,7 @@ class Core:
         self._touched: dict[str, LiveRun] = {}
         self._effects: list[Effect] = []
         self._payloads: dict[str, bytes] = {}
+        self._holds = Holds(retention_ms)
         self._answers: dict[int, bytes] = {}
 
     # -- in ----------------------------------------------------------------------------------
@@ -94,9 +103,10 @@ class Core:
         """A run that does not exist yet; its `Start` follows."""
         self.live[run] = LiveRun(net, State())
 
-    def keep_payload(self, sha256: str, content: bytes) -> None:
-        """Write this payload with the next batch."""
+    def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
+        """Write this payload with the next batch, for this run."""
         self._payloads[sha256] = content
+        self._holds.stored(run, sha256)
 
     def answer_message(self, message_id: int, answer: bytes) -> None:
         """Answer this message with the next batch."""
@@ -206,7 +216,9 @@ class Core:
     # -- what events call for ----------------------------------------------------------------
 
     def _scheduled(
-        self, live: LiveRun, event: e.JobScheduled | e.ShardScheduled | e.LoopCutting
+        self,
+        live: LiveRun,
+        event: e.JobScheduled | e.ShardScheduled | e.LoopCutting | e.JobContinued,
     ) -> None:
         job = live.state.jobs.get(event.job)
         if job is not None and job.phase == "scheduled":
@@ -235,15 +247,27 @@ class Core:
 
     def _reported(self, live: LiveRun, event: e.JobReported) -> None:
         self.lanes.free(live.state.run, event.job)
-        live.holds_refs = live.holds_refs or holds_ref(event.answer.result)
+        self._note_refs(live, event.answer.result)
+
+    def _note_refs(self, live: LiveRun, value: Any) -> None:
+        """The run needs what this value stands for; whoever builds its tasks looks for it."""
+        if self._holds.found(live.state, value):
+            live.holds_refs = True
+
+    def _cut(self, live: LiveRun, event: e.LoopCut) -> None:
+        if event.source is not None:  # the items of a long list are payloads
+            live.holds_refs = True
 
     def _brought(self, live: LiveRun, event: e.RunStarted | e.ContextPatched) -> None:
         """Values that come from outside may stand for larger ones too."""
-        given = (
-            event.workload if isinstance(event, e.RunStarted) else [p.value for p in event.patches]
-        )
-        taken_over = isinstance(event, e.RunStarted) and bool(event.reuse)
-        live.holds_refs = live.holds_refs or taken_over or holds_ref(given)
+        given: list[Any]
+        if isinstance(event, e.ContextPatched):
+            given = [patch.value for patch in event.patches]
+        else:
+            given = [event.workload]
+            given += [[answer.result for answer in answers] for answers in event.reuse.values()]
+            live.holds_refs = live.holds_refs or bool(event.reuse)
+        self._note_refs(live, given)
 
     def _over(self, live: LiveRun, event: Any) -> None:
         self.lanes.free(live.state.run, event.job)
@@ -257,6 +281,8 @@ class Core:
                 self._queue(live, job)
 
     def _finished(self, live: LiveRun, _event: e.RunFinished) -> None:
+        if live.holds_refs:
+            self._holds.end(live.state.run, live.state.finished_at)
         if live.state.parent is not None:
             self._tell_parent(live.state)
 
@@ -265,7 +291,7 @@ class Core:
     def _tell_parent(self, child: State) -> None:
         """The parked job of the parent has its answer, in the batch that holds the child's end."""
         run, _, job_name = (child.parent or "").partition("/")
-        job_id, _, number = job_name.partition("#")
+        job_id = job_name.partition("#")[0]
         self._ended_children[child.run] = child
         if len(self._ended_children) > CHILDREN_KEPT:
             del self._ended_children[next(iter(self._ended_children))]
@@ -274,14 +300,18 @@ class Core:
         except AnabranchError:
             return  # the parent is gone, or set aside
         if job is not None and job.ticket == child.run:
-            attempt = job.attempt  # the job may have been lost and asked for the same child again
-        else:
-            attempt = int(number) if number.isdecimal() else 1
-        self._family.append(Arrival(run, s.JobReport(job_id, attempt, child_answer(child))))
+            self._family.append(Arrival(run, s.JobReport(job_id, job.attempt, child_answer(child))))
+        # Otherwise it is not parked for it yet, and asks when it is; or no longer wants to know.
 
     def _parked(self, live: LiveRun, event: e.JobParked) -> None:
         self._over(live, event)
         self._ask_child(live.state.run, event.job, event.attempt, event.ticket)
+
+    def _continued(self, live: LiveRun, event: e.JobContinued) -> None:
+        self._note_refs(live, event.answer.result)
+        if event.ticket:
+            self._cancel_child(live.state.run, event.job, event.ticket, "its parent's time is up")
+        self._scheduled(live, event)
 
     def _ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
         """What the job is parked for may have ended without its parent having heard of it."""
@@ -312,6 +342,7 @@ class Core:
 
     def _seal(self, now: int) -> Turned:
         batch = Batch(payloads=self._payloads, answers=self._answers)
+        self._holds.write_to(batch)
         for run, live in list(self._touched.items()):
             try:
                 commit, published = self._seal_run(live, now)
@@ -470,8 +501,10 @@ _FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
     e.RunStarted: Core._brought,
     e.ContextPatched: Core._brought,
     e.JobReported: Core._reported,
+    e.LoopCut: Core._cut,
     e.JobLost: Core._over,
     e.JobParked: Core._parked,
+    e.JobContinued: Core._continued,
     e.JobDischarged: Core._over,
     e.RunResumed: Core._resumed,
     e.RunFinished: Core._finished,

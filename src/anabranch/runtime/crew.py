@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.fans import slot_value
 from anabranch.kernel.jobs import DEFAULT_WORK, fan_id, idempotency_key, kind_of_job
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
+from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net, Work
 from anabranch.runtime.core import LiveRun
 from anabranch.runtime.effects import Execute, Stop
-from anabranch.runtime.payloads import Resolved, holds_ref
+from anabranch.runtime.payloads import Resolved, holds_ref, resolve
+from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
 
 Offer = Callable[[str, s.Stimulus], None]
@@ -140,7 +144,14 @@ class Crew:
 
     def _deliver(self, effect: Execute, answer: Answer | Parked) -> None:
         if isinstance(answer, Parked):
-            parked = s.JobPark(effect.job, effect.attempt, answer.ticket, answer.until)
+            parked = s.JobPark(
+                effect.job,
+                effect.attempt,
+                answer.ticket,
+                answer.until,
+                answer.memory,
+                answer.limit_ms,
+            )
             self._offer(effect.run, parked)
         else:
             if self._safe is not None:
@@ -221,7 +232,7 @@ def build_task(
     if keyring is not None:
         names["keychain"] = keyring
     if token.loop:
-        return _loop_task(live, job, work, names)
+        return _loop_task(live, job, work, names, fetch)
     if job.slot >= 0:
         names["slot"] = slot_value(state.gathers[fan_id(token.id)], job.slot)
     inputs = work.inputs.evaluate(names) if work.inputs is not None else {}
@@ -236,10 +247,35 @@ def build_task(
         names=names,
         program=work.program,
         timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,
+        again=f".r{job.failures}" if job.failures else "",
+        **_remembered(job, fetch),
     )
 
 
-def _loop_task(live: LiveRun, job: Job, work: Work, names: Mapping[str, Any]) -> Task:
+def _remembered(job: Job, fetch: Callable[[str], bytes | None]) -> dict[str, Any]:
+    """Where work that parked stood, and what it heard meanwhile."""
+    if job.memory is None:
+        return {}
+    memory = resolve(job.memory, fetch) if is_ref(job.memory) else job.memory
+    heard = job.heard
+    if heard is not None and holds_ref(heard.result):
+        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
+    return {"memory": memory, "heard": heard}
+
+
+def _tries(job: Job, shard: Shard | None) -> str:
+    """Items that go out once more do so in another job."""
+    failures = job.failures + (shard.tries if shard is not None else 0)
+    return f".r{failures}" if failures else ""
+
+
+def _loop_task(
+    live: LiveRun,
+    job: Job,
+    work: Work,
+    names: Mapping[str, Any],
+    fetch: Callable[[str], bytes | None],
+) -> Task:
     """A shard, or the reading ahead in the collection; inputs are rendered per item."""
     state = live.state
     tracker = state.loops[f"l{job.token}"]
@@ -264,7 +300,9 @@ def _loop_task(live: LiveRun, job: Job, work: Work, names: Mapping[str, Any]) ->
         inputs=inputs,
         names=names,
         program=work.program,
-        loop=tracker.id,
+        loop=loop_name(state.run, tracker.id),
         source=tracker.source,
         shard=shard,
+        again=_tries(job, shard),
+        **_remembered(job, fetch),
     )

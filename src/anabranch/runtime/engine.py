@@ -23,7 +23,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
-from anabranch.kernel.values import failed
+from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned, history, load_state
 from anabranch.runtime.crew import Crew, Safe
@@ -31,7 +31,7 @@ from anabranch.runtime.effects import Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.messages import answer_bytes, read_message
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.payloads import as_ref
+from anabranch.runtime.payloads import TooLarge, lighten
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
@@ -43,6 +43,8 @@ log = logging.getLogger("anabranch.engine")
 
 Listener = Callable[[Published], None]
 EVICT_EVERY_SECONDS = 5.0
+SWEEP_EVERY_SECONDS = 60.0
+SWEPT_AT_ONCE = 200
 FINISHED_KEPT = 256
 TURNS_AT_ONCE = 8  # before the event loop gets its turn again
 MAIL_AT_ONCE = 100
@@ -70,7 +72,13 @@ class Engine:
         self._settings = settings
         self._owner = owner
         lanes = _lanes(settings, performers)
-        self.core = Core(store, nets, lanes, snapshot_every=settings.snapshot_every)
+        self.core = Core(
+            store,
+            nets,
+            lanes,
+            snapshot_every=settings.snapshot_every,
+            retention_ms=int(settings.retention_days * 86_400_000),
+        )
         self.core.on_defect = self._set_aside
         self._crew = Crew(performers, self._offer, store.payload, safe)
         self._writer = Writer(store)
@@ -88,6 +96,7 @@ class Engine:
         self._stopping = False
         self._alarm_clock: asyncio.TimerHandle | None = None
         self._evicted_at = 0
+        self._swept_at = 0
         self._finished: dict[str, State] = {}  # the last few, for whoever waits for them
 
     # -- life --------------------------------------------------------------------------------
@@ -131,6 +140,9 @@ class Engine:
             self._alarm_clock.cancel()
             self._alarm_clock = None
         self._writer.close()
+        if self._failure is None:
+            self._swept_at = 0
+            self._sweep(self.clock.now())
         self.store.release()
 
     # -- the loop ----------------------------------------------------------------------------
@@ -205,6 +217,15 @@ class Engine:
         if now - self._evicted_at >= EVICT_EVERY_SECONDS * 1000 and not self._writer.busy:
             self._evicted_at = now
             self.core.evict(now, int(self._settings.evict_after_seconds * 1000))
+            self._sweep(now)
+
+    def _sweep(self, now: int) -> None:
+        """Delete the payloads that nobody needs any more, a few at a time."""
+        if now - self._swept_at >= SWEEP_EVERY_SECONDS * 1000:
+            self._swept_at = now
+            gone = self.store.expire(now, SWEPT_AT_ONCE)
+            if gone:
+                log.info("%d payloads that nobody needs any more were deleted", gone)
 
     def _fail(self, failure: BaseException) -> None:
         """The store would not take a batch: memory is ahead of disk, so nothing may go on."""
@@ -243,32 +264,38 @@ class Engine:
 
     def _offer(self, run: str, stimulus: s.Stimulus) -> None:
         if isinstance(stimulus, s.JobReport):
-            stimulus = self._lighten(stimulus)
+            stimulus = self._lighten(run, stimulus)
+        elif isinstance(stimulus, s.JobPark) and stimulus.memory is not None:
+            stimulus = self._lighten_memory(run, stimulus)
         self.core.offer(run, stimulus)
         self._wake.set()
 
-    def _lighten(self, report: s.JobReport) -> s.JobReport:
+    def _lighten(self, run: str, report: s.JobReport) -> s.JobReport:
         """A large result is kept beside the log; only its ref travels."""
         if getattr(report.answer, "inline", False):
             return report  # somebody asked for the whole value
+        most = self._settings
         try:
-            kept = as_ref(report.answer.result, self._settings.inline_bytes_max)
+            light = lighten(report.answer.result, most.inline_bytes_max, most.result_bytes_max)
+        except TooLarge as error:
+            answer = failed("result", str(error), retryable=False)
+            return s.JobReport(report.job, report.attempt, answer)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             answer = failed("result", f"the result is not JSON: {error}", retryable=False)
             return s.JobReport(report.job, report.attempt, answer)
-        if kept is None:
+        if not light.sha256:
             return report
-        stand_in, sha256, content = kept
-        if len(content) > self._settings.result_bytes_max:
-            message = (
-                f"the result has {len(content):,} bytes, over the limit of "
-                f"{self._settings.result_bytes_max:,} (setting ANABRANCH_RESULT_BYTES_MAX)"
-            )
-            answer = failed("result", message, retryable=False)
-            return s.JobReport(report.job, report.attempt, answer)
-        self.core.keep_payload(sha256, content)
-        answer = msgspec.structs.replace(report.answer, result=stand_in)
+        self.core.keep_payload(run, light.sha256, light.content)
+        answer = msgspec.structs.replace(report.answer, result=light.result)
         return s.JobReport(report.job, report.attempt, answer)
+
+    def _lighten_memory(self, run: str, park: s.JobPark) -> s.JobPark | s.JobReport:
+        """So is a large memory of work that waits."""
+        report = s.JobReport(park.job, park.attempt, Answer(status="ok", result=park.memory))
+        light = self._lighten(run, report)
+        if light.answer.status != "ok":
+            return light
+        return msgspec.structs.replace(park, memory=light.answer.result)
 
     async def send(self, run: str, stimulus: s.Stimulus) -> None:
         """Returns when the stimulus has taken effect durably; raises if it was refused."""

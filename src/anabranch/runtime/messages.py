@@ -9,7 +9,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.store.ports import Message
 
 #: Only what people may say; jobs report to the engine that gave them out.
-Sayable = s.Decide | s.PatchContext | s.Pause | s.Resume | s.Cancel | s.Wake
+Sayable = s.Decide | s.PatchContext | s.Pause | s.Resume | s.Cancel | s.Wake | s.TuneLoop
 
 _decoder = msgspec.json.Decoder(Sayable)
 _encoder = msgspec.json.Encoder()

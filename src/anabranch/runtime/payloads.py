@@ -9,56 +9,46 @@ arguments, the context or the results the stand-in was put.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
+from anabranch.errors import AnabranchError
+from anabranch.kernel.evolve_loops import MANIFEST
+from anabranch.kernel.tracker import in_order
+from anabranch.work.payloads import PLACE, REF, decoded, encoded, hash_of, is_ref, purged
+from anabranch.work.results import ResultPolicy, seen_by_tasks, stand_in
 
-from anabranch.errors import NotFound
-from anabranch.work.payloads import KIND, PLACE, REF, decoded, hash_of, place_of
-
-_PREVIEW = 1024
-_FIELD = 1000
-
-_encode = msgspec.json.Encoder().encode
+_POLICY = ResultPolicy()  # of results for which nobody has said anything
 
 
-def as_ref(result: Any, limit: int) -> tuple[Any, str, bytes] | None:
-    """The stand-in for a result that is too large to travel, with its hash and content."""
+class TooLarge(AnabranchError):
+    """A result that is too large even for the payload store."""
+
+
+class Light(NamedTuple):
+    """A result fit to travel, and the payload that is to be stored for it."""
+
+    result: Any
+    sha256: str = ""  # nothing was put aside
+    content: bytes = b""
+
+
+def lighten(result: Any, inline_max: int, result_max: int | None = None) -> Light:
+    """The result, or its stand-in when it is larger than `inline_max`.
+
+    Raises `TooLarge` when it is larger than `result_max`, and what the encoder raises for values
+    that are not JSON.
+    """
     if result is None or isinstance(result, bool | int | float):
-        return None
-    content = _encode(result)
-    if len(content) <= limit:
-        return None
-    sha256 = hash_of(content)
-    stand_in = {
-        **_small_fields(result),
-        REF: {"kind": KIND, "ref": place_of(sha256), "bytes": len(content)},
-        "_preview": content[:_PREVIEW].decode("utf-8", "replace"),
-        "_size_bytes": len(content),
-        "_store": "payloads",
-    }
-    return stand_in, sha256, content
-
-
-def _small_fields(result: Any) -> dict[str, Any]:
-    if not isinstance(result, Mapping):
-        return {}
-    return {
-        key: value
-        for key, value in result.items()
-        if value is None
-        or isinstance(value, bool | int | float)
-        or (isinstance(value, str) and len(value) <= _FIELD)
-    }
-
-
-def is_ref(value: Any) -> bool:
-    ref = value.get(REF) if isinstance(value, Mapping) else None
-    return (
-        isinstance(ref, Mapping)
-        and ref.get("kind") == KIND
-        and str(ref.get("ref")).startswith(PLACE)
-    )
+        return Light(result)
+    content = encoded(result)
+    if len(content) <= inline_max:
+        return Light(result)
+    if result_max is not None and len(content) > result_max:
+        raise TooLarge(
+            f"the result has {len(content):,} bytes, over the limit of "
+            f"{result_max:,} (setting ANABRANCH_RESULT_BYTES_MAX)"
+        )
+    return Light(stand_in(_POLICY, result, content, content), hash_of(content), content)
 
 
 def holds_ref(value: Any) -> bool:
@@ -79,23 +69,34 @@ def resolve(value: Any, fetch: Callable[[str], bytes | None]) -> Any:
     if isinstance(value, list):
         return [resolve(each, fetch) for each in value]
     if not is_ref(value):
-        return {key: resolve(each, fetch) for key, each in value.items()}
+        whole = {key: resolve(each, fetch) for key, each in value.items()}
+        return _with_results(whole) if MANIFEST in whole else whole
     sha256 = str(value[REF]["ref"]).removeprefix(PLACE)
     content = fetch(sha256)
     if content is None:
-        raise NotFound(f"the payload {sha256} is not in the store")
+        raise purged(sha256)
     return decoded(content)
 
 
+def _with_results(whole: dict[str, Any]) -> dict[str, Any]:
+    """A loop whose results were too large to travel gives them as any other loop does."""
+    manifest = whole.pop(MANIFEST)
+    parts = [(part["first"], part["part"]) for part in manifest["parts"]]
+    return {"results": in_order(parts, manifest.get("items", 0)), **whole}
+
+
 class Resolved(Mapping[str, Any]):
-    """A mapping whose values are resolved when they are looked at."""
+    """A mapping whose values are resolved when they are looked at.
+
+    What stood for a larger value still answers to `_ref`, `_preview` and their companions."""
 
     def __init__(self, values: Mapping[str, Any], fetch: Callable[[str], bytes | None]) -> None:
         self._values = values
         self._fetch = fetch
 
     def __getitem__(self, key: str) -> Any:
-        return resolve(self._values[key], self._fetch)
+        value = self._values[key]
+        return seen_by_tasks(resolve(value, self._fetch), value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

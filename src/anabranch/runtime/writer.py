@@ -1,19 +1,23 @@
 """Durability: a small batch is committed in place, a large one on a thread.
 
 A hop to a thread and back costs more than a small commit on a fast disk, and blocks nobody for
-long; a large batch is written while the next turn is computed. Batches become durable strictly in
-order, and a failed one ends the engine: what is in memory is then ahead of what is on disk.
+long; a large batch is written while the next turn is computed. So is a small one while the disk is
+slow: whoever waits for the network should not have to wait for the disk too. Batches become durable
+strictly in order, and a failed one ends the engine: what is in memory is then ahead of the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from anabranch.store.ports import Batch, Journal
 
 SMALL_BATCH = 24  # runs; measured in bench/
+SLOW_SECONDS = 0.003  # a commit that takes longer, lately, is not worth waiting for in place
+_WEIGHT = 0.2  # of the newest commit in what is known of the disk
 
 
 class Writer:
@@ -21,6 +25,7 @@ class Writer:
         self._journal = journal
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="anabranch-writer")
         self._in_flight: asyncio.Future[None] | None = None
+        self._seconds = 0.0  # what a commit takes, lately
 
     @property
     def busy(self) -> bool:
@@ -31,11 +36,13 @@ class Writer:
         return self._in_flight is not None and self._in_flight.done()
 
     async def write(self, batch: Batch, then: Callable[[], None]) -> None:
-        """Make the batch durable, then call `then`. Returns early for a large batch."""
+        """Make the batch durable, then call `then`. Returns early where that may take a while."""
         await self.drain()
-        if len(batch.commits) <= SMALL_BATCH:
-            if batch.commits or batch.payloads or batch.answers:
-                self._journal.commit(batch)
+        if not (batch.commits or batch.payloads or batch.answers):
+            then()
+            return
+        if len(batch.commits) <= SMALL_BATCH and self._seconds < SLOW_SECONDS:
+            self._commit(batch)
             then()
             return
         loop = asyncio.get_running_loop()
@@ -44,9 +51,16 @@ class Writer:
     async def _later(
         self, loop: asyncio.AbstractEventLoop, batch: Batch, then: Callable[[], None]
     ) -> None:
-        await loop.run_in_executor(self._thread, self._journal.commit, batch)
+        await loop.run_in_executor(self._thread, self._commit, batch)
         then()
         self._in_flight = None
+
+    def _commit(self, batch: Batch) -> None:
+        begin = time.perf_counter()
+        self._journal.commit(batch)
+        taken = min(time.perf_counter() - begin, 10 * SLOW_SECONDS)  # one hiccup is no slow disk
+        if len(batch.commits) <= SMALL_BATCH:
+            self._seconds += _WEIGHT * (taken - self._seconds)
 
     async def drain(self) -> None:
         """Wait until everything handed in is durable; raises if that failed."""

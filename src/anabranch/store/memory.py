@@ -16,8 +16,10 @@ from anabranch.store.ports import (
     Batch,
     Commit,
     Definition,
+    Forgotten,
     Head,
     HeadFilter,
+    Hold,
     Message,
     Record,
     Snapshot,
@@ -34,7 +36,9 @@ class MemoryStore:
         self._snapshots: dict[str, Snapshot] = {}
         self._definitions: dict[str, Definition] = {}
         self._payloads: dict[str, bytes] = {}
+        self._holds: dict[tuple[str, str, str], int] = {}  # sha256, run, scope → until
         self._mailbox: dict[int, Message] = {}
+        self._last_message = 0
         self._posted = False
         self._owner: str | None = None
         self._closed = False
@@ -50,11 +54,16 @@ class MemoryStore:
                 self._payloads.setdefault(sha256, content)
             for message_id, answer in batch.answers.items():
                 self._answer(message_id, answer)
+            for hold in batch.holds:
+                self._hold(hold)
+            for run, (now, until) in batch.ended.items():
+                self._end(run, now, until)
 
-    def read(self, run: str, after: int = 0) -> list[Record]:
+    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
         with self._open():
             rows = self._log.get(run, [])
-            return [row for row in rows if row.first_seq + row.count - 1 > after]
+            found = [row for row in rows if row.first_seq + row.count - 1 > after]
+            return found if limit is None else found[: max(limit, 0)]
 
     def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
         with self._open():
@@ -131,21 +140,71 @@ class MemoryStore:
 
     # Payloads
 
-    def put_payload(self, sha256: str, content: bytes) -> None:
+    def put_payload(self, sha256: str, content: bytes, hold: Hold | None = None) -> None:
         check_payloads({sha256: content})
         with self._open():
             self._payloads.setdefault(sha256, content)
+            if hold is not None:
+                self._hold(hold)
 
     def payload(self, sha256: str) -> bytes | None:
         with self._open():
             content = self._payloads.get(sha256)
         return None if content is None else checked_payload(sha256, content)
 
+    # Retention
+
+    def expire(self, now: int, limit: int = 1000) -> int:
+        with self._open():
+            over = [key for key, until in self._holds.items() if 0 < until <= now]
+            over.sort(key=lambda key: (self._holds[key], key))
+            return len(self._let_go(over[: max(limit, 0)]))
+
+    def forget(self, runs: Sequence[str], *, dry_run: bool = False) -> Forgotten:
+        with self._open():
+            gone = {run for run in runs if run in self._heads and self._heads[run].finished}
+            held = [key for key in self._holds if key[1] in gone]
+            before = dict(self._holds), dict(self._payloads)
+            payloads = self._let_go(held)
+            size = sum(map(len, payloads))
+            size += sum(len(row.events) for run in gone for row in self._log.get(run, ()))
+            size += sum(len(self._snapshots[run].state) for run in gone & self._snapshots.keys())
+            if dry_run:
+                self._holds, self._payloads = before
+                return Forgotten(len(gone), len(payloads), size)
+            for run in gone:
+                del self._heads[run]
+                self._log.pop(run, None)
+                self._snapshots.pop(run, None)
+            for message in [m for m in self._mailbox.values() if m.run in gone]:
+                del self._mailbox[message.id]
+            return Forgotten(len(gone), len(payloads), size)
+
+    def _hold(self, hold: Hold) -> None:
+        key = hold.sha256, hold.run, hold.scope
+        before = self._holds.get(key, hold.until)
+        self._holds[key] = max(before, hold.until) if before and hold.until else 0
+
+    def _end(self, run: str, now: int, until: int) -> None:
+        for key, before in self._holds.items():
+            if key[1] == run and key[2] in ("job", "step", "execution"):
+                end = until if key[2] == "execution" else now
+                self._holds[key] = min(before, end) if before else end
+
+    def _let_go(self, keys: Sequence[tuple[str, str, str]]) -> list[bytes]:
+        """Drop holds; the payloads that were deleted because these were the last."""
+        for key in keys:
+            del self._holds[key]
+        left = {sha256 for sha256, _, _ in self._holds}
+        unheld = dict.fromkeys(sha256 for sha256, _, _ in keys if sha256 not in left)
+        return [self._payloads.pop(sha256) for sha256 in unheld if sha256 in self._payloads]
+
     # Mailbox
 
     def post(self, run: str, body: bytes, now: int) -> int:
         with self._open():
-            message_id = len(self._mailbox) + 1
+            self._last_message += 1
+            message_id = self._last_message
             self._mailbox[message_id] = Message(id=message_id, run=run, body=body, posted_at=now)
             self._posted = True
             return message_id
@@ -192,6 +251,7 @@ class MemoryStore:
                 "snapshots": len(self._snapshots),
                 "definitions": len(self._definitions),
                 "payloads": len(self._payloads),
+                "holds": len(self._holds),
                 "messages": len(self._mailbox),
                 "unanswered": sum(m.answer is None for m in self._mailbox.values()),
                 "bytes": sum(len(row.events) for rows in logs for row in rows)
@@ -219,4 +279,9 @@ def _fits(head: Head, wanted: HeadFilter) -> bool:
         and head.run.startswith(wanted.run_prefix)
         and (wanted.parent is None or head.parent == wanted.parent)
         and (wanted.before is None or (head.created_at, head.run) < tuple(wanted.before))
+        and (wanted.ended_before is None or _ended_before(head, wanted.ended_before))
     )
+
+
+def _ended_before(head: Head, instant: int) -> bool:
+    return head.finished and head.updated_at < instant

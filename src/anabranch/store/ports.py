@@ -77,12 +77,37 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes | None = None  # JSON; None while nobody has taken it
 
 
+class Hold(msgspec.Struct, frozen=True):
+    """Somebody needs a payload: it is not deleted while a hold on it is left.
+
+    `job` is for what work has stored and nothing recorded yet. A hold of scope `permanent` belongs
+    to no run (""), and one of scope `workflow` to the parent of the run that stored the payload.
+    """
+
+    sha256: str
+    run: str
+    scope: str = "execution"  # job | step | execution | workflow | permanent
+    until: int = 0  # an instant; 0 is without end. Of two holds on the same the longer counts
+
+
 class Batch(msgspec.Struct, kw_only=True):
     """Everything one turn writes, in one transaction: all of it or nothing."""
 
     commits: list[Commit] = msgspec.field(default_factory=list)
     payloads: dict[str, bytes] = msgspec.field(default_factory=dict)  # sha256 hex → content
     answers: dict[int, bytes] = msgspec.field(default_factory=dict)  # message id → answer
+    holds: list[Hold] = msgspec.field(default_factory=list)
+    #: Runs that end: the holds of their jobs and steps are over now, those of scope `execution`
+    #: at the second instant, unless they end sooner.
+    ended: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What a purge deleted, or would delete."""
+
+    runs: int = 0
+    payloads: int = 0
+    bytes: int = 0  # of their events, snapshots and payloads
 
 
 class HeadFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +120,7 @@ class HeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     run_prefix: str = ""
     parent: str | None = None
     before: tuple[int, str] | None = None  # (created_at, run) of the last one already seen
+    ended_before: int | None = None  # only finished runs, last touched before that
     limit: int = 50
 
 
@@ -107,8 +133,11 @@ class Journal(Protocol):
         """
         ...
 
-    def read(self, run: str, after: int = 0) -> list[Record]:
-        """The rows of a run with events numbered above `after`, in order; empty if none."""
+    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        """The rows of a run with events numbered above `after`, in order; empty if none.
+
+        With `limit` only the first so many of them, for logs too long to be read at once.
+        """
         ...
 
     def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
@@ -139,12 +168,29 @@ class Definitions(Protocol):
 
 
 class Payloads(Protocol):
-    def put_payload(self, sha256: str, content: bytes) -> None:
-        """Refuses content that does not match its hash (`StoreError`)."""
+    def put_payload(self, sha256: str, content: bytes, hold: Hold | None = None) -> None:
+        """Refuses content that does not match its hash (`StoreError`).
+
+        The hold is written with it, also when the content is there already. A payload that nobody
+        ever held stays for good.
+        """
         ...
 
     def payload(self, sha256: str) -> bytes | None:
         """The content, checked against its hash on the way out (`UnusableStore` if it differs)."""
+        ...
+
+
+class Retention(Protocol):
+    """Deleting what is not needed any more. Content is shared: the last hold decides."""
+
+    def expire(self, now: int, limit: int = 1000) -> int:
+        """Drop up to `limit` holds that are over, and the payloads that nobody holds since then;
+        returns how many payloads are gone. Costs next to nothing when there are none."""
+        ...
+
+    def forget(self, runs: Sequence[str], *, dry_run: bool = False) -> Forgotten:
+        """Delete finished runs with everything that belongs to them; unfinished ones are left."""
         ...
 
 
@@ -164,7 +210,7 @@ class Mailbox(Protocol):
         ...
 
 
-class Store(Journal, Heads, Definitions, Payloads, Mailbox, Protocol):
+class Store(Journal, Heads, Definitions, Payloads, Retention, Mailbox, Protocol):
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""
         ...

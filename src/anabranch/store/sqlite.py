@@ -18,13 +18,15 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.errors import Conflict, StoreError
-from anabranch.store import sqlite_commit
+from anabranch.store import sqlite_commit, sqlite_retention
 from anabranch.store.checks import check_payloads, checked_payload
 from anabranch.store.ports import (
     Batch,
     Definition,
+    Forgotten,
     Head,
     HeadFilter,
+    Hold,
     Message,
     Record,
     Snapshot,
@@ -75,7 +77,7 @@ class SqliteStore:
     # Journal
 
     def commit(self, batch: Batch) -> None:
-        if not (batch.commits or batch.payloads or batch.answers):
+        if not (batch.commits or batch.payloads or batch.answers or batch.holds or batch.ended):
             return
         check_payloads(batch.payloads)
         fold = sqlite_commit.Fold(batch)
@@ -90,8 +92,9 @@ class SqliteStore:
         reason = sqlite_commit.explain(batch, self.head, self.message)
         raise reason or refused or Conflict("another writer was first; nothing was written")
 
-    def read(self, run: str, after: int = 0) -> list[Record]:
-        rows = self._rows(STATEMENTS["read"], {"run": run, "after": after})
+    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        most = -1 if limit is None else max(limit, 0)  # below zero is SQLite's word for all
+        rows = self._rows(STATEMENTS["read"], {"run": run, "after": after, "limit": most})
         return [Record(*row) for row in rows]
 
     def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
@@ -150,13 +153,33 @@ class SqliteStore:
 
     # Payloads
 
-    def put_payload(self, sha256: str, content: bytes) -> None:
+    def put_payload(self, sha256: str, content: bytes, hold: Hold | None = None) -> None:
         check_payloads({sha256: content})
-        self._execute(STATEMENTS["put_payload"], {"sha256": sha256, "content": content})
+        with self._transaction() as db:
+            db.execute(STATEMENTS["put_payload"], {"sha256": sha256, "content": content})
+            if hold is not None:
+                sqlite_retention.write_holds(db, [hold])
 
     def payload(self, sha256: str) -> bytes | None:
         rows = self._rows(STATEMENTS["payload"], {"sha256": sha256})
         return checked_payload(sha256, rows[0][0]) if rows else None
+
+    # Retention
+
+    def expire(self, now: int, limit: int = 1000) -> int:
+        keys = self._rows(STATEMENTS["over"], {"now": now, "limit": max(limit, 0)})
+        if not keys:
+            return 0
+        with self._transaction() as db:  # asked again: somebody may have wanted one meanwhile
+            keys = db.execute(STATEMENTS["over"], {"now": now, "limit": limit}).fetchall()
+            return sqlite_retention.drop(db, keys)[0]
+
+    def forget(self, runs: Sequence[str], *, dry_run: bool = False) -> Forgotten:
+        with self._transaction() as db:
+            forgotten = sqlite_retention.forget(db, runs)
+            if dry_run:
+                db.execute("ROLLBACK")
+        return forgotten
 
     # Mailbox
 
@@ -205,7 +228,7 @@ class SqliteStore:
 
     def statistics(self) -> Mapping[str, Any]:
         runs = self._rows(STATEMENTS["count_runs"], {})
-        ((records, snapshots, definitions, payloads, messages, unanswered),) = self._rows(
+        ((records, snapshots, definitions, payloads, holds, messages, unanswered),) = self._rows(
             STATEMENTS["count_rows"], {}
         )
         by_status: dict[str, int] = {}
@@ -220,6 +243,7 @@ class SqliteStore:
             "snapshots": snapshots,
             "definitions": definitions,
             "payloads": payloads,
+            "holds": holds,
             "messages": messages,
             "unanswered": unanswered,
             "bytes": sum(file.stat().st_size for file in files if file.exists()),
@@ -241,6 +265,15 @@ class SqliteStore:
             fits = sqlite_commit.write(db, fold, batch)
             db.execute("COMMIT" if fits else "ROLLBACK")
             return fits
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it or nothing; whoever rolls back inside has changed their mind."""
+        with self._write() as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            if db.in_transaction:
+                db.execute("COMMIT")
 
     def _execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
         with self._write() as db:
@@ -298,6 +331,8 @@ def _conditions(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
             found[name] = {name: value}
     if wanted.run_prefix:
         found["run_prefix"] = {"run_prefix": wanted.run_prefix}
+    if wanted.ended_before is not None:
+        found["ended_before"] = {"ended_before": wanted.ended_before}
     if wanted.before is not None:
         found["before"] = {"before_at": wanted.before[0], "before_run": wanted.before[1]}
     return found

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import StoreError
+from anabranch.store import sqlite_retention
 from anabranch.store.checks import answer_refusal, refusal
 from anabranch.store.ports import Batch, Head, Message
 from anabranch.store.sqlite_file import STATEMENTS
@@ -95,6 +96,10 @@ def write(db: sqlite3.Connection, fold: Fold, batch: Batch) -> bool:
     ):
         if rows:
             db.executemany(statement, rows)
+    if batch.holds:
+        sqlite_retention.write_holds(db, batch.holds)
+    if batch.ended:
+        sqlite_retention.write_ends(db, batch)
     return True
 
 

@@ -110,7 +110,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     )
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
-    db.execute("PRAGMA cache_size = -32768")
+    db.execute("PRAGMA cache_size = -4096")
     return db
 
 

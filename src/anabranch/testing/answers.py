@@ -25,6 +25,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, aborted, failed, succeeded
 from anabranch.work.faults import raised
 from anabranch.work.json_values import require_json
+from anabranch.work.port import Parked
 
 #: One entry of a script. Anything that is none of the special forms is a plain value.
 Scripted = Any
@@ -103,6 +104,7 @@ class Planned(NamedTuple):
     answer: Answer | None  # None: it never comes
     delay_ms: int = 0
     stubborn: bool = False
+    parked: Parked | None = None  # instead: it waits outside, and this `answer` is what will come
 
 
 def planned(entry: Scripted, asked: Any) -> Planned:

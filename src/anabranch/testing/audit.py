@@ -49,6 +49,7 @@ class Audit:
             self._witness.see(event)
             laws.check(self.state)
         laws.check_rest(self.state)
+        self._witness.agrees(self.state)
         self._head(commit.head)
         return events
 

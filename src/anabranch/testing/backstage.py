@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.program import Iteration, Program, TaskSpec
-from anabranch.store.ports import Payloads
+from anabranch.store.ports import Store
 from anabranch.testing.answers import Planned
 from anabranch.work.collections.all import Collections
+from anabranch.work.loop_results import LoopResults
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
@@ -29,7 +31,7 @@ from anabranch.work.shards import ReadAhead, Shards
 COMPOSED = ("pipeline", "loop.shard", "loop.cut")
 _SCRIPTED = "scripted"
 
-Perform = Callable[[Task], Answer]
+Perform = Callable[[Task], Answer | Parked]
 
 
 @cache
@@ -39,11 +41,8 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _run(work: Coroutine[Any, Any, Answer | Parked]) -> Answer:
-    answer = asyncio.run_coroutine_threadsafe(work, _loop()).result()
-    if isinstance(answer, Parked):
-        return failed("config", "a child run cannot be played; script this step", retryable=False)
-    return answer
+def _run(work: Coroutine[Any, Any, Answer | Parked]) -> Answer | Parked:
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
 class Inside:
@@ -52,7 +51,7 @@ class Inside:
     def __init__(self, perform: Perform) -> None:
         self.perform_now = perform
 
-    async def perform(self, task: Task) -> Answer:
+    async def perform(self, task: Task) -> Answer | Parked:
         return self.perform_now(task)
 
 
@@ -74,17 +73,29 @@ async def _at_once(_seconds: float) -> None:
     """Waiting inside a pipeline takes no virtual time."""
 
 
-def perform_composed(task: Task, store: Payloads, perform: Perform) -> Answer:
+def perform_composed(task: Task, store: Store, perform: Perform) -> Answer | Parked:
     """What a composed task comes to when the tasks it is made of answer by `perform`."""
     payloads = StoredPayloads(store)
     means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
     if task.kind == "pipeline":
         return _run(Pipeline(means).perform(task))
-    return _run(_with_collections(task, means, payloads))
+    loops = LoopResults(store, payloads)
+    answer = _run(_with_collections(task, means, payloads, loops))
+    return answer if isinstance(answer, Parked) else timed(answer, 0)
 
 
-async def _with_collections(task: Task, means: Means, payloads: StoredPayloads) -> Answer:
-    collections = Collections(payloads=payloads, performers={}, threads=1)
+def timed(answer: Answer, milliseconds: int) -> Answer:
+    """A shard's report with the virtual time it took: by the real one no two plays are the same."""
+    if answer.shard is None:
+        return answer
+    report = msgspec.structs.replace(answer.shard, milliseconds=milliseconds)
+    return msgspec.structs.replace(answer, shard=report)
+
+
+async def _with_collections(
+    task: Task, means: Means, payloads: StoredPayloads, loops: LoopResults
+) -> Answer | Parked:
+    collections = Collections(payloads=payloads, performers={}, loops=loops, threads=1)
     reader = CollectionReader(collections)
     try:
         if task.kind == "loop.cut":
@@ -95,13 +106,13 @@ async def _with_collections(task: Task, means: Means, payloads: StoredPayloads) 
 
 
 def perform_scripted_shard(
-    task: Task, store: Payloads, take: Callable[[], Planned]
+    task: Task, store: Store, take: Callable[[Task], Planned]
 ) -> tuple[Answer | None, int]:
     """A shard whose items answer by script, one entry each; with the milliseconds they take."""
     delays, silent = [0], [False]
 
-    def perform(_item: Task) -> Answer:
-        plan = take()
+    def perform(item: Task) -> Answer:
+        plan = take(item)
         delays.append(plan.delay_ms)
         if plan.answer is None:
             silent[0] = True
@@ -110,6 +121,7 @@ def perform_scripted_shard(
 
     iteration: Iteration = task.program
     program = Program((TaskSpec(_SCRIPTED, _SCRIPTED),))
-    scripted = Iteration(program, iteration.iterator, 1, iteration.key, {}, iteration.keep_results)
+    scripted = replace(iteration, program=program, concurrency=1, reducers={})
     answer = perform_composed(msgspec.structs.replace(task, program=scripted), store, perform)
-    return (None if silent[0] else answer), sum(delays)
+    assert isinstance(answer, Answer), "what is scripted does not park"
+    return (None if silent[0] else timed(answer, sum(delays))), sum(delays)

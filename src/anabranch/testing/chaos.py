@@ -191,8 +191,17 @@ class Chaos(Parties):
         if self.strikes("pause"):
             self.core.offer(run, s.Pause("somebody", "simulated"))
             self.post.send(self.later(300), Letter(run, s.Resume("somebody")))
+        if self.strikes("tune"):
+            self._tune(run)
         if self.strikes("cancel"):
             self.core.offer(run, s.Cancel("somebody", "simulated"))
+
+    def _tune(self, run: str) -> None:
+        loops = [loop.id for loop in self.audits[run].state.loops.values()]
+        if loops:
+            window = self.dice.choice((0, 1, 1, 2, 3, 5, 9))
+            stimulus = s.TuneLoop(self.dice.choice(loops), window, not window, "somebody")
+            self.core.offer(run, stimulus)
 
     def _pass_time(self) -> bool:
         """On to the next instant at which something happens; timers may be noticed late."""

@@ -17,17 +17,24 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import gate_id
 from anabranch.kernel.state import State
-from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
+from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
 from anabranch.runtime.core import ENGINE, LiveRun
 from anabranch.runtime.crew import build_task
 from anabranch.runtime.effects import Stop
 from anabranch.testing.answers import Planned
 from anabranch.testing.audit import Audit, Recent
+from anabranch.testing.backstage import timed
 from anabranch.testing.faults import Faults
 from anabranch.testing.post import Letter
 from anabranch.testing.random_nets import random_net
-from anabranch.testing.random_steps import RANDOM_WORK, random_answer
+from anabranch.testing.random_steps import (
+    RANDOM_WORK,
+    UNREAD,
+    random_answer,
+    random_cut,
+    random_shard,
+)
 from anabranch.testing.world import JobKey, Scripts, World, label_of
 from anabranch.work.port import Task
 
@@ -85,11 +92,33 @@ class Parties(World):
     def unscripted_plan(self, task: Task) -> Planned:
         delay_ms = self.later(30) - self.clock.now()
         error = 0.0 if self.calm else self.faults.error
-        if task.kind == RANDOM_WORK:
-            return Planned(random_answer(self.dice, error), delay_ms)
+        if task.kind == RANDOM_WORK or is_unread(task):
+            return Planned(self._random_answer(task, error), delay_ms)
         if self.strikes("error"):
             return Planned(failed("simulated", "simulated failure"), delay_ms)
-        return Planned(self._inside(task) or succeeded(None), delay_ms)
+        plan = super().unscripted_plan(task)
+        if plan.answer is None:
+            return plan
+        delay_ms += plan.delay_ms
+        return plan._replace(answer=timed(plan.answer, delay_ms), delay_ms=delay_ms)
+
+    def spoiled(self, _task: Task) -> Answer | None:
+        """One task of a pipeline, or of an item of a loop, may fail like any other."""
+        if self.strikes("error"):
+            return failed("simulated", "simulated failure", retryable=self.dice.random() < 0.8)
+        return None
+
+    def park(self, key: JobKey, plan: Planned) -> None:
+        super().park(key, plan)
+        if plan.answer is not None:
+            self._parked[key] = plan.answer
+
+    def _random_answer(self, task: Task, error: float) -> Answer:
+        if is_unread(task):
+            return random_cut(self.dice, task.source, task.inputs["first"], error)
+        if task.shard is None or self.dice.random() < error / 3:
+            return random_answer(self.dice, error)
+        return random_shard(self.dice, task.shard, error)
 
     def report(self, key: JobKey, answer: Answer, delay_ms: int = 0) -> None:
         run, job, attempt = key
@@ -115,11 +144,19 @@ class Parties(World):
         work = audit.net.steps[job.step].work if job is not None else None
         return work is not None and work.kind == RANDOM_WORK
 
+    def _loops(self, key: JobKey) -> bool:
+        """The jobs of a loop report of their items, which no child run does."""
+        audit = self.audits[key[0]]
+        job = audit.state.jobs.get(key[1])
+        return job is not None and audit.net.steps[job.step].loop is not None
+
     def _park(self, key: JobKey, answer: Answer) -> int:
         """Somebody outside will answer; returns when."""
         run, job, attempt = key
         until = self.later(120) if self.dice.random() < 0.3 else 0
-        self.post.send(self.clock.now(), Letter(run, s.JobPark(job, attempt, "order", until), key))
+        memory = {"leg": attempt} if self.dice.random() < 0.4 else None  # it goes on afterwards
+        park = s.JobPark(job, attempt, "order", until, memory)
+        self.post.send(self.clock.now(), Letter(run, park, key))
         self._parked[key] = answer
         return self.later(120)
 
@@ -195,7 +232,7 @@ class Parties(World):
     def _asks_child(self, key: JobKey) -> bool:
         """A job that asked for a child run once asks for the same one in every attempt."""
         run, job, _ = key
-        if run != RUN or not self._is_random(key):
+        if run != RUN or not self._is_random(key) or self._loops(key):
             return False
         return _child_of(run, job) in self._asking or self.strikes("child")
 
@@ -211,7 +248,9 @@ class Parties(World):
             return
         self.open_run(child, self.audits[child].net)
         parent = f"{run}/{job}#{attempt}"
-        self.hand_over(Letter(child, s.Start(run=child, parent=parent)))
+        steps = self.audits[child].net.steps
+        returns = self.dice.choice(list(steps)) if self.dice.random() < 0.3 else ""
+        self.hand_over(Letter(child, s.Start(run=child, parent=parent, returns=returns)))
 
     def _park_for(self, child: str) -> None:
         key = self._asking[child]
@@ -252,6 +291,11 @@ class Parties(World):
         actor = self.dice.choice(list(actors)) if actors and not wrong else "somebody"
         rejects = not self.calm and self.dice.random() < 0.3
         return s.Decide(gate, "reject" if rejects else "fulfil", actor, "simulated")
+
+
+def is_unread(task: Task) -> bool:
+    """The reading of a collection that only random nets have."""
+    return task.kind == "loop.cut" and isinstance(task.source, Mapping) and UNREAD in task.source
 
 
 def _child_of(run: str, job: str) -> str:

@@ -19,12 +19,12 @@ from random import Random
 from typing import Any
 
 from anabranch.errors import AnabranchError, InputError
-from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
+from anabranch.operations.shown import Shown
 from anabranch.runtime.core import history
 from anabranch.runtime.payloads import resolve
 from anabranch.testing.answers import Scripted
@@ -156,10 +156,11 @@ class Theatre(World):
         )
 
     def _events(self) -> list[PlayedEvent]:
-        pairs = history(self.store.read(RUN))
+        shown = Shown(RUN)
+        records = [shown.record(at, event) for at, event in history(self.store.read(RUN))]
         return [
-            PlayedEvent(seq, (at - EPOCH) / 1000, e.kind_of(event), e.fields_of(event))
-            for seq, (at, event) in enumerate(pairs, start=1)
+            PlayedEvent(record.seq, (record.at - EPOCH) / 1000, record.kind, record.fields)
+            for record in records
         ]
 
 

@@ -11,6 +11,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.explain import Waiting
 from anabranch.kernel.state import State
 from anabranch.net.problems import did_you_mean
+from anabranch.operations.shown import SHOWN_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +85,4 @@ class Played:
         return f"<Played {' '.join(parts)}>"
 
 
-_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in e.Event.__args__)
+_KINDS = frozenset((*(str(kind.__struct_config__.tag) for kind in e.Event.__args__), *SHOWN_KINDS))

@@ -1,4 +1,4 @@
-"""One random step: work, fan-out, decision, gates, timing. `random_nets` wires them together."""
+"""One random step: work, fan-out, loop, decision, gates, timing; `random_nets` wires them up."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import msgspec
+
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Constant, Expression
+from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, aborted, cancels_run, failed, succeeded
 from anabranch.net.net import (
     Admission,
@@ -16,6 +19,7 @@ from anabranch.net.net import (
     Decision,
     Fan,
     GatherRule,
+    Loop,
     Patch,
     Retry,
     Step,
@@ -26,6 +30,9 @@ from anabranch.net.net import (
 RANDOM_WORK = "random"
 #: What people may write to the context of a random net; its admission gates look at it.
 RANDOM_PATCHES: tuple[Mapping[str, Any], ...] = ({"open": 1}, {"open": 2}, {"open": 3})
+
+#: The key of a collection in a random net that only a reader knows the size of.
+UNREAD = "unread"
 
 Names = Mapping[str, Any]
 
@@ -50,8 +57,10 @@ _BROKEN = Function("args.missing", lambda names: names["args"]["missing"])
 
 def random_step(dice: Random, name: str) -> Step:
     """A step without routes. One that has to be a barrier or a join target stays plain."""
-    fan = random_fan(dice) if dice.random() < 0.2 else None
-    work = random_work(dice) if fan is not None or dice.random() < 0.85 else None
+    many = dice.random()
+    fan = random_fan(dice) if many < 0.2 else None
+    loop = random_loop(dice) if 0.2 <= many < 0.35 else None
+    work = random_work(dice) if many < 0.35 or dice.random() < 0.85 else None
     decision = None
     if dice.random() < (0.3 if work is None else 0.06):
         decision = random_decision(dice)
@@ -59,6 +68,7 @@ def random_step(dice: Random, name: str) -> Step:
         name=name,
         work=work,
         fan=fan,
+        loop=loop,
         decision=decision,
         admission=random_admission(dice) if dice.random() < 0.08 else None,
         patches=random_patches(dice) if dice.random() < 0.25 else (),
@@ -100,6 +110,74 @@ def random_fan(dice: Random) -> Fan:
         window=dice.choice((None, None, 1, 2)),
         score=Function("answer.score", _score) if scored else None,
         usable=dice.choice((None, None, None, Function("answer.n % 5", _usable))),
+    )
+
+
+def random_loop(dice: Random) -> Loop:
+    """Any policy over a list, or over a collection that somebody has to read."""
+    size = dice.choice((0, 1, 2, 3, 5, 8, 13, 21))
+    unread = dice.random() < 0.4
+    window = dice.choice((None, 1, 2, 3, 5, 8))
+    return Loop(
+        over=Constant({UNREAD: size}) if unread else _over(dice, list(range(size))),
+        mode=dice.choice(("local", "fanout")),
+        window=None if window is None else Constant(window),
+        shard_size=dice.choice((None, 1, 1, 2, 3, 5)),
+        fail_fast=dice.random() < 0.3,
+        allow_partial=dice.random() < 0.4,
+        tolerate=dice.choice((0, 0, 0, 1, 2)),
+        tolerate_percent=dice.choice((0.0, 0.0, 25.0, 50.0)),
+        item_retries=dice.choice((0, 0, 1, 2)),
+        shards_max=dice.choice((10_000,) * 6 + (2, 5)),
+        keep_results=dice.random() < 0.8,
+        reducers={"sum": "sum", "list": "append"} if dice.random() < 0.5 else {},
+        queue_ttl_ms=dice.choice((None, None, None, 0, 1_000, 20_000, 90_000)),
+    )
+
+
+def random_cut(dice: Random, source: Mapping[str, Any], first: int, error: float) -> Answer:
+    """What the reader of an unread collection finds next; now and then how large it is."""
+    if dice.random() < error / 2:
+        return failed("collection", "simulated failure", retryable=dice.random() < 0.8)
+    total, shards = source[UNREAD], list[list[Any]]()
+    if first == 0 and dice.random() < 0.2:
+        return succeeded({"shards": [], "cursor": None, "end": True, "size": total})
+    for _ in range(dice.choice((0, 1, 1, 2, 4)) if first else 1):
+        count = min(dice.choice((1, 1, 2, 3)), total - first)
+        if count:
+            shards.append([first, count, {"at": first}])
+            first += count
+    return succeeded({"shards": shards, "cursor": first, "end": first >= total})
+
+
+def random_shard(dice: Random, shard: Shard, error: float) -> Answer:
+    """A report of every item: those that fail, and the sum and list of those that do not.
+
+    Now and then it stops at the first one that fails.
+    """
+    items = list(shard.only or range(shard.first, shard.first + shard.count))
+    bad = {item for item in items if dice.random() < error}
+    unbegun: list[int] = []
+    if bad and dice.random() < 0.2:
+        end = items.index(min(bad)) + 1
+        items, unbegun, bad = items[:end], items[end:], {min(bad)}
+    good = [item for item in items if item not in bad]
+    failures = tuple(
+        ItemFailure(item, str(item), "boom", "simulated failure", dice.random() < 0.8)
+        for item in sorted(bad)
+    )
+    shared: dict[str, Any] = {"sum": sum(good), "list": good} if good else {}
+    milliseconds = dice.choice((0, 1, 20, 400, 5_000))
+    report = ShardReport(len(good), failures, milliseconds, shared, tuple(unbegun))
+    by_index: Any = {str(item): {"item": item} for item in good}
+    whole: Any = [None if item in bad else {"item": item} for item in items]
+    patches = (ContextPatch("said", 1, "sum"),) if dice.random() < 0.05 else ()
+    return Answer(
+        status="ok",
+        outcome="ok",
+        result=by_index if shard.only else whole,
+        patches=patches,
+        shard=report,
     )
 
 
@@ -174,7 +252,9 @@ def random_answer(dice: Random, error: float) -> Answer:
     """What a job of a random net reports; `error` is the share of failures."""
     if dice.random() < error:
         kind = dice.choice(("boom", "timeout", "unreachable"))
-        return failed(kind, "simulated failure", retryable=dice.random() < 0.8)
+        answer = failed(kind, "simulated failure", retryable=dice.random() < 0.8)
+        said = (ContextPatch("said", 1, "sum"),) if dice.random() < 0.1 else ()
+        return msgspec.structs.replace(answer, patches=said)
     if dice.random() < 0.02:
         return aborted("simulated", "simulated abort")
     if dice.random() < 0.002:

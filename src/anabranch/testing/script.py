@@ -1,7 +1,8 @@
 """A script: which answer is next for which step.
 
 Answers are used up in the order in which jobs are executed, and the last one repeats. The job of a
-fan-out slot looks for its own label first (`"step/label"`, then `"label"`), then for its step. An
+fan-out slot looks for its own label first (`"step/label"`, then `"label"`), then for its step. A
+task of a pipeline, or of the items of a loop, is `"step/task"`; the others of its step run. An
 execution that was lost, by a crash or a lost lease, does not count: the next one gets its answer.
 """
 
@@ -11,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from anabranch.errors import InputError
-from anabranch.net.net import Net
+from anabranch.net.net import Net, Step
 from anabranch.net.problems import did_you_mean
+from anabranch.net.program import Iteration, Program
 from anabranch.testing.answers import Scripted
 
 
@@ -35,6 +37,7 @@ class Script:
         self._entries = {name: _listed(name, entry, what) for name, entry in entries.items()}
         self._used: dict[str, int] = {}
         self._labels: set[str] = set()
+        self._tasks = {name for step in net.steps.values() for name in _tasks(step)}
         if not _fans(net):
             self._refuse(self._not_steps())
 
@@ -45,6 +48,11 @@ class Script:
         """The next answer for a job of this step, or `UNSCRIPTED`."""
         name = self._name(step, label)
         return UNSCRIPTED if name is None else self.next(name)
+
+    def take_task(self, step: str, label: str) -> Scripted:
+        """The next answer for a task inside the job of a step, or `UNSCRIPTED`."""
+        name = f"{step}/{label}"
+        return self.next(name) if name in self._tasks and name in self._entries else UNSCRIPTED
 
     def next(self, name: str, *, repeat: bool = True) -> Scripted:
         """The next answer under that name; without `repeat` the last one is given only once."""
@@ -73,12 +81,13 @@ class Script:
         return next((name for name in names if name in self._entries), None)
 
     def _not_steps(self) -> list[str]:
-        return [name for name in self._entries if name not in self._net.steps]
+        known = self._net.steps.keys() | self._tasks
+        return [name for name in self._entries if name not in known]
 
     def _refuse(self, names: list[str]) -> None:
         if not names:
             return
-        known = [*self._net.steps, *sorted(self._labels)]
+        known = [*self._net.steps, *sorted(self._labels | self._tasks)]
         hints = "; ".join(filter(None, (_unknown(name, known) for name in names)))
         raise InputError(f"the {self._what} names {hints}", code="unknown_step")
 
@@ -98,6 +107,16 @@ def _listed(name: str, entry: Any, what: str) -> list[Scripted]:
             code="script",
         )
     return list(entry)
+
+
+def _tasks(step: Step) -> list[str]:
+    """The tasks of a step that is a pipeline or a loop, as a script names them."""
+    program = step.work.program if step.work is not None else None
+    if isinstance(program, Iteration):
+        program = program.program
+    if not isinstance(program, Program):
+        return []
+    return [f"{step.name}/{task.label}" for task in program.every_task()]
 
 
 def _fans(net: Net) -> list[str]:

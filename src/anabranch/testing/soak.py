@@ -1,5 +1,6 @@
-"""A long simulation of random nets: `python -m anabranch.testing.soak --seeds 20000`.
+"""A long simulation at random: `python -m anabranch.testing.soak --seeds 20000`.
 
+Every fourth seed is a random playbook, the others are random nets; `--only` chooses one of them.
 Prints one line as it goes and the sums at the end. Exit code 1, with the seed, when a law breaks.
 """
 
@@ -13,11 +14,25 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import TextIO
 
+from anabranch.net.net import Net
 from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
-from anabranch.testing.simulate import simulate
+from anabranch.testing.random_playbooks import random_playbook_net
+from anabranch.testing.simulate import MakeNet, simulate
 from anabranch.testing.simulation import Simulation, SimulationFailed
 
 _LINE_EVERY_SECONDS = 1.0
+
+
+def random_definition(seed: int) -> Net:
+    """A net, or for every fourth seed a playbook."""
+    return random_playbook_net(seed) if seed % 4 == 3 else random_net(seed)
+
+
+_MAKERS: dict[str, MakeNet] = {
+    "": random_definition,
+    "nets": random_net,
+    "playbooks": random_playbook_net,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,11 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress = _Progress(sys.stderr)
     try:
         sums = simulate(
-            random_net,
+            _MAKERS[options.only],
             _seeds(options.start, options.seeds, options.seconds),
             patches=RANDOM_PATCHES,
             on_seed=progress.saw,
-            repeat=_repeat,
+            repeat=lambda seed: _repeat(seed, options.only),
         )
     except SimulationFailed as failure:
         progress.end()
@@ -43,10 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m anabranch.testing.soak",
-        description="Simulate random nets under faults and check every law after every event.",
+        description="Simulate random nets and playbooks under faults, checking every law after "
+        "every event.",
     )
     parser.add_argument("--seeds", type=int, default=None, help="how many (2000, or no limit)")
     parser.add_argument("--start", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--only", choices=[*_MAKERS][1:], default="", help="nothing else")
     parser.add_argument("--seconds", type=float, default=None, help="stop after that long")
     parser.add_argument("--json", action="store_true", help="print one object")
     return parser
@@ -90,8 +107,9 @@ class _Progress:
             print(file=self._out)
 
 
-def _repeat(seed: int) -> str:
-    return f"python -m anabranch.testing.soak --start {seed} --seeds 1"
+def _repeat(seed: int, only: str) -> str:
+    more = f" --only {only}" if only else ""
+    return f"python -m anabranch.testing.soak --start {seed} --seeds 1{more}"
 
 
 def _tell_failure(failure: SimulationFailed, *, as_json: bool) -> None:

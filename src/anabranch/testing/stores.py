@@ -31,10 +31,11 @@ from anabranch.store.ports import (
     Store,
     total_events,
 )
+from anabranch.testing.store_retention import RetentionSuite
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
 
 
-class StoreSuite:
+class StoreSuite(RetentionSuite):
     """What one store in one process owes its engine."""
 
     store: Store
@@ -368,6 +369,7 @@ class StoreSuite:
             "snapshots": 1,
             "definitions": 0,
             "payloads": 1,
+            "holds": 0,
             "messages": 1,
             "unanswered": 1,
         }

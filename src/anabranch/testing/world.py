@@ -28,17 +28,23 @@ from anabranch.runtime.crew import build_task
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes, Ready
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.payloads import as_ref
+from anabranch.runtime.payloads import lighten
 from anabranch.runtime.recovery import recover
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Definition
 from anabranch.testing.answers import Planned, Scripted, planned
-from anabranch.testing.backstage import COMPOSED, perform_composed, perform_scripted_shard
+from anabranch.testing.backstage import (
+    COMPOSED,
+    perform_composed,
+    perform_scripted_shard,
+    timed,
+)
+from anabranch.testing.parts import Parts
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter, Post
 from anabranch.testing.script import UNSCRIPTED, Script
-from anabranch.work.port import Task
+from anabranch.work.port import Parked, Task
 
 EPOCH = 1_700_000_000_000  # virtual time begins here; any instant above zero would do
 UNLIMITED = 1_000_000
@@ -190,17 +196,16 @@ class World:
             ticket = next(self._tickets)
             self._unanswered[ticket] = letter
         if isinstance(stimulus, s.JobReport):
-            stimulus = self._lighten(stimulus)
+            stimulus = self._lighten(letter.run, stimulus)
         self.core.offer(letter.run, stimulus, ticket)
 
-    def _lighten(self, report: s.JobReport) -> s.JobReport:
+    def _lighten(self, run: str, report: s.JobReport) -> s.JobReport:
         """As in the engine, a large result is kept beside the log and only its ref travels."""
-        kept = as_ref(report.answer.result, self.inline_bytes_max)
-        if kept is None:
+        light = lighten(report.answer.result, self.inline_bytes_max)
+        if not light.sha256:
             return report
-        stand_in, sha256, content = kept
-        self.core.keep_payload(sha256, content)
-        answer = msgspec.structs.replace(report.answer, result=stand_in)
+        self.core.keep_payload(run, light.sha256, light.content)
+        answer = msgspec.structs.replace(report.answer, result=light.result)
         return s.JobReport(report.job, report.attempt, answer)
 
     # -- effects -----------------------------------------------------------------------------
@@ -221,6 +226,8 @@ class World:
         else:
             plan = self.plan(key, task, label_of(live.state, job))
         self.at_work[key] = plan
+        if plan.parked is not None:
+            self.park(key, plan)
         if plan.answer is not None:
             self.report(key, plan.answer, plan.delay_ms)
 
@@ -237,26 +244,25 @@ class World:
         """The items of a shard take one answer of the script each."""
         entries = [first]
 
-        def take() -> Planned:
+        def take(item: Task) -> Planned:
             entry = entries.pop() if entries else self.scripts.answers.take(task.step, "")
-            return planned(entry, task)
+            return planned(entry, item)
 
         answer, delay_ms = perform_scripted_shard(task, self.store, take)
         return Planned(answer, delay_ms)
 
-    def _inside(self, task: Task) -> Answer | None:
-        """The answer of work that stays inside; None where it would reach outside."""
-        if task.kind not in COMPOSED:
-            return perform_inside(task)
-        return perform_composed(task, self.store, self._part)
-
-    def _part(self, task: Task) -> Answer:
-        """One task of a pipeline or of an item; what would reach outside answers with nothing."""
-        answer = perform_inside(task)
-        if answer is None:
+    def _composed(self, task: Task) -> Planned:
+        """A pipeline or a shard: its tasks answer by script, or do what they do."""
+        parts = Parts(self.scripts.answers, task.step, self.spoiled)
+        answer = perform_composed(task, self.store, parts.perform)
+        if parts.outside:
             self.unscripted[task.step] = True
-            return succeeded(None)
-        return answer
+        if isinstance(answer, Parked):
+            later = parts.waits_for
+            return Planned(later.answer, parts.delay_ms + later.delay_ms, False, answer)
+        if parts.silent:
+            return Planned(None)
+        return Planned(timed(answer, parts.delay_ms), parts.delay_ms)
 
     def _entry(self, key: JobKey, step: str, label: str) -> Scripted:
         """The next answer of the script, or once more the one whose execution was lost."""
@@ -268,7 +274,9 @@ class World:
         return entry
 
     def unscripted_plan(self, task: Task) -> Planned:
-        answer = self._inside(task)
+        if task.kind in COMPOSED:
+            return self._composed(task)
+        answer = perform_inside(task)
         if answer is None:
             self.unscripted[task.step] = True
             answer = succeeded(None)
@@ -278,6 +286,19 @@ class World:
         run, job, attempt = key
         letter = Letter(run, s.JobReport(job, attempt, answer), key)
         self.post.send(self.clock.now() + delay_ms, letter)
+
+    def spoiled(self, _task: Task) -> Answer | None:
+        """What keeps a task inside a job from what it does; nothing here."""
+        return None
+
+    def park(self, key: JobKey, plan: Planned) -> None:
+        """The job waits for an answer from outside, which is on its way or never comes."""
+        run, job, attempt = key
+        parked = plan.parked
+        assert parked is not None, "only asked where it is"
+        memory, limit = parked.memory, parked.limit_ms
+        stimulus = s.JobPark(job, attempt, parked.ticket, parked.until, memory, limit)
+        self.post.send(self.clock.now(), Letter(run, stimulus, key))
 
     def stop(self, effect: Stop) -> None:
         """Work stops when it is told to, unless it is stubborn."""

@@ -1,12 +1,14 @@
 """The kind `artifact`: fetch a stored value, or store one.
 
-    action: get   result_ref (a stand-in or its `_ref`) or uri; checksum (sha256, optional)
-    action: put   data; uri (without one: the payload store); compress: gzip
+    action: get   result_ref (a stand-in, its `_ref`, or the `refs` of a loop) or uri;
+                  checksum (sha256, optional); offset and limit, for the results of a loop
+    action: put   data; uri (without one: the payload store); compress: gzip; scope
 
 A uri is `anabranch:sha256:…`, `file:///…` or a plain path. `get` gives the whole value: payloads
 and `.json` files decoded, other files as text, and what is not text as base64. Its result is marked
-to stay as it is, since storing again what was just fetched would help nobody. Text given to `put`
-is written as it is, anything else as JSON; files appear whole or not at all.
+to stay as it is, since storing again what was just fetched would help nobody. The results of a loop
+come as `{results, total, offset, next}`; `next` is where the page after this one begins, or null.
+Text given to `put` is written as it is, anything else as JSON; files appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from anabranch.dialects.result_policy import SCOPES
 from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.loop_results import LoopResults, is_loop
 from anabranch.work.payloads import (
     KIND,
     PLACE,
@@ -56,8 +60,10 @@ class Artifact:
         payloads: PayloadPort | None = None,
         options: ArtifactOptions | None = None,
         *,
+        loops: LoopResults | None = None,
         redactor: Redactor | None = None,
     ) -> None:
+        self._loops = loops
         self._payloads = payloads
         self._redactor = redactor or Redactor()
         self._limit = (options or ArtifactOptions()).bytes_max
@@ -69,7 +75,7 @@ class Artifact:
             if action == "get":
                 return await self._get(given)
             if action == "put":
-                return await self._put(given)
+                return await self._put(given, task.run)
             raise InputError(f"action must be get or put, not '{action:.20}'")
         except NotFound as error:
             return fault("not_found", error.message)
@@ -88,6 +94,10 @@ class Artifact:
         source = given.get("result_ref", given.get("uri"))
         if source is None:
             raise InputError("an artifact is fetched by result_ref or uri")
+        if is_loop(source):
+            return _as_is(await self._results(source, given))
+        if given.get("offset") is not None or given.get("limit") is not None:
+            raise InputError("offset and limit are for the results of a loop (its `refs`)")
         place = place_in(source)
         if place is not None:
             return _as_is(await load(self._payloads, place))
@@ -98,15 +108,26 @@ class Artifact:
         _check(content, given.get("checksum", given.get("sha256")), path)
         return _as_is(await asyncio.to_thread(_value, content, path, self._limit))
 
+    async def _results(self, ref: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        if self._loops is None:
+            raise InputError("this worker has no way to the log, where the results of a loop are")
+        total = await self._loops.size(ref)
+        offset = min(_count(given.get("offset"), "offset", 0), total)
+        stop = min(offset + _count(given.get("limit"), "limit", total), total)
+        results = await self._loops.results(ref, offset, stop, self._limit)
+        following = stop if stop < total else None
+        return {"results": results, "total": total, "offset": offset, "next": following}
+
     # -- put ---------------------------------------------------------------------------------
 
-    async def _put(self, given: Mapping[str, Any]) -> Answer:
+    async def _put(self, given: Mapping[str, Any], run: str) -> Answer:
         if "data" not in given:
             raise InputError("an artifact is stored from data")
         compression = _compression(given.get("compress", given.get("compression")))
         uri = given.get("uri")
         if uri is None:
-            return await self._put_payload(given["data"], compression)
+            scope = _scope(given.get("scope"))
+            return await self._put_payload(given["data"], compression, run, scope)
         if str(uri).startswith(PLACE):
             raise InputError("payloads are named by their content: leave uri out to store one")
         path = _path(inputs.text(uri, "uri"))
@@ -115,20 +136,30 @@ class Artifact:
         await asyncio.to_thread(_write, path, content)
         return succeeded(_receipt(path.absolute().as_uri(), content, compression))
 
-    async def _put_payload(self, data: Any, compression: str) -> Answer:
+    async def _put_payload(self, data: Any, compression: str, run: str, scope: str) -> Answer:
         if self._payloads is None:
             raise InputError("this worker has no way to the payload store; give uri a file")
         content = encoded(self._redactor.clean(data), compression)  # no secrets in the database
         self._within_limit(len(content))
-        sha256 = await self._payloads.put(content)
+        sha256 = await self._payloads.put(content, run)
         receipt = _receipt(place_of(sha256), content, compression)
         # Not called `_ref`: later steps shall see this receipt, not the value behind it.
-        ref = {"kind": KIND, "ref": place_of(sha256), "bytes": len(content)}
+        ref = {"kind": KIND, "ref": place_of(sha256), "bytes": len(content), "scope": scope}
         return succeeded({**receipt, "ref": ref})
 
     def _within_limit(self, size: int) -> None:
         if size > self._limit:
             raise InputError(_too_large(size, self._limit))
+
+
+def _count(value: Any, name: str, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"{name} must be a whole number from 0 up, not {value!r:.40}")
+    return value
 
 
 def _as_is(value: Any) -> Answer:
@@ -223,6 +254,15 @@ def _compression(value: Any) -> str:
     if value in (True, "gzip"):
         return "gzip"
     raise InputError(f"compress must be gzip or none, not {value!r:.40}")
+
+
+def _scope(value: Any) -> str:
+    """How long the payload is kept."""
+    if value is None:
+        return "execution"
+    if value not in SCOPES:
+        raise InputError(f"scope must be one of {', '.join(sorted(SCOPES))}, not {value!r:.40}")
+    return str(value)
 
 
 def _unreachable(error: OSError) -> Answer:

@@ -1,29 +1,40 @@
-"""Child runs: the kind `playbook` starts another definition and waits for it without a worker.
+"""Child runs: the kind `playbook` starts another definition, and may wait for it without a worker.
 
 The child's id follows from the job's key, so a job that is carried out again after a crash finds
-the child it began before. With `wait: false` (or without a `return_step`, as older playbooks mean
-it) the job only starts the child and ends at once.
+the child it began before; work that failed and is done again begins another child. Who names a
+`return_step` or `result_step` waits for the child and gets the result of that step of it; who says
+`return_result: true` or `wait: true` waits and gets the result of the run; whoever says nothing
+only starts it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from typing import Any
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work.port import Parked, Task
 
-#: (what to run, its input, the id of the new run, the parked job it answers or None)
-StartChild = Callable[[str, Mapping[str, Any], str, str | None], Awaitable[str]]
+#: (what to run, its input, the id of the new run, the parked job it answers or None, with the
+#: result of which step, or "")
+StartChild = Callable[[str, Mapping[str, Any], str, str | None, str], Awaitable[str]]
+WAITING = ("return_step", "return_result", "result_step", "wait")
+ID_MAX = 128
 
 
 class Child:
-    parks = True  # only the last task of a pipeline may
-
     def __init__(self, start: StartChild) -> None:
         self._start = start
+
+    @staticmethod
+    def parks(inputs: Mapping[str, Any]) -> bool:
+        """Whether it waits for the child."""
+        if inputs.get("wait") is not None:
+            return inputs["wait"] not in (False, "false", "False", "", 0)
+        return any(inputs.get(name) for name in WAITING)
 
     async def perform(self, task: Task) -> Answer | Parked:
         path = task.inputs.get("path")
@@ -34,10 +45,14 @@ class Child:
         given = task.inputs.get("args") or {}
         if not isinstance(given, Mapping):
             return failed("config", "the args of a playbook must be a mapping", retryable=False)
-        waits = bool(task.inputs.get("wait", True))
+        waits = self.parks(task.inputs)
+        returns = task.inputs.get("result_step") or task.inputs.get("return_step")
+        if not isinstance(returns, str | bool | None):
+            return failed("config", "return_step must be the name of a step", retryable=False)
         parent = f"{task.run}/{task.job}#{task.attempt}" if waits else None
         try:
-            run = await self._start(path, given, child_id(task.key), parent)
+            wanted = returns if waits and isinstance(returns, str) else ""
+            run = await self._start(path, given, child_id(task.key + task.again), parent, wanted)
         except AnabranchError as error:
             return failed("config", f"child {path}: {error}", retryable=False)
         if waits:
@@ -46,5 +61,9 @@ class Child:
 
 
 def child_id(key: str) -> str:
-    """A run id made from the key of the job that starts it."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", key)[:128]
+    """A run id made from the key of the job that starts it; another key gives another id."""
+    plain = key.replace("/", "-")
+    made = re.sub(r"[^A-Za-z0-9_.-]", "-", plain)
+    if made == plain and len(made) <= ID_MAX:
+        return made
+    return f"{made[: ID_MAX - 17]}-{sha256(key.encode()).hexdigest()[:16]}"

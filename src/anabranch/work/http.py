@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import socket
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,12 +20,13 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import fault, misconfigured
-from anabranch.work.http_request import Request, read_request
+from anabranch.work.http_request import Request, Timeouts, read_request
 from anabranch.work.http_response import Response, answer_for
 from anabranch.work.port import Task
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
+    from yarl import URL
 
 _ERROR_BODY = 64 * 1024  # of an error page nobody needs more
 
@@ -77,9 +79,6 @@ class Http:
         return self._session
 
     async def _call(self, session: aiohttp.ClientSession, request: Request) -> Response:
-        import aiohttp
-
-        limits = request.timeouts
         started = time.perf_counter()
         response = await session.request(
             request.method,
@@ -89,9 +88,7 @@ class Http:
             data=request.body,
             allow_redirects=request.follow,
             ssl=request.verify,
-            timeout=aiohttp.ClientTimeout(
-                total=limits.total, sock_connect=limits.connect, sock_read=limits.read
-            ),
+            timeout=_client_timeout(request.timeouts),
         )
         try:
             body = await self._body(response)
@@ -100,7 +97,7 @@ class Http:
             raise
         return Response(
             status=response.status,
-            url=str(response.url.with_user(None)),
+            url=_without_user(response.url),
             headers=_joined(response),
             body=body,
             elapsed=time.perf_counter() - started,
@@ -128,6 +125,19 @@ class Http:
             "(setting http_body_bytes)",
             code="BODY_TOO_LARGE",
         )
+
+
+@lru_cache(maxsize=64)
+def _client_timeout(limits: Timeouts) -> aiohttp.ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(
+        total=limits.total, sock_connect=limits.connect, sock_read=limits.read
+    )
+
+
+def _without_user(url: URL) -> str:
+    return str(url) if url.raw_user is None else str(url.with_user(None))
 
 
 def _joined(response: aiohttp.ClientResponse) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
@@ -82,14 +83,19 @@ def _url(given: Mapping[str, Any]) -> str:
         raise InputError("an http task needs url")
     url = inputs.text(given[name], name).strip()
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)
-        port = parts.port  # raises when it is no number, or too large a one
+        usable = _usable(url)
     except ValueError as error:
         raise InputError(f"{name} is not a usable address: {error}") from None
-    if not usable or port == 0:
+    if not usable:
         raise InputError(f"{name} must look like https://host/path, not '{bare(url):.200}'")
     return url
+
+
+@lru_cache(maxsize=1024)  # loops call one address again and again
+def _usable(url: str) -> bool:
+    parts = urlsplit(url)
+    port = parts.port  # raises when it is no number, or too large a one
+    return parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and port != 0
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
@@ -168,7 +174,7 @@ def _one_line(secret: str, what: str) -> str:
 
 
 def carries_credentials(headers: Mapping[str, Any], url: str) -> bool:
-    if "@" in urlsplit(url).netloc:
+    if "@" in url and "@" in urlsplit(url).netloc:
         return True
     return any(word in name.lower() for name in headers for word in _SECRET_WORDS)
 
@@ -182,7 +188,7 @@ def _identify(headers: dict[str, str], method: str, key: str) -> None:
 def _timeouts(given: Mapping[str, Any], default: float) -> Timeouts:
     value = given.get("timeout")
     if not isinstance(value, Mapping):
-        return Timeouts(inputs.timeout(given) or default)
+        return _total(inputs.timeout(given) or default)
     named = {
         name: inputs.seconds(value[name], f"timeout.{name}")
         for name in ("connect", "read", "total")
@@ -190,6 +196,11 @@ def _timeouts(given: Mapping[str, Any], default: float) -> Timeouts:
     }
     total = named.get("total", max(default, named.get("connect", 0) + named.get("read", 0)))
     return Timeouts(total, named.get("connect"), named.get("read"))
+
+
+@lru_cache(maxsize=64)
+def _total(seconds: float) -> Timeouts:
+    return Timeouts(seconds)
 
 
 def _flag(given: Mapping[str, Any], name: str, *, default: bool) -> bool:

@@ -37,7 +37,7 @@ Render = Callable[[Any, Mapping[str, Any]], Any]
 PUBLIC = frozenset(
     {"host", "hostname", "port", "user", "username", "database", "dbname", "db", "schema"}
     | {"type", "kind", "token_type", "region", "endpoint", "url", "driver", "sslmode", "path"}
-    | {"provider", "scope", "expires_at", "name"}
+    | {"provider", "scope", "expires_at", "name", "client_id", "grant_type", "audience"}
 )
 _COMMON = frozenset({"name", "kind", "scope", "desc", "description", "ttl", "auth"})
 _FILE_BYTES = 1024 * 1024

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from anabranch.errors import InputError, NotFound
-from anabranch.store.ports import Payloads
+from anabranch.store.ports import Hold, Payloads
 
 REF = "_ref"
 KIND = "result_ref"
@@ -32,8 +32,11 @@ _encode = msgspec.json.Encoder().encode
 class PayloadPort(Protocol):
     async def get(self, sha256: str) -> bytes | None: ...
 
-    async def put(self, content: bytes) -> str:
-        """Keeps the content and gives its hash; putting it twice changes nothing."""
+    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
+        """Keeps the content and gives its hash; putting it twice changes nothing.
+
+        It is held for the run, by default only until the run has ended: what is recorded of it
+        meanwhile says for how long it is wanted."""
         ...
 
 
@@ -46,14 +49,15 @@ class StoredPayloads:
     async def get(self, sha256: str) -> bytes | None:
         return self._store.payload(sha256)
 
-    async def put(self, content: bytes) -> str:
+    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
         sha256 = hash_of(content)
-        self._store.put_payload(sha256, content)
+        hold = Hold(sha256, run, scope) if run else None
+        self._store.put_payload(sha256, content, hold)
         return sha256
 
 
 class MemoryPayloads:
-    """The port on a plain dict, for tests and for work without an engine."""
+    """The port on a plain dict, for tests and for work without an engine. Nothing is deleted."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -61,7 +65,7 @@ class MemoryPayloads:
     async def get(self, sha256: str) -> bytes | None:
         return self.contents.get(sha256)
 
-    async def put(self, content: bytes) -> str:
+    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:  # noqa: ARG002
         sha256 = hash_of(content)
         self.contents[sha256] = content
         return sha256
@@ -111,6 +115,14 @@ def _is_place(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(PLACE)
 
 
+def purged(sha256: str) -> NotFound:
+    return NotFound(
+        f"the payload {sha256} is not in the store: it was deleted when nobody needed it any more "
+        "(see `scope` of its task, retention_days and `anabranch purge`), or never was in this one",
+        code="payload_gone",
+    )
+
+
 async def load(port: PayloadPort | None, place: str) -> Any:
     """The value kept at a place, after its checksum was found right."""
     sha256 = place.removeprefix(PLACE)
@@ -120,7 +132,7 @@ async def load(port: PayloadPort | None, place: str) -> Any:
         raise InputError("this worker has no way to the payload store")
     content = await port.get(sha256)
     if content is None:
-        raise NotFound(f"the payload {sha256} is not in the store")
+        raise purged(sha256)
     if hash_of(content) != sha256:
         raise InputError(f"the payload {sha256} is damaged: its checksum differs", code="checksum")
     try:

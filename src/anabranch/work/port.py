@@ -32,6 +32,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     source: Any = None  # its collection,
     shard: Any = None  # and the part of it that this job works on
     timeout_seconds: float | None = None  # the engine cancels at that time; for information
+    again: str = ""  # tells work done again after a failure apart; a lost execution is none
+    memory: Any = None  # of work that parked: what it gave to remember,
+    heard: Answer | None = None  # and what it waited for
 
 
 class InlineAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -45,10 +48,14 @@ class Parked(msgspec.Struct, frozen=True):
 
     ticket: str  # what it waits for, such as the id of a child run
     until: int = 0  # an instant; 0 is no limit
+    #: JSON. With it the work goes on when the answer has come: it is performed again with a task
+    #: that has this `memory` and the answer as `heard`. Without it the answer is the job's own.
+    memory: Any = None
+    limit_ms: int = 0  # instead of an instant: how long to wait
 
 
 class Performer(Protocol):
-    """One that parks also says so with an attribute `parks = True`, so that nothing is begun
+    """One that parks also says when, with a method `parks(inputs)`, so that nothing is begun
     where it could not be waited for."""
 
     async def perform(self, task: Task) -> Answer | Parked: ...

@@ -59,11 +59,12 @@ class CollectionReader:
         shards: int,
         *,
         keyring: Mapping[str, Any] = _NO_KEYS,
+        run: str = "",
     ) -> dict[str, Any]:
         """The next shards: `{shards: [[first, count, cursor]…], cursor, end}`, at the first call
         also `source`, the descriptor to record, and `size` where it is known at once."""
         described = is_described(source)
-        descriptor = await self._collections.describe(source)
+        descriptor = await self._collections.describe(source, run)
         cuts = await self._collections.cut(descriptor, cursor, count, shards, keyring=keyring)
         found: dict[str, Any] = {
             "shards": [[shard.first, shard.count, shard.cursor] for shard in cuts.shards],

@@ -16,7 +16,7 @@ import html
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
@@ -28,6 +28,7 @@ from anabranch.kernel.values import Answer, ContextPatch, Fault
 STARS = "***"
 SHORTEST = 4  # characters
 REMEMBERED = 256
+LOGGERS = ("anabranch", "anabranch.engine", "anabranch.work.python")  # all that the package uses
 _IN_BASE64 = 6  # a shorter one is too easily a part of something else
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # the same in all these languages
 _URL_SAFE = str.maketrans("+/", "-_")
@@ -173,6 +174,7 @@ class Redactor:
             fault=self._fault(answer.fault),
             patches=tuple(map(self._patch, answer.patches)),
             shard=self._shard(answer.shard),
+            locals=self.clean(answer.locals),
         )
 
     def _fault(self, fault: Fault | None) -> Fault | None:
@@ -255,8 +257,25 @@ def _inside_base64(secret: str) -> set[str]:
     return found
 
 
+def guard_logs(redactor: Redactor) -> Callable[[], None]:
+    """Keep secrets out of what the package logs, whoever listens; returns how to stop that.
+
+    On the loggers, not on handlers: those belong to the program, and come and go as it likes.
+    """
+    guard = RedactingFilter(redactor)
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    for logger in loggers:
+        logger.addFilter(guard)
+
+    def stop() -> None:
+        for logger in loggers:
+            logger.removeFilter(guard)
+
+    return stop
+
+
 class RedactingFilter(logging.Filter):
-    """For log handlers: every record passes, without secrets."""
+    """For loggers and log handlers: every record passes, without secrets."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()

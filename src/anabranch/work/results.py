@@ -7,32 +7,24 @@ A result above `inline_max_bytes` is kept as a payload. In its place stands a sm
 What is extracted: the fields named by `select` (or `output_select`), under the names they have
 there; without such a list the small fields, so that a guard on `count` works either way. Inside
 the pipeline later tasks still see the whole value, and `_ref` and its companions beside it.
+
+A task that is come back to (the pages of an endpoint) may accumulate: its result is then what its
+rounds gave, put together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
+from anabranch.dialects.result_policy import Accumulation, ResultPolicy, read_policy
 from anabranch.errors import InputError
-from anabranch.work import inputs, paths
+from anabranch.net import paths
 from anabranch.work.payloads import KIND, REF, PayloadPort, encoded, hash_of, is_ref, place_of
 
-INLINE_MAX_BYTES = 64 * 1024
-PREVIEW_MAX_BYTES = 1024
-STORE = "payloads"
+__all__ = ["ResultPolicy", "accumulated", "keep", "manifest", "read_policy", "seen_by_tasks"]
 
-#: Every kind of store that playbooks name is our payload store; `eventlog` keeps results inline.
-STORES = frozenset(
-    {"auto", "memory", "kv", "object", "disk", "s3", "gcs", "db", "duckdb", "eventlog"}
-)
-SCOPES = frozenset({"step", "execution", "workflow", "permanent"})
-_KEYS = frozenset(
-    {"inline_max_bytes", "preview_max_bytes", "store", "select", "output_select", "scope", "ttl"}
-    | {"compression", "accumulate"}
-)
+STORE = "payloads"
 _COMPANIONS = (REF, "_preview", "_size_bytes", "_store")
 _ALIASES = {"__ref__": REF, "__preview__": "_preview"}
 _TEXT_MAX = 1000
@@ -40,42 +32,9 @@ _LIST_MAX = 10
 _FIELDS_MAX = 200  # of a mapping with thousands of small fields the first few are enough
 
 
-class Selection(msgspec.Struct, frozen=True):
-    path: paths.Path
-    name: str  # "" puts the value where it was: `a.b` stays `a: {b: …}`
-    text: str
-
-
-class ResultPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    inline_max_bytes: int = INLINE_MAX_BYTES
-    preview_max_bytes: int = PREVIEW_MAX_BYTES
-    select: tuple[Selection, ...] = ()
-    scope: str = "execution"
-    ttl_seconds: float | None = None
-    compression: Literal["none", "gzip"] = "none"
-    keep_inline: bool = False
-
-
-def read_policy(output: Mapping[str, Any] | None) -> ResultPolicy:
-    """The policy as a definition writes it, or an `InputError` that names the key at fault."""
-    given = dict(output or {})
-    if unknown := sorted(given.keys() - _KEYS):
-        raise InputError(f"output: '{unknown[0]}' is not known; there are {_words(_KEYS)}")
-    store = _store(given)
-    kind = _word(store.get("kind", "auto"), STORES, "output.store.kind")
-    ttl = store.get("ttl")
-    return ResultPolicy(
-        inline_max_bytes=_size(given, "inline_max_bytes", INLINE_MAX_BYTES),
-        preview_max_bytes=_size(given, "preview_max_bytes", PREVIEW_MAX_BYTES),
-        select=_selections(given),
-        scope=_word(store.get("scope", "execution"), SCOPES, "output.store.scope"),
-        ttl_seconds=None if ttl is None else inputs.seconds(ttl, "output.store.ttl"),
-        compression=_compression(store.get("compression", "none")),
-        keep_inline=kind == "eventlog",
-    )
-
-
-async def keep(policy: ResultPolicy, result: Any, payloads: PayloadPort | None) -> Any:
+async def keep(
+    policy: ResultPolicy, result: Any, payloads: PayloadPort | None, run: str = ""
+) -> Any:
     """What travels: the result itself, or its stand-in, and then the result is in the store."""
     if policy.keep_inline or result is None or isinstance(result, bool | int | float):
         return result
@@ -86,7 +45,7 @@ async def keep(policy: ResultPolicy, result: Any, payloads: PayloadPort | None) 
         raise InputError("this worker has no way to the payload store, and the result is too large")
     content = encoded(result, policy.compression) if policy.compression != "none" else plain
     fields = stand_in(policy, result, plain, content)
-    await payloads.put(content)
+    await payloads.put(content, run)
     return fields
 
 
@@ -148,11 +107,47 @@ class WithRef(Mapping[str, Any]):
             return self._fields[name]
         raise KeyError(key)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._whole  # so that nobody takes it for a stand-in with fields left out
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._whole)
 
     def __len__(self) -> int:
         return len(self._whole)
+
+
+# -- rounds put together ---------------------------------------------------------------------
+
+
+def accumulated(how: Accumulation, so_far: Any, result: Any) -> Any:
+    """What the rounds of a task came to, with this one; `so_far` is None before the first."""
+    value = paths.lookup(result, how.path)
+    if value is paths.MISSING:
+        where = ".".join(map(str, how.path))
+        raise InputError(f"accumulate: the result has no {where}", code="accumulate")
+    match how.strategy:
+        case "replace":
+            whole: Any = value
+        case "append":
+            whole = [*(so_far or ()), value]
+        case "concat":
+            whole = [*(so_far or ()), *_of_type(value, list, "concat needs a list")]
+        case "merge":
+            whole = {**(so_far or {}), **_of_type(value, Mapping, "merge needs a mapping")}
+    size = len(whole) if isinstance(whole, list | dict) else 1
+    if how.max_items is not None and size > how.max_items:
+        raise InputError(
+            f"accumulate: {size:,} items are over max_items ({how.max_items:,})", code="accumulate"
+        )
+    return whole
+
+
+def _of_type(value: Any, wanted: type, otherwise: str) -> Any:
+    if not isinstance(value, wanted):
+        message = f"accumulate: {otherwise}, not {type(value).__name__}"
+        raise InputError(message, code="accumulate")
+    return value
 
 
 # -- what is extracted -----------------------------------------------------------------------
@@ -214,59 +209,3 @@ def _is_small(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _TEXT_MAX
     return value is None or isinstance(value, bool | int | float)
-
-
-# -- reading a policy ------------------------------------------------------------------------
-
-
-def _store(given: Mapping[str, Any]) -> dict[str, Any]:
-    value = given.get("store")
-    fields = {"kind": value} if isinstance(value, str) else {**inputs.mapping(value, "store")}
-    for name in ("scope", "ttl", "compression"):
-        if given.get(name) is not None:
-            fields.setdefault(name, given[name])
-    return fields
-
-
-def _selections(given: Mapping[str, Any]) -> tuple[Selection, ...]:
-    chosen = [*_listed(given, "select"), *_listed(given, "output_select")]
-    return tuple(_selection(each) for each in chosen)
-
-
-def _selection(each: Any) -> Selection:
-    if isinstance(each, str):
-        return Selection(paths.parse(each, "output_select"), "", each)
-    fields = inputs.mapping(each, "an entry of output.select")
-    path, name = fields.get("path"), fields.get("as", "")
-    return Selection(paths.parse(path, "path"), inputs.text(name, "as"), str(path))
-
-
-def _listed(given: Mapping[str, Any], name: str) -> list[Any]:
-    value = given.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list | tuple):
-        raise InputError(f"output.{name} must be a list, not {value!r:.40}")
-    return list(value)
-
-
-def _size(given: Mapping[str, Any], name: str, default: int) -> int:
-    value = given.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"output.{name} must be a number of bytes, not {value!r:.40}")
-    return value
-
-
-def _word(value: Any, known: frozenset[str], what: str) -> str:
-    if value not in known:
-        raise InputError(f"{what} must be one of {_words(known)}, not {value!r:.40}")
-    return str(value)
-
-
-def _compression(value: Any) -> Literal["none", "gzip"]:
-    word = _word("none" if value is None else value, frozenset({"none", "gzip"}), "compression")
-    return "gzip" if word == "gzip" else "none"
-
-
-def _words(known: frozenset[str]) -> str:
-    return ", ".join(sorted(known))

@@ -1,29 +1,34 @@
 """Shards: the items of one part of a loop, one after the other or several at once.
 
 Every item goes through the same program with its own `iter`. An item that fails is reported by its
-index and key; the others go on, and the kernel decides what the failures mean. The shard's answer
-carries counts, failures, the results in item order and what was shared, reduced over the items.
+index and key; the others go on, and the kernel decides what the failures mean. Only where the first
+failure ends the loop, the items that have not begun are left alone and reported as such. The
+shard's answer carries counts, failures, the results in item order and what was shared, reduced over
+the items.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from anabranch.errors import AnabranchError, ExpressionError, InputError
+from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel.reducers import check_patch, reduce_into
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
-from anabranch.net.program import Iteration, TaskSpec
+from anabranch.net.program import Iteration
+from anabranch.work.busy import Meter, Stopwatch
 from anabranch.work.pipeline import Means, Passage
 from anabranch.work.port import Parked, Task
+from anabranch.work.quick import Quick, short_way
 from anabranch.work.reading import CollectionReader
+from anabranch.work.scope import Scope
 
-BREATHE_EVERY = 64  # items done in place between two turns of the event loop
+BREATHE_SECONDS = 0.005  # items done in place let the event loop turn that often
 MESSAGE_MAX = 500
 
 Item = tuple[int, str, Any]  # index, key, value
@@ -32,7 +37,9 @@ Item = tuple[int, str, Any]  # index, key, value
 class Items(Protocol):
     """How the items of a shard are found."""
 
-    async def items(self, source: Any, shard: Shard) -> Sequence[Item]: ...
+    async def items(
+        self, source: Any, shard: Shard, /, *, keyring: Mapping[str, Any] = ...
+    ) -> Sequence[Item]: ...
 
 
 class ReadAhead:
@@ -46,12 +53,26 @@ class ReadAhead:
         keyring = task.names.get("keychain") or {}
         try:
             found = await self._reader.ahead(
-                task.source, given["cursor"], given["count"], given["shards"], keyring=keyring
+                _owned(task),
+                given["cursor"],
+                given["count"],
+                given["shards"],
+                keyring=keyring,
+                run=task.run,
             )
         except InputError as error:
             retryable = bool(getattr(error, "retryable", False))
             return failed("collection", str(error), retryable=retryable)
         return succeeded(found)
+
+
+def _owned(task: Task) -> Any:
+    """The collection; one whose rows are claimed also knows for whom."""
+    source = task.source
+    claim = source.get("claim") if isinstance(source, Mapping) else None
+    if not isinstance(claim, Mapping):
+        return source
+    return {**source, "claim": {**claim, "owner": task.loop}}
 
 
 class Shards:
@@ -60,17 +81,20 @@ class Shards:
     def __init__(self, means: Means, reader: Items) -> None:
         self._means = means
         self._reader = reader
+        self._meter = Meter()
 
-    async def perform(self, task: Task) -> Answer:
-        begin = time.monotonic()
+    async def perform(self, task: Task) -> Answer | Parked:
+        watch = Stopwatch(self._meter)
         iteration: Iteration = task.program
         try:
-            items = await self._reader.items(task.source, task.shard)
-            crossing = Crossing(task, iteration, self._means)
+            keyring = task.names.get("keychain") or {}
+            items = await self._reader.items(task.source, task.shard, keyring=keyring)
+            crossing = Crossing(task, iteration, self._means, watch)
             await crossing.run(_keyed(items, iteration, task))
         except AnabranchError as error:
-            return failed("collection", str(error), retryable=False)
-        return crossing.answer(int((time.monotonic() - begin) * 1000))
+            retryable = bool(getattr(error, "retryable", False))
+            return failed("collection", str(error), retryable=retryable)
+        return crossing.parked or crossing.answer(round(watch.seconds * 1000))
 
 
 def _keyed(items: Sequence[Item], iteration: Iteration, task: Task) -> Sequence[Item]:
@@ -79,8 +103,10 @@ def _keyed(items: Sequence[Item], iteration: Iteration, task: Task) -> Sequence[
         return items
     keyed: list[Item] = []
     seen: dict[str, int] = {}
+    shard_id = _shard_id(task)
     for index, _, value in items:
-        names = {**task.names, "local": {"iter": _iter(iteration, index, "", value, task)}}
+        given = _iter(iteration, task, shard_id, index, "", value)
+        names = {**task.names, "local": {"iter": given}}
         key = str(iteration.key.evaluate(names))
         if key in seen:
             raise InputError(f"items {seen[key]} and {index} have the same iter_key {key!r}")
@@ -89,8 +115,14 @@ def _keyed(items: Sequence[Item], iteration: Iteration, task: Task) -> Sequence[
     return keyed
 
 
-def _iter(iteration: Iteration, index: int, key: str, value: Any, task: Task) -> dict[str, Any]:
-    shard: Shard = task.shard
+def _shard_id(task: Task) -> str:
+    return f"{task.loop}/{task.shard.first}+{task.shard.count}"
+
+
+def _iter(
+    iteration: Iteration, task: Task, shard_id: str, index: int, key: str, value: Any
+) -> dict[str, Any]:
+    """What templates see as `iter`."""
     return {
         iteration.iterator: value,
         "item": value,
@@ -100,103 +132,93 @@ def _iter(iteration: Iteration, index: int, key: str, value: Any, task: Task) ->
         "iter_index": index,
         "iter_key": key,
         "loop_id": task.loop,
-        "shard_id": f"{task.loop}/{shard.first}+{shard.count}",
+        "shard_id": shard_id,
     }
 
 
 class Crossing:
     """One shard on its way."""
 
-    def __init__(self, task: Task, iteration: Iteration, means: Means) -> None:
+    def __init__(self, task: Task, iteration: Iteration, means: Means, watch: Stopwatch) -> None:
         self._task = task
         self._iteration = iteration
         self._means = means
-        self._results: dict[int, Any] = {}
+        self._watch = watch
+        self._results = _room(task.shard) if iteration.keep_results else None
         self._failures: list[ItemFailure] = []
         self._patches: list[ContextPatch] = []
         self._shared: dict[str, Any] = {}
+        self._unbegun: list[int] = []
         self._succeeded = 0
-        self._quick = self._in_place()
-
-    def _in_place(self) -> tuple[TaskSpec, Callable[[Task], Answer]] | None:
-        """Work that never waits is called directly: no task, no trip through the loop."""
-        program = self._iteration.program
-        if not program.plain:
-            return None
-        spec = program.tasks[0]
-        perform_now = getattr(self._means.performers.get(spec.kind), "perform_now", None)
-        return (spec, perform_now) if perform_now is not None else None
+        self._stopped = False  # an item failed, and that ends the loop
+        self.parked: Parked | None = None  # its one item waits for an answer from outside
+        self._shard_id = _shard_id(task)
+        self._quick = short_way(iteration.program, means, task)
 
     async def run(self, items: Sequence[Item]) -> None:
         if self._quick is not None:
-            await self._run_quick(items, *self._quick)
+            await self._watch.timed(self._run_quick(items, self._quick))
         elif self._iteration.concurrency == 1:
-            for item in items:
-                await self._one(item)
+            await self._watch.timed(self._in_turn(items))
         else:
             await self._several(items)
 
-    async def _run_quick(
-        self, items: Sequence[Item], spec: TaskSpec, perform_now: Callable[[Task], Answer]
-    ) -> None:
-        base = msgspec.structs.replace(self._task, kind=spec.kind, program=None)
-        for count, (index, key, value) in enumerate(items, start=1):
-            self._take(index, key, self._now(base, spec, perform_now, index, key, value))
-            if count % BREATHE_EVERY == 0:
+    async def _run_quick(self, items: Sequence[Item], way: Quick) -> None:
+        breath = time.perf_counter() + BREATHE_SECONDS
+        for index, key, value in items:
+            if self._stopped:
+                self._unbegun.append(index)
+                continue
+            given = self._iter(index, key, value)
+            self._take(index, key, *way.perform(self._key(index, key), given))
+            if time.perf_counter() > breath:
                 await asyncio.sleep(0)
+                breath = time.perf_counter() + BREATHE_SECONDS
 
-    def _now(
-        self,
-        base: Task,
-        spec: TaskSpec,
-        perform_now: Callable[[Task], Answer],
-        index: int,
-        key: str,
-        value: Any,
-    ) -> Answer:
-        names = {
-            **base.names,
-            "local": {"iter": _iter(self._iteration, index, key, value, self._task)},
-        }
-        try:
-            inputs = spec.inputs.evaluate(names) if spec.inputs is not None else {}
-        except ExpressionError as error:
-            return failed("transform", str(error), retryable=False)
-        return perform_now(
-            msgspec.structs.replace(base, inputs=inputs, names=names, key=self._key(index, key))
-        )
+    def _iter(self, index: int, key: str, value: Any) -> dict[str, Any]:
+        return _iter(self._iteration, self._task, self._shard_id, index, key, value)
 
     def _key(self, index: int, key: str) -> str:
         """The same for every attempt at this item, wherever and whenever it is made."""
-        return f"{self._task.run}/{self._task.loop}/{key or index}"
+        return f"{self._task.loop}/{key or index}"
 
     async def _several(self, items: Sequence[Item]) -> None:
         """As many at once as allowed; the next begins as soon as one is done."""
         waiting = iter(items)
 
-        async def worker() -> None:
-            for item in waiting:
-                await self._one(item)
-
         count = min(self._iteration.concurrency, len(items))
         async with asyncio.TaskGroup() as group:
             for _ in range(count):
-                group.create_task(worker())
+                group.create_task(self._watch.timed(self._in_turn(waiting)))
+
+    async def _in_turn(self, items: Iterable[Item]) -> None:
+        breath = time.perf_counter() + BREATHE_SECONDS
+        for item in items:
+            if self._stopped:
+                self._unbegun.append(item[0])
+                continue
+            await self._one(item)
+            if time.perf_counter() > breath:  # work that never waits must not keep others waiting
+                await asyncio.sleep(0)
+                breath = time.perf_counter() + BREATHE_SECONDS
 
     async def _one(self, item: Item) -> None:
         index, key, value = item
         task = msgspec.structs.replace(self._task, key=self._key(index, key))
-        iteration = _iter(self._iteration, index, key, value, self._task)
-        passage = Passage(self._iteration.program, task, self._means, iteration)
-        answer = await passage.run()
+        given = self._iter(index, key, value)
+        scope = Scope(task.names.get("ctx", {}), given)
+        answer = await Passage(self._iteration.program, task, self._means, scope).run()
+        if isinstance(answer, Parked) and self._task.shard.size == 1:
+            self.parked = answer
+            return
         if isinstance(answer, Parked):
-            answer = failed("config", "an item of a loop cannot wait outside", retryable=False)
-        self._take(index, key, answer, passage.shared)
+            message = "only an item that is alone in its shard can wait for an answer from outside"
+            answer = failed("config", message, retryable=False)
+        self._take(index, key, answer, scope.shared)
 
     def _take(
         self, index: int, key: str, answer: Answer, shared: Sequence[ContextPatch] = ()
     ) -> None:
-        self._patches.extend(answer.patches)
         fault = answer.fault
         if answer.status == "ok":
             try:
@@ -205,11 +227,21 @@ class Crossing:
                 fault = Fault(error.code, str(error), retryable=False)
             else:
                 self._succeeded += 1
-                self._results[index] = answer.result
+                self._patches.extend(answer.patches)
+                self._keep(index, answer.result)
                 return
         fault = fault or Fault("unknown", "the item failed")
         message = fault.message[:MESSAGE_MAX]
         self._failures.append(ItemFailure(index, key, fault.kind, message, fault.retryable))
+        if not self._for_good(fault):
+            return
+        self._stopped = self._iteration.stops
+        if answer.status == "error":
+            self._patches.extend(answer.patches)  # a rule said fail, and wrote that
+
+    def _for_good(self, fault: Fault) -> bool:
+        """No further try will follow."""
+        return not fault.retryable or self._task.shard.tries >= self._iteration.retries
 
     def _share(self, shared: Sequence[ContextPatch]) -> None:
         for patch in shared:
@@ -217,20 +249,29 @@ class Crossing:
         for patch in shared:
             reduce_into(self._shared, patch)
 
+    def _keep(self, index: int, result: Any) -> None:
+        if isinstance(self._results, list):
+            self._results[index - self._task.shard.first] = result
+        elif self._results is not None:
+            self._results[str(index)] = result
+
     def answer(self, milliseconds: int) -> Answer:
-        report = ShardReport(self._succeeded, tuple(self._failures), milliseconds, self._shared)
+        unbegun = tuple(sorted(self._unbegun))
+        report = ShardReport(
+            self._succeeded, tuple(self._failures), milliseconds, self._shared, unbegun
+        )
+        results = self._results
+        if unbegun and isinstance(results, list):  # items begin in order: it is the end that lacks
+            results = results[: unbegun[0] - self._task.shard.first]
         return Answer(
             status="ok",
             outcome="ok",
-            result=self._kept() if self._iteration.keep_results else None,
+            result=results,
             patches=tuple(self._patches),
             shard=report,
         )
 
-    def _kept(self) -> Any:
-        """A list for a whole shard; index → result where only some items were tried."""
-        shard: Shard = self._task.shard
-        if shard.only:
-            return {str(index): value for index, value in self._results.items()}
-        wanted = range(shard.first, shard.first + shard.count)
-        return [self._results.get(index) for index in wanted]
+
+def _room(shard: Shard) -> list[Any] | dict[str, Any]:
+    """For the results: a list of a whole shard; index → result where only some items are tried."""
+    return {} if shard.only else [None] * shard.count

@@ -9,9 +9,9 @@ The inputs are a mapping, rendered when the task starts:
     shell     command or cmds, shell, cwd, env
     postgres, duckdb, sqlite
               command, commands or query, params, auth; where the database is: dsn, database
-    playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
+    playbook  path, version, args, return_step, return_result, result_step, wait
     secrets   provider, name, path, root, value
-    artifact  action, result_ref or uri, data, compress, checksum, auth
+    artifact  action, result_ref or uri, data, compress, checksum, offset, limit, auth
     others    callables registered as tools: the task's own keys and its args, in one mapping
 
 `auth` is an entry of the keychain (or a mapping of its own) when it arrives at the work.
@@ -48,12 +48,15 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "duckdb": _SQL,
     "sqlite": _SQL,
     "playbook": (
-        *("path", "catalog_id", "version", "return_step", "return_result", "result_step"),
-        *("wait", "poll_interval"),
+        *("path", "version", "return_step", "return_result", "result_step", "wait"),
+        *("poll_interval",),
     ),
     "workbook": ("task",),
     "secrets": ("provider", "secret_name", "path", "root", "value", "auth"),
-    "artifact": ("action", "result_ref", "uri", "data", "compress", "checksum", "auth"),
+    "artifact": (
+        *("action", "result_ref", "uri", "data", "compress", "checksum", "auth"),
+        *("offset", "limit"),
+    ),
     "decision": ("ask", "actors", "on_reject"),
 }
 #: Other names for the same key, by kind.
@@ -81,13 +84,13 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "postgres": ("command", "commands", "query"),
     "duckdb": ("command", "commands", "query"),
     "sqlite": ("command", "commands", "query"),
-    "playbook": ("path", "catalog_id"),
+    "playbook": ("path",),
     "secrets": ("name", "path", "value"),
 }
 #: Only one of these may be there.
 EXCLUSIVE = (
     *(("code", "script"), ("command", "cmds"), ("body", "json", "form")),
-    *(("command", "commands", "query"), ("path", "catalog_id"), ("result_ref", "uri")),
+    *(("command", "commands", "query"), ("return_step", "result_step"), ("result_ref", "uri")),
 )
 #: These always become text: a number rendered into a command is still part of a command.
 TEXTS = frozenset({"url", "method", "command", "query", "cwd"})
@@ -97,7 +100,7 @@ TEXT_LISTS = frozenset({"commands"})
 LATER = ("sink", "assert", "eval", "policy", "output", "result")
 COMMON = (
     *("name", "kind", "desc", "args", "input", "spec", "timeout", "timeout_seconds"),
-    *("set_ctx", "set_iter"),
+    *("set_ctx", "set_iter", "set_shared", "set_prev", "loop", "tool"),
 )
 ACTIONS = ("get", "put")
 
@@ -125,6 +128,8 @@ class Inputs:
         if kind == "secrets" and "name" not in given and "name" in self._task:
             given["name"] = self._task.string("name")
         self._task.not_yet(*(key for key in LATER if key not in KINDS[kind]))
+        if kind == "playbook":
+            self._no_catalog(given)
         self._check(kind, given)
         return given
 
@@ -215,6 +220,22 @@ class Inputs:
                 self.conflict(self._task, both[1], both[0])
         if kind == "artifact":
             self._check_artifact(given)
+
+    def _no_catalog(self, given: dict[str, Any]) -> None:
+        """Children are files; what picks one from a catalog cannot be done. The latest is there."""
+        version = self._task.node.get("version")
+        if isinstance(version, Scalar) and version.value == "latest":
+            version = None
+        if "catalog_id" in self._task:
+            self._task.ask("catalog_id")
+            self._needs_catalog("catalog_id", "name the file of the child with `path`")
+            given.setdefault("path", "")
+        elif version is not None:
+            self._needs_catalog("version", "name the file of that version with `path`")
+
+    def _needs_catalog(self, key: str, hint: str) -> None:
+        message = f"`{key}` of {self._task.what} needs a catalog, and there is none here"
+        self._findings.add(self._task.key_position(key), "not-yet", message, hint)
 
     def _check_artifact(self, given: Mapping[str, Any]) -> None:
         action = self._task.choice("action", ACTIONS, "put" if "data" in given else "get")

@@ -9,24 +9,22 @@ policies of the profile.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from anabranch.dialects.findings import Findings, Section
-from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.names import RESERVED
 from anabranch.dialects.noetl.patches import REDUCERS, Around, read_reducer
+from anabranch.dialects.noetl.sources import Sources
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import Loop, Reducer, Retry, Work
 from anabranch.net.program import Iteration, Program
 
-#: Collections that are described rather than listed, and read lazily.
-DESCRIPTORS = ("range", "jsonl", "csv", "parquet", "listing", "sql", "pages")
 IN_FLIGHT = 8  # items of a parallel loop, or shards of a fan-out, when nothing is said
 IN_FLIGHT_MAX = 100_000
 FEW = 8  # up to that many items in flight each is a shard of its own
@@ -42,25 +40,6 @@ FANOUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """What `in` comes to: a list, or the description of a collection.
-
-    A mapping that describes none is gone through as `{key, value}` pairs."""
-
-    inner: Expression
-
-    @property
-    def text(self) -> str:
-        return self.inner.text
-
-    def evaluate(self, names: Mapping[str, Any]) -> Any:
-        value = self.inner.evaluate(names)
-        if isinstance(value, Mapping) and not any(key in value for key in DESCRIPTORS):
-            return [{"key": key, "value": each} for key, each in value.items()]
-        return value
-
-
-@dataclass(frozen=True, slots=True)
 class Looping:
     """A loop as far as it can be read before its tasks are."""
 
@@ -72,6 +51,12 @@ class Looping:
     retries: int
     defaults: Defaults
     around: Around
+    at_once: Expression | None  # items at once, however they are spread over shards
+
+    def one_at_a_time(self) -> Looping:
+        """Items that wait for an answer from outside have a shard, and so a job, each."""
+        loop = replace(self.loop, shard_size=1, window=self.at_once)
+        return replace(self, loop=loop, concurrency=1)
 
     def work(self, program: Program, retry: Retry, timeout_ms: int | None) -> Work:
         iteration = Iteration(
@@ -81,6 +66,8 @@ class Looping:
             self.key,
             self.loop.reducers,
             self.loop.keep_results,
+            stops=_ends_at_once(self.loop),
+            retries=self.loop.item_retries,
         )
         if retry.attempts == 1 and self.retries:
             retry = Retry(attempts=1 + self.retries, delay_ms=1_000)
@@ -126,13 +113,13 @@ class Loops:
         defaults = defaults.under(read_defaults(spec, policy))
         mode = self.loop_mode(defaults)
         fanout = self.fanout(defaults)
-        over = self._over(loop)
-        iterator = self._iterator(loop)
-        kind = None if spec is None or "mode" not in spec else self._mode(spec)
+        over = Sources(self.templates, self.findings).over(loop)
+        iterator = self.iterator(loop)
+        kind = None if spec is None or "mode" not in spec else self.mode(spec)
         in_flight = None if spec is None else spec.ask("max_in_flight")
-        loop.not_yet("cursor", hint="loop over a collection: `in: {sql: {…}}`")
         failure = self._policy(policy) or failure
         if spec is not None:
+            self._no_frame(spec)
             spec.finish()
         loop.finish()
         best_effort = failure == "best_effort"
@@ -154,38 +141,52 @@ class Loops:
         if mode == "fanout":
             self._lost_order(loop, kind)
             made, concurrency = self._distributed(common, fanout.window or in_flight), 1
+            at_once = made.window
         else:
-            made, concurrency = self._local(common, kind or "sequential", in_flight, loop)
+            at_once = self._at_once(kind or "sequential", in_flight, loop)
+            made, concurrency = self._local(common, at_once)
         together = mode == "fanout" or kind == "parallel"
         around = Around(loops=True, together=together, reducers=fanout.reducers or {})
         return Looping(
-            made, iterator, concurrency, fanout.iter_key, fanout.lease_ms, retries, defaults, around
+            made,
+            iterator,
+            concurrency,
+            fanout.iter_key,
+            fanout.lease_ms,
+            retries,
+            defaults,
+            around,
+            at_once,
         )
 
     # -- how many at once --------------------------------------------------------------------
 
-    def _local(
-        self, loop: Loop, mode: str, in_flight: Node | None, section: Section
-    ) -> tuple[Loop, int]:
+    def _at_once(self, mode: str, in_flight: Node | None, section: Section) -> Expression | None:
+        """How many items of a local loop run at once; None is one after the other."""
         if mode == "sequential":
             if in_flight is not None:
-                message = f"{section.what} is sequential, so `max_in_flight` has no effect"
-                hint = "write `mode: parallel`"
-                self.findings.add(in_flight.position, "ignored-key", message, hint, "note")
-                self._count(in_flight)
-            return loop, 1
-        wanted = Constant(IN_FLIGHT) if in_flight is None else self._count(in_flight)
-        if not isinstance(wanted, Constant):
-            return replace(loop, window=wanted), 1
-        window, concurrency = spread(wanted.value)
+                self.no_effect(section, in_flight)
+            return None
+        return Constant(IN_FLIGHT) if in_flight is None else self.count(in_flight)
+
+    def _local(self, loop: Loop, at_once: Expression | None) -> tuple[Loop, int]:
+        if not isinstance(at_once, Constant):
+            return replace(loop, window=at_once), 1
+        window, concurrency = spread(at_once.value)
         size = loop.shard_size or (2 * concurrency if concurrency > 1 else None)
         return replace(loop, window=Constant(window), shard_size=size), concurrency
 
+    def no_effect(self, section: Section, in_flight: Node) -> None:
+        message = f"{section.what} is sequential, so `max_in_flight` has no effect"
+        hint = "write `mode: parallel`"
+        self.findings.add(in_flight.position, "ignored-key", message, hint, "note")
+        self.count(in_flight)
+
     def _distributed(self, loop: Loop, window: Node | None) -> Loop:
-        wanted = Constant(IN_FLIGHT) if window is None else self._count(window)
+        wanted = Constant(IN_FLIGHT) if window is None else self.count(window)
         return replace(loop, window=wanted)
 
-    def _count(self, node: Node) -> Expression:
+    def count(self, node: Node) -> Expression:
         """A number of things at once, or a template that gives one."""
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, str) and has_template(value):
@@ -202,12 +203,17 @@ class Loops:
             return Constant(value)
         return Constant(1)
 
-    def _mode(self, spec: Section) -> str:
-        node = spec.node.get("mode")
-        if isinstance(node, Scalar) and node.value == "cursor":
-            spec.not_yet("mode", "frame", hint="loop over a collection: `in: {sql: {…}}`")
-            return "sequential"
+    def mode(self, spec: Section) -> str:
         return spec.choice("mode", MODES, "sequential")
+
+    def _no_frame(self, spec: Section) -> None:
+        """What is left of `frame` after a cursor was turned into a collection."""
+        frame = spec.section("frame")
+        for key in frame.node.fields if frame is not None else ():
+            assert frame is not None, "it has a key"
+            message = f"`{key}` of {frame.what} is nothing a loop over this collection can do"
+            hint = "write `process: row`" if key == "process" else "leave it out"
+            self.findings.add(frame.key_position(key), "unknown-key", message, hint)
 
     def _lost_order(self, loop: Section, mode: str | None) -> None:
         if mode == "sequential":
@@ -215,41 +221,9 @@ class Loops:
             hint = "give the step `spec: {loop_mode: local}`, or leave `mode` out"
             self.findings.warn(loop.position, "lost-order", message, hint)
 
-    # -- what is gone through ----------------------------------------------------------------
+    # -- the item ----------------------------------------------------------------------------
 
-    def _over(self, loop: Section) -> Expression:
-        node = loop.ask("in")
-        what = f"`in` of {loop.what}"
-        if node is None:
-            loop.require("in", 'say what to go through: a list, or "{{ … }}"')
-            return Constant([])
-        if isinstance(node, Scalar):
-            if not isinstance(node.value, str) or not has_template(node.value):
-                expected = 'a list, a template such as "{{ workload.items }}" or a collection'
-                self.findings.wrong_type(node, what, expected)
-                return Constant([])
-        elif isinstance(node, Fields):
-            self._check_descriptor(node, what)
-        return Collected(self.templates.tree(node))
-
-    def _check_descriptor(self, node: Fields, what: str) -> None:
-        named = [key for key in DESCRIPTORS if key in node]
-        if len(named) > 1:
-            message = f"{what} describes two collections: {named[0]} and {named[1]}"
-            at = node.keys[named[1]]
-            self.findings.add(at, "conflicting-keys", message, "keep one of them")
-        if "range" not in node:
-            return
-        numbers = node.fields["range"]
-        if isinstance(numbers, Items):
-            fits = 1 <= len(numbers.items) <= 3 and all(map(_may_be_number, numbers))
-        else:
-            fits = _may_be_number(numbers) or isinstance(numbers, Fields)
-        if not fits:
-            expected = "a number, or [start, stop] or [start, stop, step]"
-            self.findings.wrong_type(numbers, f"`range` of {what}", expected)
-
-    def _iterator(self, loop: Section) -> str:
+    def iterator(self, loop: Section) -> str:
         node = loop.text("iterator")
         name = "item" if node is None else str(node.value)
         if node is not None and (not name.isidentifier() or name in RESERVED):
@@ -357,13 +331,10 @@ def spread(in_flight: int) -> tuple[int, int]:
     return window, in_flight // window
 
 
+def _ends_at_once(loop: Loop) -> bool:
+    """One item that fails is one too many, and nothing more is begun then."""
+    return loop.fail_fast and not loop.tolerate and not loop.tolerate_percent
+
+
 def _or(value: bool | None, default: bool) -> bool:
     return default if value is None else value
-
-
-def _may_be_number(node: Node) -> bool:
-    if not isinstance(node, Scalar) or isinstance(node.value, bool):
-        return False
-    if isinstance(node.value, str):
-        return has_template(node.value)
-    return node.value is not None and math.isfinite(node.value)

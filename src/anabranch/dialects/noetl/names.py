@@ -6,253 +6,40 @@
     outcome, output              while routing and in the rules of a task: status, result, error …
     _prev, _task, _attempt       in a pipeline: the last result, the task's label, its attempt
     results                      in a pipeline: results so far by label, also as bare names
-    iter, loop_index, loop       in a loop: the item, what `set_iter` wrote, the index
+    iter, vars, step             the item or the step run: what `set_iter` and `vars` wrote, what
+                                 an arc handed on in `args.iter`; `iter.parent` is the loop around
+    loop_index, loop             in a loop: the index, the size
     keychain                     on a worker: the secrets of the playbook
     <step>, steps.<step>         the last result of a step
     execution_id, job            the run
     anything else                looked for in iter, args, ctx, workload, task results, step results
 
 Reserved names come first. Everything is made when it is asked for, because a guard asks for one
-name or two. Two small kinds of text equal more than one spelling: `event.name` is both `step.done`
-and `call.done`, an outcome's status both `ok` and `success`.
+name or two. What is said about
+outcomes is in `outcomes.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from anabranch.errors import ExpressionError
-
-Given = Mapping[str, Any]
-_EMPTY: Mapping[str, Any] = {}
-REF = "_ref"  # a result that stands for a larger one has this key
-
-
-class Synonym(str):
-    """A text that equals several spellings; it shows as the first."""
-
-    __slots__ = ("spellings",)
-    spellings: frozenset[str]
-
-    def __new__(cls, *spellings: str) -> Synonym:
-        text = super().__new__(cls, spellings[0])
-        text.spellings = frozenset(spellings)
-        return text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and str.__str__(other) in self.spellings
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return str.__hash__(self)
-
-
-DONE = Synonym("step.done", "call.done", "step.exit")
-LOOP_DONE = Synonym("loop.done", "step.done", "call.done", "step.exit")
-FAILED = Synonym("step.failed", "call.error")
-OK = Synonym("ok", "success")
-ERROR = Synonym("error", "failed")
-
-#: Details of a fault that can also be read from the error itself.
-ERROR_DETAILS = ("http_status", "retry_after", "pg_code", "exception_type", "source")
-
-
-class Layered(Mapping[str, Any]):
-    """One mapping before another."""
-
-    __slots__ = ("_first", "_second")
-
-    def __init__(self, first: Given, second: Given) -> None:
-        self._first = first
-        self._second = second
-
-    def __getitem__(self, key: str) -> Any:
-        try:
-            return self._first[key]
-        except KeyError:
-            return self._second[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._second, **self._first})
-
-    def __len__(self) -> int:
-        return len({**self._second, **self._first})
-
-
-class StepResult(Mapping[str, Any]):
-    """A step's result; `.data` and `.result` mean the whole of it unless it has such a key."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: Given) -> None:
-        self._value = value
-
-    def __getitem__(self, key: str) -> Any:
-        try:
-            return self._value[key]
-        except KeyError:
-            if key in ("data", "result"):
-                return self._value
-            if REF in self._value:
-                raise _not_here(key) from None
-            raise
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._value)
-
-    def __len__(self) -> int:
-        return len(self._value)
-
-
-class Lazy(Mapping[str, Any]):
-    """A mapping whose values are worked out from a source when asked for."""
-
-    __slots__ = ("_makers", "_source")
-
-    def __init__(self, makers: Mapping[str, Callable[[Any], Any]], source: Any) -> None:
-        self._makers = makers
-        self._source = source
-
-    def __getitem__(self, key: str) -> Any:
-        return self._makers[key](self._source)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-
-def _not_here(key: str) -> ExpressionError:
-    """A guard must not take a field that was too large to travel for one that is not there."""
-    return ExpressionError(
-        f"{key!r} is in a result that is too large to travel (over ANABRANCH_INLINE_BYTES_MAX): "
-        "guards see only its small fields; let the step return what they need beside it"
-    )
-
-
-def as_result(value: Any) -> Any:
-    return StepResult(value) if isinstance(value, Mapping) else value
-
-
-# -- while routing ---------------------------------------------------------------------------
-
-
-def event_name(event: Given) -> str:
-    ending = event.get("ending")
-    if ending == "done":
-        return DONE if event.get("fanin") is None else LOOP_DONE
-    return FAILED if ending == "failed" else f"step.{ending}"
-
-
-def _timestamp(event: Given) -> str:
-    moment = datetime.fromtimestamp(event.get("at", 0) / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _status(event: Given) -> str:
-    ending = event.get("ending")
-    if ending == "done":
-        return OK
-    return ERROR if ending == "failed" else str(ending)
-
-
-def _response(event: Given) -> Given | None:
-    """The result, when it is an HTTP answer."""
-    result = event.get("result")
-    wraps = isinstance(result, Mapping) and "status_code" in result and "data" in result
-    return result if wraps else None
-
-
-def _data(event: Given) -> Any:
-    """The body of an HTTP response, the whole result of anything else."""
-    response = _response(event)
-    return as_result(event.get("result")) if response is None else response["data"]
-
-
-def _ref(event: Given) -> Any:
-    """Where the whole result is, when it was too large to travel."""
-    result = event.get("result")
-    return result.get("_ref") if isinstance(result, Mapping) else None
-
-
-def _http(event: Given) -> Any:
-    """Status and headers, of an answer or of a refusal."""
-    response, error = _response(event), _error(event)
-    if response is not None:
-        return {"status": response["status_code"], "headers": response.get("headers")}
-    status = error.get("http_status") if isinstance(error, Mapping) else None
-    return None if status is None else {"status": status, "headers": None}
-
-
-def _python(event: Given) -> Any:
-    """What a Python task raised."""
-    details = _details(event)
-    found = {key: details[key] for key in ("exception_type", "traceback") if key in details}
-    return found or None
-
-
-def _postgres(event: Given) -> Any:
-    details = _details(event)
-    code = details.get("pg_code", details.get("sqlstate"))
-    return None if code is None else {"code": code, "sqlstate": code}
-
-
-def _details(event: Given) -> Given:
-    error = event.get("error")
-    details = error.get("details") if isinstance(error, Mapping) else None
-    return details if isinstance(details, Mapping) else _EMPTY
-
-
-def _error(event: Given) -> Any:
-    """The fault, with what its details say also where some playbooks look for it."""
-    error, details = event.get("error"), _details(event)
-    found = {key: details[key] for key in ERROR_DETAILS if key in details}
-    if not found or not isinstance(error, Mapping):
-        return error
-    if "http_status" in found:
-        found["status"] = found["http_status"]
-    return {**found, **{key: value for key, value in error.items() if value is not None}}
-
-
-def _payload(event: Given) -> Mapping[str, Any]:
-    return {"result": as_result(event.get("result")), "error": _error(event)}
-
-
-EVENT: Mapping[str, Callable[[Any], Any]] = {
-    "name": event_name,
-    "step": lambda event: event.get("step"),
-    "payload": _payload,
-    "timestamp": _timestamp,
-}
-
-_OF_RESULT: Mapping[str, Callable[[Any], Any]] = {
-    "result": lambda event: as_result(event.get("result")),
-    "data": _data,
-    "ref": _ref,
-    "error": _error,
-    "http": _http,
-    "py": _python,
-    "pg": _postgres,
-}
-OUTCOME: Mapping[str, Callable[[Any], Any]] = {"status": _status, **_OF_RESULT}
-#: The outcome of a task, as the rules after it see it.
-TASK_OUTCOME: Mapping[str, Callable[[Any], Any]] = {
-    "status": lambda outcome: OK if outcome.get("status") == "ok" else ERROR,
-    "meta": lambda outcome: outcome.get("meta", _EMPTY),
-    **_OF_RESULT,
-}
-
+from anabranch.dialects.noetl.outcomes import (
+    EMPTY,
+    EVENT,
+    OUTCOME,
+    TASK_OUTCOME,
+    Given,
+    Layered,
+    Lazy,
+    as_result,
+)
 
 # -- all names -------------------------------------------------------------------------------
 
 
 def _steps(given: Given) -> Mapping[str, Any]:
-    results: Given = given.get("results", _EMPTY)
+    results: Given = given.get("results", EMPTY)
     event = given.get("event")
     if event is not None and event.get("result") is not None:
         # The step that just ended is its own latest result, whatever was there before.
@@ -285,18 +72,56 @@ def _job(given: Given) -> Mapping[str, Any]:
 
 
 def _local(given: Given) -> Given:
-    found: Given = given.get("local", _EMPTY)
+    found: Given = given.get("local", EMPTY)
     return found
 
 
-def _iter(given: Given) -> Given:
+def _own(given: Given) -> Given:
     """What belongs to the item, or to the step run where there is no loop."""
-    found: Given = _local(given).get("iter") or _EMPTY
-    return found
+    found: Given | None = _local(given).get("iter")
+    if found is None and given.get("event") is not None:
+        found = given["event"].get("locals")
+    return found or EMPTY
+
+
+class _Iter(Mapping[str, Any]):
+    """The same, and what the arc that led here handed on."""
+
+    __slots__ = ("_given", "_values")
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._values = _own(given)
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._values:
+            return self._values[key]
+        return _handed(self._given)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**_handed(self._given), **self._values})
+
+    def __len__(self) -> int:
+        return len({**_handed(self._given), **self._values})
+
+
+def _handed(given: Given) -> Given:
+    """What the arc that led here set for the `iter` of this step run."""
+    found = given.get("args", EMPTY).get("iter")
+    return found if isinstance(found, Mapping) else EMPTY
 
 
 def _variables(given: Given) -> Given:
-    return Layered(_iter(given), given.get("ctx", _EMPTY))
+    return Layered(_Iter(given), given.get("ctx", EMPTY))
+
+
+def _around(own: Given, key: str) -> Given | None:
+    """The nearest item around this one that has such a name."""
+    while own:
+        own = own.get("parent") or EMPTY
+        if key in own:
+            return own
+    return None
 
 
 def _outcome(given: Given) -> Given:
@@ -312,23 +137,23 @@ def _fanin(given: Given) -> Given:
 
 
 LOOP: Mapping[str, Callable[[Any], Any]] = {
-    "index": lambda given: _iter(given).get("index"),
-    "first": lambda given: _iter(given).get("_first"),
-    "length": lambda given: (given.get("event") or _EMPTY).get("fanin", _EMPTY).get("total"),
-    "done": lambda given: (given.get("event") or _EMPTY).get("fanin", _EMPTY).get("done"),
+    "index": lambda given: _own(given).get("index"),
+    "first": lambda given: _own(given).get("_first"),
+    "length": lambda given: (given.get("event") or EMPTY).get("fanin", EMPTY).get("total"),
+    "done": lambda given: (given.get("event") or EMPTY).get("fanin", EMPTY).get("done"),
 }
 
 
 def _loop(given: Given) -> Given:
-    if "index" not in _iter(given) and (given.get("event") or _EMPTY).get("fanin") is None:
+    if "index" not in _own(given) and (given.get("event") or EMPTY).get("fanin") is None:
         raise KeyError("loop")
     return Lazy(LOOP, given)
 
 
 RESERVED: Mapping[str, Callable[[Given], Any]] = {
-    "workload": lambda given: given.get("workload", _EMPTY),
-    "ctx": lambda given: Layered(given.get("ctx", _EMPTY), given.get("workload", _EMPTY)),
-    "args": lambda given: given.get("args", _EMPTY),
+    "workload": lambda given: given.get("workload", EMPTY),
+    "ctx": lambda given: Layered(given.get("ctx", EMPTY), given.get("workload", EMPTY)),
+    "args": lambda given: given.get("args", EMPTY),
     "event": lambda given: Lazy(EVENT, given["event"]),
     "fanin": _fanin,
     "outcome": _outcome,
@@ -336,10 +161,10 @@ RESERVED: Mapping[str, Callable[[Given], Any]] = {
     "steps": lambda given: _Steps(_steps(given)),
     "execution_id": lambda given: given.get("run"),
     "job": _job,
-    "iter": _iter,
+    "iter": _Iter,
     "vars": _variables,
     "loop": _loop,
-    "loop_index": lambda given: _iter(given)["index"],
+    "loop_index": lambda given: _own(given)["index"],
     "_prev": lambda given: as_result(_local(given)["prev"]),
     "_task": lambda given: _local(given)["task"],
     "_attempt": lambda given: _local(given)["attempt"],
@@ -348,6 +173,9 @@ RESERVED: Mapping[str, Callable[[Given], Any]] = {
 }
 #: Read from the environment; there only while the keychain is resolved.
 ENV = "env"
+LAYERS = ("args", "ctx", "workload")
+#: Another word for `iter`, where nothing else is called that.
+STEP = "step"
 
 
 class Names(Mapping[str, Any]):
@@ -363,21 +191,33 @@ class Names(Mapping[str, Any]):
             return make(given)
         if key == ENV and ENV in given:
             return given[ENV]
-        local = _local(given)
-        if local:
-            own = local.get("iter") or _EMPTY
-            if key in own:
-                return own[key]
-        for layer in ("args", "ctx", "workload"):
-            found = given.get(layer, _EMPTY)
+        own = _own(given)
+        if key in own:
+            return own[key]
+        if "parent" in own and (around := _around(own, key)) is not None:
+            return around[key]
+        args = given.get("args", EMPTY)
+        if "iter" in args and key in (handed := _handed(given)):
+            return handed[key]
+        for layer in LAYERS:
+            found = given.get(layer, EMPTY)
             if key in found:
                 return found[key]
-        labels = local.get("results", _EMPTY)
-        return as_result(labels[key] if key in labels else _steps(given)[key])
+        labels = _local(given).get("results", EMPTY)
+        if key in labels:
+            return as_result(labels[key])
+        steps = _steps(given)
+        if key == STEP and key not in steps:
+            return _Iter(given)
+        return as_result(steps[key])
 
     def __iter__(self) -> Iterator[str]:
-        layers = [self._given.get(layer, _EMPTY) for layer in ("args", "ctx", "workload")]
-        layers += [_iter(self._given), _local(self._given).get("results", _EMPTY)]
+        layers = [self._given.get(layer, EMPTY) for layer in LAYERS]
+        layers += [
+            _handed(self._given),
+            _own(self._given),
+            _local(self._given).get("results", EMPTY),
+        ]
         found = [name for name in RESERVED if name in self]
         return iter(dict.fromkeys([*found, *(key for layer in layers for key in layer)]))
 

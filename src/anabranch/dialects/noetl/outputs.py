@@ -1,7 +1,8 @@
 """Result policies: what becomes of a result before anybody sees it.
 
 `spec.result` may stand at the executor, the step, the loop and the task; the inner one wins key by
-key. It is handed on as plain data for the work to apply (see `work.results`).
+key. It is handed on as plain data for the work to apply, after the function that the work itself
+reads it with had nothing to say against it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
-
-STORES = ("auto", "memory", "kv", "object", "disk", "s3", "gcs", "db", "duckdb", "eventlog")
-SCOPES = ("step", "execution", "workflow", "permanent")
-COMPRESSIONS = ("none", "gzip", "lz4")
-STRATEGIES = ("append", "replace", "merge", "concat")
-POLICY_KEYS = frozenset(
-    {"inline_max_bytes", "preview_max_bytes", "store", "select", "output_select", "scope", "ttl"}
-    | {"compression", "accumulate"}
+from anabranch.dialects.result_policy import (
+    COMPRESSIONS,
+    KEYS,
+    SCOPES,
+    STORES,
+    STRATEGIES,
+    read_policy,
 )
+from anabranch.errors import InputError
+
+POLICY_KEYS = frozenset(KEYS)
 BYTES_MAX = 2**40
 
 
@@ -30,6 +33,7 @@ def read_output(node: Node | None, what: str, findings: Findings) -> Mapping[str
     policy = findings.section(node, what)
     if policy is None:
         return None
+    before = len(findings.problems)
     policy.whole("inline_max_bytes", 0, least=0, most=BYTES_MAX)
     policy.whole("preview_max_bytes", 0, least=0, most=BYTES_MAX)
     _store(policy)
@@ -38,7 +42,19 @@ def read_output(node: Node | None, what: str, findings: Findings) -> Mapping[str
     _accumulate(policy)
     policy.finish()
     made: Mapping[str, Any] = plain(policy.node)
+    if len(findings.problems) == before:
+        _as_the_work_reads_it(policy, made)
     return made or None
+
+
+def _as_the_work_reads_it(policy: Section, made: Mapping[str, Any]) -> None:
+    """Whatever is left to say, said by whoever will carry it out; key by key, to know where."""
+    for key, value in made.items():
+        try:
+            read_policy({key: value})
+        except InputError as error:
+            at = policy.node.fields[key].position
+            policy.findings.add(at, "bad-value", error.message, f"mend `{key}`, or leave it out")
 
 
 def _store(policy: Section) -> None:
@@ -75,5 +91,5 @@ def _accumulate(policy: Section) -> None:
     accumulate.choice("strategy", STRATEGIES, "append")
     accumulate.text("merge_path")
     accumulate.text("manifest_as")
-    accumulate.whole("max_items", 0, least=1, most=10**12)
+    accumulate.whole("max_items", 1, least=1, most=10**12)
     accumulate.finish()

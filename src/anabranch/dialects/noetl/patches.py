@@ -8,8 +8,9 @@ A value that is a mapping with exactly the keys `reduce` and `value` does not re
 but is combined with it: sum, min, max (numbers), append (to a list) or merge (into a mapping). The
 result does not depend on the order in which branches arrive, apart from the order of a list.
 
-`set_iter` writes into the iteration (or the step run, where there is no loop), `set_shared` into
-what a loop reduces over all its items.
+`set_iter` writes into the iteration (or the step run, where there is no loop: then the step's own
+writes and arcs see it too), `set_shared` into what a loop reduces over all its items, `set_prev`
+replaces what the next task sees as the result before it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.templates import Templates
+from anabranch.expressions.port import Expression
 from anabranch.net.net import Patch, Reducer
 from anabranch.net.problems import Position, did_you_mean
 from anabranch.net.program import Write
@@ -40,15 +42,19 @@ def read_patches(holder: Section, templates: Templates) -> tuple[Patch, ...]:
     return tuple(patches)
 
 
+def read_locals(holder: Section, templates: Templates) -> tuple[Patch, ...]:
+    """`set_iter` of a step: values of the step run, for its own writes and arcs."""
+    return tuple(Patch(w.key, w.value) for w in _plain_writes(holder, "set_iter", templates))
+
+
 def refuse_scopes(holder: Section) -> None:
-    """What is left of `set` was meant for a place that is gone when a step ends."""
+    """What is left of `set` could not be moved: its place holds something else than a mapping."""
     left = holder.section("set")
     for key in left.node.fields if left is not None else ():
         assert left is not None, "there is a key"
-        hint = f"write `ctx.{key.partition('.')[2] or key}` to set it in the context"
-        holder.findings.not_yet(
-            left.key_position(key), f"`set` of {key!r} outside the context", hint
-        )
+        message = f"`set` of {key!r} in {holder.what} has no place: what is there is no mapping"
+        at = left.key_position(key)
+        holder.findings.add(at, "conflicting-keys", message, "keep one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class Around:
 
     loops: bool = False
     together: bool = False  # several items at once, in an order nobody knows
+    inside: str = ""  # a hook or an inner loop, where nothing can wait for an answer from outside
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
 
 
@@ -65,12 +72,13 @@ class Writes:
     ctx: tuple[Write, ...] = ()
     iteration: tuple[Write, ...] = ()
     shared: tuple[Write, ...] = ()
+    prev: Expression | None = None
 
 
 def read_writes(holder: Section, templates: Templates, around: Around) -> Writes:
     """The writes of a task, or of a rule after it."""
     refuse_scopes(holder)
-    holder.not_yet("set_vars", "set_prev")
+    holder.section("set_vars")  # left where it could not be renamed; `section` says why
     ctx = tuple(Write(p.key, p.value, p.reducer) for p in read_patches(holder, templates))
     if around.together and any(write.reducer == "set" for write in ctx):
         message = f"{holder.what} writes the context from items that run at once: the last one wins"
@@ -78,7 +86,9 @@ def read_writes(holder: Section, templates: Templates, around: Around) -> Writes
         at = holder.key_position("set_ctx")
         holder.findings.warn(at, "shared-write", message, hint)
     iteration = _plain_writes(holder, "set_iter", templates)
-    return Writes(ctx, iteration, _shared(holder, templates, around))
+    node = holder.ask("set_prev")
+    prev = None if node is None else templates.tree(node)
+    return Writes(ctx, iteration, _shared(holder, templates, around), prev)
 
 
 def _plain_writes(holder: Section, key: str, templates: Templates) -> tuple[Write, ...]:

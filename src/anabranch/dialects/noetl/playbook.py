@@ -292,16 +292,21 @@ class Playbook:
                     self.findings.warn(at, "unknown-name", message, hint)
 
     def _argument_names(self) -> set[str]:
-        """Keys under any `args` of an arc: they are bare names in the step the arc leads to."""
+        """Keys under any `args` of an arc: they are bare names in the step the arc leads to.
+        So are the `vars` of a step in itself."""
         found: set[str] = set()
         workflow = self._root.node.get("workflow")
         for step in workflow if isinstance(workflow, Items) else ():
+            variables = step.get("vars") if isinstance(step, Fields) else None
+            found |= set(variables.fields) if isinstance(variables, Fields) else set()
             router = step.get("next") if isinstance(step, Fields) else None
             arcs = router.get("arcs") if isinstance(router, Fields) else None
             for arc in arcs if isinstance(arcs, Items) else ():
                 args = arc.get("args") if isinstance(arc, Fields) else None
                 if isinstance(args, Fields):
                     found |= set(args.fields)
+                    handed = args.get("iter")
+                    found |= set(handed.fields) if isinstance(handed, Fields) else set()
         return found
 
 
@@ -317,17 +322,19 @@ def _templated(node: Node) -> bool:
 
 def known_names(steps: Mapping[str, Step], workload: Mapping[str, Any]) -> set[str]:
     """Every name something in the playbook sets."""
-    known = {*RESERVED, *steps, *workload, "range", "dict", "env", *ITERATION}
+    known = {*RESERVED, *steps, *workload, "range", "dict", "env", "step", *ITERATION}
     for step in steps.values():
-        known |= {patch.key for patch in step.patches}
+        known |= {patch.key for patch in (*step.patches, *step.locals)}
         for branch in step.branches:
             known |= {patch.key for arc in branch.arcs for patch in arc.patches}
         program = None if step.work is None else step.work.program
         if isinstance(program, Iteration):
             known.add(program.iterator)
             program = program.program
-        for task in program.tasks if isinstance(program, Program) else ():
+        for task in program.every_task() if isinstance(program, Program) else ():
             known.add(task.label)
+            if task.loop is not None:
+                known.add(task.loop.iterator)
             known |= {write.key for write in (*task.set_ctx, *task.set_iter)}
             for rule in task.rules:
                 known |= {write.key for write in (*rule.set_ctx, *rule.set_iter)}

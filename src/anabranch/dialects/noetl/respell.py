@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.respell_cursor import respell_cursor
 from anabranch.dialects.noetl.respell_tasks import Respelled, TaskSpelling
 from anabranch.dialects.noetl.shape import Shape, fields, find, items, scalar
 from anabranch.net.problems import Position
@@ -107,7 +108,7 @@ class _Spelling:
             shape.fields["spec"] = self._fanout_keys(spec)
         self._gate(shape, what)
         self._next(shape, what)
-        self._writes(shape, what)
+        self._tasks.writes(shape, what, bare="set_ctx")
         self._result(shape, what)
         self._loop(shape, what)
         self._tool(shape, what)
@@ -180,15 +181,11 @@ class _Spelling:
         shape = Shape(node)
         if shape.mapping("set") is not None:
             self._seen.later = True
-            self._seen.split(shape, "set", {"ctx": "set_ctx", "": "set_ctx"})
+            # A step run that is over has no `iter`: what is set on the way is the next one's.
+            handed = ("args", "iter")
+            places = {"ctx": ("set_ctx",), "": ("set_ctx",), "iter": handed, "step": handed}
+            self._seen.split(shape, "set", places)
         return shape.node()
-
-    def _writes(self, step: Shape, what: str) -> None:
-        if "set_ctx" in step:
-            self._seen.earlier = True
-        if step.mapping("set") is not None:
-            self._seen.later = True
-            self._seen.split(step, "set", {"ctx": "set_ctx", "": "set_ctx"}, what)
 
     def _result(self, step: Shape, what: str) -> None:
         for key in ("result", "output"):
@@ -243,6 +240,7 @@ class _Spelling:
                 shape.take(key)
                 self._seen.old(at, f"`{key}` of `loop` of {what}", f"spec: {{{place}: …}}")
         self._async(shape, what)
+        respell_cursor(shape, what, self._seen)
         spec = shape.mapping("spec")
         if spec is not None:
             shape.fields["spec"] = self._fanout_keys(spec)
@@ -259,17 +257,8 @@ class _Spelling:
     def _tool(self, step: Shape, what: str) -> None:
         inherited = self._step_args(step, what)
         node = step.fields.get("tool")
-        loops = "loop" in step
-        if isinstance(node, Items):
-            tasks = [
-                self._tasks.task(each, f"task {number} of {what}", inherited, loops=loops)
-                for number, each in enumerate(node, 1)
-            ]
-            step.fields["tool"] = items(tasks, node.position)
-        elif isinstance(node, Fields):
-            step.fields["tool"] = self._tasks.task(
-                node, f"the task of {what}", inherited, loops=loops
-            )
+        if isinstance(node, Items | Fields):
+            step.fields["tool"] = self._tasks.tasks(node, what, inherited)
 
     def _step_args(self, step: Shape, what: str) -> Fields | None:
         """Arguments on the step instead of the task: an older place."""

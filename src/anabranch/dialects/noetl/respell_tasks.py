@@ -15,6 +15,10 @@ THEN = (
     *("set", "set_ctx", "set_iter", "set_shared", "set_vars", "set_prev"),
 )
 OWN_SPEC = ("timeout", "policy", "result")
+HOOKS = ("before", "after", "finally")
+
+
+Places = dict[str, tuple[str, ...]]  # scope → where its keys belong
 
 
 class Respelled:
@@ -30,7 +34,7 @@ class Respelled:
         hint = f"write `{canonical}`{' ' if where else ''}{where}"
         self.findings.warn(at, "old-spelling", message, hint)
 
-    def split(self, holder: Shape, key: str, places: dict[str, str], what: str = "") -> None:
+    def split(self, holder: Shape, key: str, places: Places, what: str = "") -> None:
         """Take `set: {scope.name: …}` apart; a scope without a place stays where it is."""
         node, at = holder.take(key)
         assert isinstance(node, Fields), "only mappings are taken apart"
@@ -43,33 +47,40 @@ class Respelled:
             if place is None:
                 left.put(full, value, node.keys[full])
                 continue
-            if isinstance(held := holder.find(place), Fields) and name in held:
+            if isinstance(held := holder.find(*place), Fields) and name in held:
                 message = f"{what or 'this'} sets {name!r} twice"
                 hint = "keep one of them"
                 self.findings.add(node.keys[full], "conflicting-keys", message, hint)
                 continue
-            if place in holder and held is not None and not isinstance(held, Fields):
+            if not holder.deepen((*place, name), value, node.keys[full]):
                 left.put(full, value, node.keys[full])
-                continue
-            holder.deepen((place,), _with(holder, place, name, value, node.keys[full]), at)
         if left.fields:
             holder.put(key, left.node(), at)
 
 
-def _with(holder: Shape, place: str, name: str, value: Node, at: Position) -> Fields:
-    held = holder.mapping(place)
-    inner = Shape(held if held is not None else fields({}, at))
-    inner.put(name, value, at)
-    return inner.node()
+#: Where the scopes of `set` belong, on a task or a rule and on a step.
+PLACES: Places = {
+    "ctx": ("set_ctx",),
+    "iter": ("set_iter",),
+    "step": ("set_iter",),
+}
 
 
 class TaskSpelling:
     def __init__(self, seen: Respelled) -> None:
         self._seen = seen
 
-    def task(
-        self, node: Node, what: str, inherited: Fields | None = None, *, loops: bool = False
-    ) -> Node:
+    def tasks(self, node: Node, what: str, inherited: Fields | None = None) -> Node:
+        """One task, or several in a list."""
+        if not isinstance(node, Items):
+            return self.task(node, f"the task of {what}", inherited)
+        found = [
+            self.task(each, f"task {number} of {what}", inherited)
+            for number, each in enumerate(node, 1)
+        ]
+        return items(found, node.position)
+
+    def task(self, node: Node, what: str, inherited: Fields | None = None) -> Node:
         if not isinstance(node, Fields):
             return node
         shape = Shape(self._labelled(node, what))
@@ -78,9 +89,12 @@ class TaskSpelling:
         self._inputs(shape, word, what)
         self._arguments(shape, inherited, what)
         quiet = self._policy(shape, what)
-        self._rules(shape, what, loops, quiet)
-        self._writes(shape, what, loops)
+        self._rules(shape, what, quiet)
+        self._hooks(shape, what)
+        self.writes(shape, what)
         self._result(shape, word, what)
+        if "loop" in shape and "tool" in shape:
+            shape.fields["tool"] = self.tasks(shape.fields["tool"], what)
         return shape.node()
 
     def _labelled(self, node: Fields, what: str) -> Fields:
@@ -88,7 +102,7 @@ class TaskSpelling:
         if "kind" in node or len(node.fields) != 1:
             return node
         ((label, inner),) = node.fields.items()
-        if not isinstance(inner, Fields):
+        if not isinstance(inner, Fields) or (label == "loop" and "kind" not in inner):
             return node
         at = node.keys[label]
         self._seen.old(at, f"{what} under its label", f"{{name: {label}, kind: …}}")
@@ -166,14 +180,21 @@ class TaskSpelling:
             self._seen.old(at, f"the policy of {what} as a list", "policy: {rules: […]}")
         return moved
 
-    def _rules(self, task: Shape, what: str, loops: bool, quiet: bool) -> None:
+    def _hooks(self, task: Shape, what: str) -> None:
+        for name in HOOKS:
+            node = task.find("spec", "policy", name)
+            if node is not None:
+                spelled = self.tasks(node, f"`{name}` of {what}")
+                task.deepen(("spec", "policy", name), spelled, node.position)
+
+    def _rules(self, task: Shape, what: str, quiet: bool) -> None:
         rules = task.find("spec", "policy", "rules")
         if isinstance(rules, Items):
-            found = [self._rule(rule, what, loops, quiet) for rule in rules]
+            found = [self._rule(rule, what, quiet) for rule in rules]
             at = rules.position
             task.deepen(("spec", "policy", "rules"), items(found, at), at)
 
-    def _rule(self, node: Node, what: str, loops: bool, quiet: bool) -> Node:
+    def _rule(self, node: Node, what: str, quiet: bool) -> Node:
         if not isinstance(node, Fields):
             return node
         shape = Shape(node)
@@ -196,7 +217,7 @@ class TaskSpelling:
         for path in (("then",), ("else", "then")):
             then_node = shape.find(*path)
             if isinstance(then_node, Fields):
-                shape.deepen(path, self._then(then_node, what, loops), then_node.position)
+                shape.deepen(path, self._then(then_node, what), then_node.position)
         return shape.node()
 
     def _flat(self, rule: Shape) -> Fields | None:
@@ -220,29 +241,33 @@ class TaskSpelling:
             canonical = "else: {then: {do: …}}"
             self._seen.old(at, f"`else` without `then` in a rule of {what}", canonical)
 
-    def _then(self, node: Fields, what: str, loops: bool) -> Fields:
+    def _then(self, node: Fields, what: str) -> Fields:
         shape = Shape(node)
         if "target" in shape and "to" not in shape.fields:
             at = shape.keys["target"]
             shape.rename("target", "to")
             self._seen.old(at, f"`target` in a rule of {what}", "to: …")
-        self._writes(shape, what, loops)
+        self.writes(shape, what)
         return shape.node()
 
     # -- writes and results ------------------------------------------------------------------
 
-    def _writes(self, holder: Shape, what: str, loops: bool) -> None:
+    def writes(self, holder: Shape, what: str, bare: str = "set_iter") -> None:
+        """`set` with scopes and `set_vars`, as `set_ctx` and `set_iter`."""
         if "set_ctx" in holder or "set_iter" in holder:
             self._seen.earlier = True
         if holder.mapping("set") is not None:
             self._seen.later = True
-            places = {"ctx": "set_ctx", "iter": "set_iter", "step": "set_iter", "": "set_iter"}
-            self._seen.split(holder, "set", places, what)
-        place = "set_iter" if loops else "set_ctx"
-        if "set_vars" in holder and place not in holder.fields:
-            at = holder.keys["set_vars"]
-            holder.rename("set_vars", place)
-            self._seen.old(at, f"`set_vars` of {what}", f"{place}: {{…}}")
+            self._seen.split(holder, "set", {**PLACES, "": (bare,)}, what)
+        if "set_vars" not in holder:
+            return
+        at = holder.keys["set_vars"]
+        if "set_iter" not in holder.fields:
+            holder.rename("set_vars", "set_iter")
+        elif holder.mapping("set_vars") is not None:
+            everywhere: Places = dict.fromkeys(("", *PLACES), ("set_iter",))
+            self._seen.split(holder, "set_vars", everywhere, what)
+        self._seen.old(at, f"`set_vars` of {what}", "set_iter: {…}")
 
     def _result(self, task: Shape, kind: str, what: str) -> None:
         for key in ("output", "result"):

@@ -2,11 +2,14 @@
 
 Rules are looked at from the top and the first that matches decides. Without a match a success goes
 on and an error fails, unless `on_unmatched: continue` says otherwise.
+
+`before`, `after` and `finally` are tasks around it: once when the pipeline comes to the task, after
+each of its executions, once when the pipeline leaves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,9 +20,9 @@ from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.problems import did_you_mean
-from anabranch.net.program import Control, Rule
+from anabranch.net.program import Control, Hooks, Program, Rule
 
-CONTROLS: tuple[Control, ...] = ("continue", "retry", "jump", "break", "fail")
+CONTROLS: tuple[Control, ...] = ("continue", "skip", "retry", "jump", "break", "fail")
 Backoff = Literal["none", "constant", "linear", "exponential"]
 BACKOFFS: dict[str, Backoff] = {
     "none": "none",
@@ -32,12 +35,16 @@ Unmatched = Literal["fail", "continue"]
 UNMATCHED: tuple[Unmatched, ...] = ("fail", "continue")
 HOOKS = ("before", "after", "finally")
 PREVIOUS = "previous"
+ATTEMPTS_MAX = 1_000_000
+#: Reads the tasks of a hook: the node, and what to call them.
+ReadHook = Callable[[Node, str], Program | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     rules: tuple[Rule, ...] = ()
     on_unmatched: Unmatched = "fail"
+    hooks: Hooks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class Rules:
     findings: Findings
     labels: Sequence[str]
     around: Around
+    read_hook: ReadHook
 
     def policy(self, node: Node | None, what: str, number: int) -> Policy:
         """The policy of the task with that number, counted from zero."""
@@ -56,9 +64,10 @@ class Rules:
             return Policy()
         section.choice("mode", ("exclusive",), "exclusive")
         unmatched = section.choice("on_unmatched", UNMATCHED, "fail")
-        section.not_yet(*HOOKS, hint="write a task of its own")
+        hooks = self._hooks(section, what)
         nodes = section.items("rules")
-        if nodes is None and "rules" not in section and "on_unmatched" not in section:
+        said = any(key in section for key in ("rules", "on_unmatched", *HOOKS))
+        if nodes is None and not said:
             section.require("rules", "give it rules, or leave `policy` out")
         section.finish()
         rules: list[Rule] = []
@@ -70,7 +79,17 @@ class Rules:
             rule = self._rule(each, f"rule {count} of {what}", number)
             if rule is not None:
                 rules.append(rule)
-        return Policy(tuple(rules), unmatched)
+        return Policy(tuple(rules), unmatched, hooks)
+
+    def _hooks(self, policy: Section, what: str) -> Hooks | None:
+        found: dict[str, Program | None] = {}
+        for name in HOOKS:
+            node = policy.ask(name)
+            if node is not None:
+                found[name] = self.read_hook(node, f"`{name}` of {what}")
+        if not any(found.values()):
+            return None
+        return Hooks(found.get("before"), found.get("after"), found.get("finally"))
 
     def _rule(self, node: Node, what: str, number: int) -> Rule | None:
         rule = self.findings.section(node, what)
@@ -102,17 +121,24 @@ class Rules:
         made = Rule(
             when=guard,
             do=do,
-            attempts=then.whole("attempts", 3, least=1, most=1_000_000),
+            attempts=self._attempts(then),
             delay=self._delay(then),
             backoff=BACKOFFS[then.choice("backoff", tuple(BACKOFFS), "none")],
             to=self._target(then, what, do, number),
             set_ctx=writes.ctx,
             set_iter=writes.iteration,
             set_shared=writes.shared,
+            set_prev=writes.prev,
             position=then.position,
         )
         then.finish()
         return made
+
+    def _attempts(self, then: Section) -> int | Expression:
+        node = then.ask("attempts")
+        if isinstance(node, Scalar) and isinstance(node.value, str) and has_template(node.value):
+            return self.templates.tree(node)
+        return then.whole("attempts", 3, least=1, most=ATTEMPTS_MAX)
 
     def _delay(self, then: Section) -> Expression | None:
         node = then.ask("delay")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from anabranch.dialects.findings import Findings, Section
-from anabranch.dialects.nodes import Scalar
+from anabranch.dialects.nodes import Fields, Scalar
 from anabranch.dialects.noetl.admission import read_admission
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.exports import exported
 from anabranch.dialects.noetl.loops import Looping, Loops, read_failure
-from anabranch.dialects.noetl.patches import Around, read_patches, refuse_scopes
+from anabranch.dialects.noetl.patches import Around, read_locals, read_patches, refuse_scopes
 from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.tasks import Tasks, Tool
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.net.net import Admission, Barrier, Retry, Step, Work
+from anabranch.net.program import Program, TaskSpec
 
 OnTimeout = Literal["fail", "skip", "abort_run"]
 Backoff = Literal["constant", "linear", "exponential"]
@@ -67,14 +69,20 @@ class Steps:
         tool = self.tasks.tool(section, inner, around)
         branches = self.router.branches(section)
         patches = read_patches(section, self.templates)
+        locals_ = read_locals(section, self.templates)
         refuse_scopes(section)
         description = section.string("desc") or section.string("description")
-        section.not_yet("vars", "case", "eval", "sink")
+        section.not_yet("case", "eval", "sink")
         self._leftovers(section)
-        section.finish(also=("when", "result", "output"))
-        tool = tool or self._without_tool(section)
+        section.finish(also=("when", "result", "output", "vars"))
+        tool = self._with_variables(tool or self._without_tool(section), section, name)
         if looping is None:
             self._without_loop(section, spec)
+        elif tool.program is not None and tool.program.waits:
+            looping = looping.one_at_a_time()
+        if tool.program is not None:
+            exports = exported(branches, (*patches, *locals_))
+            tool = Tool(replace(tool.program, exports=exports))
         return Step(
             name=name,
             work=self._work(tool, looping, spec),
@@ -83,12 +91,29 @@ class Steps:
             admission=spec.admission,
             barrier=Barrier() if spec.join == "all" else None,
             patches=patches,
+            locals=locals_,
             branches=branches,
             timeout_ms=spec.timeout_ms,
             on_timeout=spec.on_timeout,
             description=description,
             position=section.key_position("step"),
         )
+
+    def _with_variables(self, tool: Tool, section: Section, name: str) -> Tool:
+        """`vars`: what `iter` of the step run holds from the start."""
+        node = section.ask("vars")
+        if node is None:
+            return tool
+        if not isinstance(node, Fields):
+            self.findings.wrong_type(node, f"`vars` of {section.what}", "a mapping")
+            return tool
+        if tool.decision is not None:
+            message = f"{section.what} is a decision, and nothing of it runs that could have `vars`"
+            at = section.key_position("vars")
+            self.findings.add(at, "conflicting-keys", message, "write `set_iter` instead")
+            return tool
+        program = tool.program or Program((TaskSpec(f"{name}_task", "noop"),))
+        return Tool(replace(program, variables=self.templates.tree(node)))
 
     def _work(self, tool: Tool, looping: Looping | None, spec: Spec) -> Work | None:
         if tool.program is None:

@@ -1,20 +1,22 @@
 """The `tool` of a step: its tasks in order, each of a kind, with rules for what follows it.
 
 One task that says nothing about what follows is plain work of its kind. Anything else becomes a
-program for the `pipeline` performer. A `decision` (ours) has no work at all: the step waits until
-somebody named says yes or no.
+program for the `pipeline` performer. A task with a `loop` of its own goes through its items inside
+the pipeline; what it does with each is its own kind of work, or a `tool` inside it. A `decision`
+(ours) has no work at all: the step waits until somebody named says yes or no.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.defaults import Defaults
+from anabranch.dialects.noetl.inner_loops import read_inner_loop
 from anabranch.dialects.noetl.inputs import COMMON, KINDS, Inputs
 from anabranch.dialects.noetl.outputs import read_output
 from anabranch.dialects.noetl.patches import Around, read_writes
@@ -26,7 +28,7 @@ from anabranch.dialects.port import Options
 from anabranch.expressions.jinja import has_template
 from anabranch.net.net import Decision, Retry, Work
 from anabranch.net.problems import did_you_mean
-from anabranch.net.program import Program, TaskSpec
+from anabranch.net.program import InnerLoop, Program, TaskSpec
 
 #: Kinds that NoETL has and Anabranch does not; each needs a service or a runtime of its own.
 ELSEWHERE = frozenset(
@@ -36,6 +38,7 @@ ELSEWHERE = frozenset(
 )
 #: Keys of a playbook task that make it wait for its child.
 WAITING = ("return_step", "return_result", "result_step", "wait")
+PIPELINE = "pipeline"  # the kind of a task that is nothing but the tasks inside it
 OnReject = Literal["fail", "pause"]
 ON_REJECT: tuple[OnReject, ...] = ("fail", "pause")
 
@@ -46,19 +49,20 @@ class Tool:
 
     program: Program | None = None
     decision: Decision | None = None
-    waits: bool = False  # its last task waits for something outside
 
     def work(self, retry: Retry, timeout_ms: int | None) -> Work | None:
         """The program as work; without rules and writes, as work of the one task's own kind."""
-        if self.program is None:
+        program = self.program
+        if program is None:
             return None
-        task = self.program.tasks[0]
-        alone = len(self.program.tasks) == 1 and task.on_unmatched_error == "fail"
-        if alone and not (task.rules or task.set_ctx or task.set_iter or task.output):
+        task = program.tasks[0]
+        alone = len(program.tasks) == 1 and task.on_unmatched_error == "fail"
+        bare = task.simple and not task.output and not task.loop and program.variables is None
+        if alone and bare:
             times = [time for time in (task.timeout_ms, timeout_ms) if time is not None]
             soonest = min(times, default=None)
             return Work(task.kind, task.inputs, timeout_ms=soonest, retry=retry)
-        return Work("pipeline", program=self.program, timeout_ms=timeout_ms, retry=retry)
+        return Work("pipeline", program=program, timeout_ms=timeout_ms, retry=retry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +78,67 @@ class Tasks:
     def tool(self, step: Section, defaults: Defaults, around: Around) -> Tool | None:
         """The step's tasks. None when there is no `tool` or it could not be read."""
         node = step.ask("tool")
-        sections = [] if node is None else self._sections(step, node)
-        if not sections or not all(sections):
+        if node is None:
             return None
-        tasks = [section for section in sections if section is not None]
+        tasks = self._sections(step.what, node)
         kinds = [self._kind(task) for task in tasks]
-        if None in kinds:
+        if not tasks or None in kinds:
             return None
         if "decision" in kinds:
             return self._only_decision(tasks, kinds, around)
-        labels = self._labels(step, tasks, single=not isinstance(node, Items))
-        rules = Rules(self.templates, self.findings, labels, around)
-        found = [
-            self._task(task, str(kind), labels, number, defaults, rules)
-            for number, (task, kind) in enumerate(zip(tasks, kinds, strict=True))
-        ]
-        waits = self._check_waiting(tasks, kinds, found, around)
-        return Tool(Program(tuple(found)), waits=waits)
+        name = step.node.get("step")
+        alone = f"{name.value}_task" if isinstance(name, Scalar) else "task_0"
+        return Tool(self._program(step.what, node, alone, tasks, defaults, around))
+
+    def _inner(
+        self, node: Node, what: str, alone: str, defaults: Defaults, around: Around
+    ) -> Program | None:
+        """The tasks of a hook or of an inner loop. Rules of outer specs are not theirs."""
+        tasks = self._sections(what, node)
+        kinds = [self._kind(task) for task in tasks]
+        if not tasks or None in kinds:
+            return None
+        if "decision" in kinds:
+            task = tasks[kinds.index("decision")]
+            self._misplaced(task, f"is a decision inside {around.inside}", "give it its own step")
+            return None
+        own = replace(defaults, policy=None, result=None)
+        return self._program(what, node, alone, tasks, own, around)
+
+    def _program(
+        self,
+        what: str,
+        node: Node,
+        alone: str,
+        tasks: list[Section],
+        defaults: Defaults,
+        around: Around,
+    ) -> Program:
+        labels = self._labels(what, tasks, "" if isinstance(node, Items) else alone)
+
+        def hook(hooked: Node, called: str) -> Program | None:
+            inside = replace(around, inside="a hook")
+            return self._inner(hooked, called, "hook", defaults, inside)
+
+        rules = Rules(self.templates, self.findings, labels, around, hook)
+        found = [self._task(task, labels, n, defaults, rules) for n, task in enumerate(tasks)]
+        return Program(tuple(found))
 
     # -- which tasks -------------------------------------------------------------------------
 
-    def _sections(self, step: Section, node: Node) -> list[Section | None]:
-        if not isinstance(node, Items):
-            return [self._section(node, f"the task of {step.what}")]
-        if not node.items:
-            message, hint = f"the task of {step.what} is missing", "give the step a task"
+    def _sections(self, what: str, node: Node) -> list[Section]:
+        """The tasks; none where one of them could not be read."""
+        nodes = list(node.items) if isinstance(node, Items) else [node]
+        if not nodes:
+            message, hint = f"the task of {what} is missing", "give the step a task"
             self.findings.add(node.position, "missing-key", message, f"{hint}, or remove `tool`")
-        if len(node.items) == 1:
-            return [self._section(node.items[0], f"the task of {step.what}")]
-        return [self._section(each, f"task {n} of {step.what}") for n, each in enumerate(node, 1)]
+        single = len(nodes) == 1
+        found = [
+            self._section(each, f"the task of {what}" if single else f"task {n} of {what}")
+            for n, each in enumerate(nodes, 1)
+        ]
+        tasks = [section for section in found if section is not None]
+        return tasks if len(tasks) == len(nodes) else []
 
     def _section(self, node: Node, what: str) -> Section | None:
         """One task, with the task of the workbook that it names put in its place."""
@@ -113,24 +149,24 @@ class Tasks:
             return None if inlined is None else Section(inlined, what, self.findings)
         return task
 
-    def _labels(self, step: Section, tasks: list[Section], *, single: bool) -> list[str]:
-        name = step.node.get("step")
-        alone = f"{name.value}_task" if isinstance(name, Scalar) else "task_0"
+    def _labels(self, what: str, tasks: list[Section], alone: str) -> list[str]:
         labels: list[str] = []
         for number, task in enumerate(tasks):
-            label = task.string("name") or (alone if single else f"task_{number}")
+            label = task.string("name") or alone or f"task_{number}"
             if label in labels:
                 message, hint = f"the label {label!r} stands here again", "give it another name"
                 at = task.key_position("name") if "name" in task else task.position
                 self.findings.add(at, "duplicate-label", message, hint)
             if len(tasks) > 1:
-                task.what = f"task {label!r} of {step.what}"
+                task.what = f"task {label!r} of {what}"
             labels.append(label)
         return labels
 
     def _kind(self, task: Section) -> str | None:
         node = task.text("kind")
         if node is None:
+            if "kind" not in task and "loop" in task and "tool" in task:
+                return PIPELINE
             if "kind" not in task:
                 task.require("kind", "choose one of " + ", ".join(KINDS))
             return None
@@ -153,17 +189,12 @@ class Tasks:
     # -- one task ----------------------------------------------------------------------------
 
     def _task(
-        self,
-        task: Section,
-        kind: str,
-        labels: list[str],
-        number: int,
-        defaults: Defaults,
-        rules: Rules,
+        self, task: Section, labels: list[str], number: int, defaults: Defaults, rules: Rules
     ) -> TaskSpec:
+        kind = task.string("kind") or PIPELINE
         spec = task.section("spec")
         inputs = Inputs(task, spec, self.templates, self.credentials)
-        structure = inputs.of_kind(kind) if kind in KINDS else inputs.of_tool()
+        structure = self._inputs(inputs, kind)
         timeout = self._timeout(task, spec, inputs, defaults, http=kind == "http")
         if isinstance(timeout, dict):
             structure["timeout"] = timeout
@@ -171,12 +202,8 @@ class Tasks:
         policy_node = merged(defaults.policy, None if spec is None else spec.ask("policy"))
         policy = rules.policy(policy_node, task.what, number)
         result = merged(defaults.result, None if spec is None else spec.ask("result"))
-        task.not_yet("set_shared", hint="write it under `then` of a rule")
         writes = read_writes(task, self.templates, rules.around)
-        task.finish(also=COMMON)
-        if spec is not None:
-            spec.finish()
-        return TaskSpec(
+        made = TaskSpec(
             label=labels[number],
             kind=kind,
             inputs=self.templates.compose(structure) if structure else None,
@@ -187,7 +214,49 @@ class Tasks:
             set_iter=writes.iteration,
             output=read_output(result, f"`result` of {task.what}", self.findings),
             position=task.position,
+            set_shared=writes.shared,
+            set_prev=writes.prev,
+            hooks=policy.hooks,
+            waits=kind == "playbook" and _is_waiting(task),
         )
+        made = self._looped(task, made, defaults, rules.around)
+        self._check_waiting(task, made, rules.around)
+        task.finish(also=COMMON)
+        if spec is not None:
+            spec.finish()
+        return made
+
+    def _inputs(self, inputs: Inputs, kind: str) -> dict[str, Any]:
+        if kind == PIPELINE:
+            return {}
+        return inputs.of_kind(kind) if kind in KINDS else inputs.of_tool()
+
+    def _looped(
+        self, task: Section, made: TaskSpec, defaults: Defaults, around: Around
+    ) -> TaskSpec:
+        """The task as a loop of its own, where it has one."""
+        section, node = task.section("loop"), task.ask("tool")
+        if section is None:
+            if node is not None:
+                message = f"{task.what} has a `tool` of its own, but no `loop` to use it in"
+                at = task.key_position("tool")
+                self.findings.add(at, "conflicting-keys", message, "add a `loop`, or remove it")
+            return made
+        loop = read_inner_loop(section, self.templates, self.findings)
+        inside = replace(
+            around, inside="a loop of a task", together=around.together or loop.window is not None
+        )
+        program: Program | None = Program((TaskSpec(made.label, made.kind, made.inputs),))
+        if node is not None and made.kind != PIPELINE:
+            message = f"{task.what} has both `kind` and `tool`"
+            at = task.key_position("tool")
+            self.findings.add(at, "conflicting-keys", message, "keep one of them")
+        elif node is not None:
+            program = self._inner(node, task.what, made.label, defaults, inside)
+        if made.waits:
+            self._waits_inside(task, inside)
+        inner: InnerLoop = replace(loop, program=program or Program(()))
+        return replace(made, kind=PIPELINE, inputs=None, loop=inner, waits=False)
 
     def _timeout(
         self, task: Section, spec: Section | None, inputs: Inputs, defaults: Defaults, *, http: bool
@@ -215,29 +284,14 @@ class Tasks:
 
     # -- tasks that wait ---------------------------------------------------------------------
 
-    def _check_waiting(
-        self,
-        tasks: list[Section],
-        kinds: list[str | None],
-        found: list[TaskSpec],
-        around: Around,
-    ) -> bool:
-        """A task that waits for a child run holds no worker, so nothing can follow it."""
-        waits = False
-        for number, (task, kind) in enumerate(zip(tasks, kinds, strict=True)):
-            if kind != "playbook" or not _is_waiting(task):
-                continue
-            waits = True
-            if around.loops:
-                hint = "start the children without waiting, or loop inside the child"
-                self._misplaced(task, "waits for its child inside a loop", hint)
-            elif number < len(tasks) - 1:
-                hint = "make it the last task, and put the others into a step of their own"
-                self._misplaced(task, "waits for its child before other tasks", hint)
-            elif found[number].rules or found[number].set_ctx or found[number].set_iter:
-                hint = "route on `event.name` and use `set_ctx` of the step"
-                self._misplaced(task, "waits for its child, so no rule can follow it", hint)
-        return waits
+    def _check_waiting(self, task: Section, made: TaskSpec, around: Around) -> None:
+        """A child that is waited for holds no worker, and only a pipeline itself can go on then."""
+        if made.waits and around.inside:
+            self._waits_inside(task, around)
+
+    def _waits_inside(self, task: Section, around: Around) -> None:
+        hint = "put it into the pipeline itself, or loop over a step"
+        self._misplaced(task, f"waits for its child inside {around.inside}", hint)
 
     def _misplaced(self, task: Section, what: str, hint: str) -> None:
         self.findings.add(task.position, "misplaced-task", f"{task.what} {what}", hint)

@@ -170,6 +170,10 @@ def _labels(run: dict[str, Any]) -> str:
 
 
 async def show(options: argparse.Namespace, settings: Settings) -> int:
+    if options.items is not None:
+        return _show_items(options, settings)
+    if options.state or options.error or options.after is not None:
+        raise InputError("--state, --error and --after go with --items STEP", code="usage")
     with reader(settings) as read:
         shown = read.show(options.run)
     if options.json:
@@ -190,6 +194,23 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
     lines += render.loop_lines(shown["loops"])
     lines += render.waiting_lines(shown["waiting"])
     print("\n".join(lines))
+    return 0
+
+
+def _show_items(options: argparse.Namespace, settings: Settings) -> int:
+    with reader(settings) as read:
+        page = read.items(
+            options.run,
+            options.items,
+            state=options.state,
+            error=options.error,
+            after=-1 if options.after is None else options.after,
+            limit=options.limit,
+        )
+    if options.json:
+        print(render.json_line(msgspec.to_builtins(page)))
+        return 0
+    print("\n".join(render.item_lines(page)))
     return 0
 
 

@@ -14,7 +14,16 @@ from typing import Any
 from anabranch import settings as config
 from anabranch.errors import AnabranchError, DefinitionError
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import demo, looking, parser, render, running, saying, simulating
+from anabranch.surfaces.cli import (
+    demo,
+    keeping,
+    looking,
+    parser,
+    render,
+    running,
+    saying,
+    simulating,
+)
 
 FAILED = 1
 BAD_USAGE = 2
@@ -38,8 +47,10 @@ VERBS: dict[str, Verb] = {
     "pause": saying.pause,
     "cancel": saying.cancel,
     "patch": saying.patch,
+    "loop": saying.loop,
     "decide": saying.decide,
     "redrive": running.redrive,
+    "purge": keeping.purge,
     "simulate": simulating.simulate,
     "demo": demo.demo,
 }

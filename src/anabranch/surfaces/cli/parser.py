@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from anabranch import settings as config
 from anabranch.kernel.values import RunStatus
+from anabranch.operations.items import ItemState
 
 EXIT_CODES = """\
 exit codes:
@@ -157,7 +158,16 @@ def _add_runs(verbs: _Verbs) -> None:
 
 
 def _add_show(verbs: _Verbs) -> None:
-    _run_argument(_verb(verbs, "show", "Show a run: status, steps, joins, result."))
+    parser = _verb(verbs, "show", "Show a run: status, steps, joins, result; or items of a loop.")
+    _run_argument(parser)
+    items = parser.add_argument_group("items of a loop")
+    items.add_argument("--items", metavar="STEP", help="list the items of the loop at this step")
+    items.add_argument("--state", choices=get_args(ItemState), help="only items in this state")
+    items.add_argument("--error", metavar="KIND", help="only items that failed in this way")
+    items.add_argument("--limit", type=_natural, default=50, metavar="N", help="a page (50)")
+    items.add_argument(
+        "--after", type=_natural, default=None, metavar="INDEX", help="only after this item"
+    )
 
 
 def _add_events(verbs: _Verbs) -> None:
@@ -221,6 +231,19 @@ def _add_patch(verbs: _Verbs) -> None:
     _actor(parser)
 
 
+def _add_loop(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "loop", "Change a loop that is under way: its window, or stop it.")
+    _run_argument(parser)
+    parser.add_argument("step", metavar="STEP", help="the loop's step, or its id")
+    change = parser.add_mutually_exclusive_group(required=True)
+    change.add_argument(
+        "--window", type=_natural, metavar="N", help="shards at work at once from now on"
+    )
+    change.add_argument("--stop", action="store_true", help="begin nothing more")
+    parser.add_argument("--reason", default="", metavar="TEXT")
+    _actor(parser)
+
+
 def _add_decide(verbs: _Verbs) -> None:
     parser = _verb(verbs, "decide", "Answer an open gate.")
     _run_argument(parser)
@@ -231,6 +254,14 @@ def _add_decide(verbs: _Verbs) -> None:
     parser.add_argument("--evidence", metavar="JSON", help="kept with the decision")
     parser.add_argument("--reason", default="", metavar="TEXT")
     _actor(parser)
+
+
+def _add_purge(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "purge", "Delete runs that ended long ago, with their payloads.")
+    parser.add_argument(
+        "--older-than", default="30d", metavar="AGE", help="such as 12h, 30d (the default) or 4w"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="count, and delete nothing")
 
 
 def _add_simulate(verbs: _Verbs) -> None:
@@ -264,8 +295,10 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     _add_pause,
     _add_cancel,
     _add_patch,
+    _add_loop,
     _add_decide,
     _add_redrive,
+    _add_purge,
     _add_simulate,
     _add_demo,
 )

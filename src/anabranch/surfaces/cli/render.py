@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from anabranch.operations.items import LoopItem, Page
+
 INSTANTS = ("deadline", "wake", "lease", "until")  # in events: 0 is none
 UTF8 = ("utf-8", "utf8")
 COLOURS = {
@@ -160,6 +162,30 @@ def loop_lines(loops: Sequence[Mapping[str, Any]]) -> list[str]:
             line += f": {loop['status']}"
         lines.append(line)
     return lines
+
+
+def item_lines(page: Page) -> list[str]:
+    """A page of the items of a loop, a line each."""
+    total = f" of {page.total:,}" if page.total is not None else ""
+    head = f"{page.step} ({page.loop}): {page.status}, {page.succeeded:,}{total} succeeded"
+    lines = [f"{head}, {page.failed:,} failed"]
+    if page.failures:
+        lines += [f"  {count:,} × {clean(kind)}" for kind, count in page.failures.items()]
+    rows = [
+        (str(item.index), item.key or "", item.state, str(item.attempts), _came_to(item))
+        for item in page.items
+    ]
+    lines += table(rows, ("ITEM", "KEY", "STATE", "TRIES", "RESULT")) if rows else ["no items"]
+    if page.more_after is not None:
+        lines.append(f"more: --after {page.more_after}")
+    return lines
+
+
+def _came_to(item: LoopItem) -> str:
+    if item.error is not None:
+        return clean(f"{item.error['kind']}: {short(item.error['message'], 80)}")
+    taken = f"(run {item.origin}) " if item.origin else ""
+    return taken + short(item.result)
 
 
 def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) -> list[str]:

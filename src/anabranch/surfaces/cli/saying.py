@@ -1,4 +1,4 @@
-"""`pause`, `cancel`, `patch` and `decide`: said to whichever engine has the store, or recorded."""
+"""`pause`, `cancel`, `patch`, `loop`, `decide`: said to the engine on the store, or recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from anabranch.operations.verbs import decision, patches, say
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
-from anabranch.work.registry import close_all
 
 
 async def pause(options: argparse.Namespace, settings: Settings) -> int:
@@ -26,6 +25,12 @@ async def cancel(options: argparse.Namespace, settings: Settings) -> int:
 async def patch(options: argparse.Namespace, settings: Settings) -> int:
     given = values.flat_pairs(options.values, "value")
     said = s.PatchContext(patches(given, options.reduce), _actor(options))
+    return await _say(options, settings, said)
+
+
+async def loop(options: argparse.Namespace, settings: Settings) -> int:
+    window = 0 if options.stop else options.window
+    said = s.TuneLoop(options.step, window, options.stop, _actor(options), options.reason)
     return await _say(options, settings, said)
 
 
@@ -64,7 +69,7 @@ async def _say(options: argparse.Namespace, settings: Settings, said: Sayable) -
         how = await say(store, lambda: parts.engine, run, said)
         status = parts.verbs.read.find(run).status
     finally:
-        await close_all(parts.performers)
+        await parts.close()
         store.close()
     if options.json:
         told = {"run": run, "verb": options.verb, "taken": how, "status": status}

@@ -7,8 +7,10 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.work import inputs
+from anabranch.work.collections.claims import Claims
 from anabranch.work.collections.files import Csv, JsonLines
 from anabranch.work.collections.listing import Listings
+from anabranch.work.collections.loops import ResultsOf
 from anabranch.work.collections.pages import Pages
 from anabranch.work.collections.parquet import Parquet
 from anabranch.work.collections.plain import Lists, Ranges
@@ -26,6 +28,7 @@ from anabranch.work.collections.port import (
     Source,
 )
 from anabranch.work.collections.queries import Queries
+from anabranch.work.loop_results import LoopResults
 from anabranch.work.payloads import PayloadPort, is_ref, load, place_in
 from anabranch.work.port import Performer
 from anabranch.work.threads import Threads
@@ -41,6 +44,8 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "listing": Listings.options,
     "sql": frozenset(),
     "pages": frozenset(),
+    "claim": frozenset(),
+    "results_of": frozenset(),
 }
 
 
@@ -52,6 +57,7 @@ class Collections:
         *,
         payloads: PayloadPort | None = None,
         performers: Mapping[str, Performer] | None = None,
+        loops: LoopResults | None = None,
         limits: Limits | None = None,
         threads: int = 4,
     ) -> None:
@@ -59,8 +65,9 @@ class Collections:
         work = performers or {}
         self._payloads = payloads
         self._threads = Threads(threads)
+        self._lists = Lists(payloads, chosen)
         self._sources: dict[str, Source] = {
-            "list": Lists(payloads, chosen),
+            "list": self._lists,
             "range": Ranges(),
             "jsonl": JsonLines(self._threads, chosen),
             "csv": Csv(self._threads, chosen),
@@ -68,19 +75,26 @@ class Collections:
             "listing": Listings(self._threads, chosen),
             "sql": Queries(work),
             "pages": Pages(work),
+            "claim": Claims(work, payloads, chosen),
+            "results_of": ResultsOf(loops),
         }
 
     async def close(self) -> None:
         await self._threads.close()
 
-    async def describe(self, value: Any) -> Descriptor:
-        """The descriptor of what a loop goes over, or an `InputError` that says what is wrong."""
+    async def describe(self, value: Any, run: str = "") -> Descriptor:
+        """The descriptor of what a loop goes over, or an `InputError` that says what is wrong.
+
+        What has to be stored for it is held for the run."""
         if is_described(value):
             described: Descriptor = value
             return described
         if is_ref(value):
             value = await load(self._payloads, str(place_in(value)))
-        return await self._sources[_kind(value)].describe(value)
+        kind = _kind(value)
+        if kind == "list":
+            return await self._lists.describe(value, run)
+        return await self._sources[kind].describe(value)
 
     def size(self, descriptor: Descriptor) -> int | None:
         """How many items there are; None when only walking over them can tell."""

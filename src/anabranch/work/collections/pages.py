@@ -24,7 +24,8 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
-from anabranch.work import inputs, paths
+from anabranch.net import paths
+from anabranch.work import inputs
 from anabranch.work.collections.port import (
     KIND,
     CollectionError,

@@ -18,13 +18,11 @@ from anabranch.work.collections.files import checked, identity, opened, path_of
 from anabranch.work.collections.port import (
     KIND,
     CollectionError,
-    Cursor,
-    Cuts,
     Descriptor,
+    Indexed,
     Keyring,
     Limits,
     Shard,
-    cut_by_number,
     within,
 )
 from anabranch.work.sql.rows import json_safe
@@ -35,7 +33,7 @@ MISSING = "parquet needs the package pyarrow: pip install anabranch[parquet]"
 _CACHED = 2  # row groups
 
 
-class Parquet:
+class Parquet(Indexed):
     options = frozenset({"columns"})
 
     def __init__(self, threads: Threads, _limits: Limits) -> None:
@@ -51,16 +49,6 @@ class Parquet:
 
     def size(self, descriptor: Descriptor) -> int:
         return int(descriptor["size"])
-
-    async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        _ring: Keyring,
-    ) -> Cuts:
-        return cut_by_number(self.size(descriptor), cursor, count, shards)
 
     async def items(
         self, descriptor: Descriptor, shard: Shard, _ring: Keyring

@@ -13,22 +13,21 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.work.collections.port import (
     KIND,
-    Cursor,
-    Cuts,
     Descriptor,
+    Indexed,
     Keyring,
     Limits,
     Shard,
-    cut_by_number,
     within,
 )
 from anabranch.work.payloads import PayloadPort, encoded, load, place_of
 
 _CHUNKS_INLINE = 32  # more of them get an index of their own
 _CACHED = 8
+_SCOPE = "execution"  # a run that goes on with the rest of a loop reads the same items
 
 
-class Lists:
+class Lists(Indexed):
     """`[…]`, and a mapping as a list of `{key, value}`."""
 
     def __init__(self, payloads: PayloadPort | None, limits: Limits) -> None:
@@ -36,7 +35,7 @@ class Lists:
         self._limits = limits
         self._cache: OrderedDict[str, list[Any]] = OrderedDict()
 
-    async def describe(self, value: Any) -> Descriptor:
+    async def describe(self, value: Any, run: str = "") -> Descriptor:
         keyed = isinstance(value, Mapping)
         items = [{"key": str(k), "value": v} for k, v in value.items()] if keyed else list(value)
         size = _size(items)
@@ -45,20 +44,10 @@ class Lists:
             head["keyed"] = True
         if size <= self._limits.inline_bytes:
             return {**head, "items": items}
-        return {**head, **await self._kept(items, size)}
+        return {**head, **await self._kept(items, size, run)}
 
     def size(self, descriptor: Descriptor) -> int:
         return int(descriptor["size"])
-
-    async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        _ring: Keyring,
-    ) -> Cuts:
-        return cut_by_number(self.size(descriptor), cursor, count, shards)
 
     async def items(
         self, descriptor: Descriptor, shard: Shard, _ring: Keyring
@@ -69,17 +58,18 @@ class Lists:
             return [(item["key"], item) for item in found]
         return [(str(shard.first + offset), item) for offset, item in enumerate(found)]
 
-    async def _kept(self, items: list[Any], size: int) -> dict[str, Any]:
+    async def _kept(self, items: list[Any], size: int, run: str) -> dict[str, Any]:
         if self._payloads is None:
             raise InputError("the list is too large to travel, and there is no payload store here")
         per_chunk = max(1, self._limits.chunk_bytes * len(items) // size)
         chunks = [
-            await self._payloads.put(encoded(items[at : at + per_chunk]))
+            await self._payloads.put(encoded(items[at : at + per_chunk]), run, _SCOPE)
             for at in range(0, len(items), per_chunk)
         ]
         if len(chunks) <= _CHUNKS_INLINE:
             return {"per_chunk": per_chunk, "chunks": chunks}
-        return {"per_chunk": per_chunk, "index": await self._payloads.put(encoded(chunks))}
+        index = await self._payloads.put(encoded(chunks), run, _SCOPE)
+        return {"per_chunk": per_chunk, "index": index}
 
     async def _slice(self, descriptor: Descriptor, first: int, last: int) -> list[Any]:
         if "items" in descriptor:
@@ -112,7 +102,7 @@ def _size(items: list[Any]) -> int:
         raise InputError(f"the items of the collection are not JSON: {error}") from None
 
 
-class Ranges:
+class Ranges(Indexed):
     """`{range: [start, stop, step]}`, `{range: {start, stop, step}}` or `{range: stop}`."""
 
     async def describe(self, value: Any) -> Descriptor:
@@ -128,16 +118,6 @@ class Ranges:
         # `len` fails beyond 64 bits; nobody waits for such a loop, but it can be described.
         numbers = _numbers(descriptor)
         return max(0, -((numbers.start - numbers.stop) // numbers.step))
-
-    async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        _ring: Keyring,
-    ) -> Cuts:
-        return cut_by_number(self.size(descriptor), cursor, count, shards)
 
     async def items(
         self, descriptor: Descriptor, shard: Shard, _ring: Keyring

@@ -11,6 +11,7 @@ Reading a shard again gives the same items, or an error that says that the colle
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -82,8 +83,24 @@ class Source(Protocol):
         ...
 
 
-def cut_by_number(size: int, cursor: Cursor | None, count: int, shards: int) -> Cuts:
-    """Shards of a collection that can be read by number."""
+class Indexed(ABC):
+    """A collection that can be read by number: cutting it is arithmetic."""
+
+    @abstractmethod
+    def size(self, descriptor: Descriptor) -> int: ...
+
+    async def cut(
+        self,
+        descriptor: Descriptor,
+        cursor: Cursor | None,
+        count: int,
+        shards: int,
+        _ring: Keyring,
+    ) -> Cuts:
+        return _cut_by_number(self.size(descriptor), cursor, count, shards)
+
+
+def _cut_by_number(size: int, cursor: Cursor | None, count: int, shards: int) -> Cuts:
     at = 0 if cursor is None else int(cursor["at"])
     made: list[Shard] = []
     while at < size and len(made) < shards:

@@ -29,10 +29,10 @@ from anabranch.work.collections.port import (
 from anabranch.work.port import Performer, Task
 from anabranch.work.sql.text import DUCKDB, POSTGRES, SQLITE, split
 
-_FLAVOURS = {"sqlite": SQLITE, "postgres": POSTGRES, "duckdb": DUCKDB}
-_NAMED = {"sqlite": ":{}", "postgres": "%({})s", "duckdb": "${}"}
+FLAVOURS = {"sqlite": SQLITE, "postgres": POSTGRES, "duckdb": DUCKDB}
+NAMED = {"sqlite": ":{}", "postgres": "%({})s", "duckdb": "${}"}
 _OWN = frozenset({"kind", "query", "key", "params", "auth", "timeout"})
-_PLACES = frozenset(
+PLACES = frozenset(
     {"database", "path", "dsn", "connection", "host", "port", "user", "username", "dbname"}
     | {"sslmode", "read_only"}
 )
@@ -47,21 +47,15 @@ class Queries:
     async def describe(self, value: Any) -> Descriptor:
         given = inputs.mapping(value["sql"], "sql")
         kind = given.get("kind", "sqlite")
-        if kind not in _FLAVOURS:
-            raise InputError(f"sql.kind must be one of {', '.join(_FLAVOURS)}, not {kind!r:.40}")
-        for name in given:
-            _check_name(name)
-        auth = given.get("auth")
-        if auth is not None and not isinstance(auth, str):
-            raise InputError("sql.auth must be the name of a keychain entry")
+        if kind not in FLAVOURS:
+            raise InputError(f"sql.kind must be one of {', '.join(FLAVOURS)}, not {kind!r:.40}")
         plain: dict[str, Any] = {
             KIND: "sql",
             "database": kind,
-            "place": {name: given[name] for name in _PLACES & given.keys()},
+            "place": place_of_query(given, _OWN | PLACES, "sql"),
             "query": _query(given.get("query"), str(kind), given.get("params")),
             "key": inputs.text(given.get("key"), "sql.key"),
         }
-        _check_place(plain["place"])
         for name in ("params", "auth", "timeout"):
             if given.get(name) is not None:
                 plain[name] = given[name]
@@ -137,24 +131,37 @@ class Queries:
         self, descriptor: Descriptor, text: str, cursor: Cursor, ring: Keyring
     ) -> list[dict[str, Any]]:
         kind = descriptor["database"]
-        performer = self._performers.get(kind)
-        if performer is None:
-            raise CollectionError(f"there is no work of kind '{kind}' here to read the query with")
         bounds = {f"anabranch_{name}": cursor[name] for name in ("after", "last") if name in cursor}
         used = {name: value for name, value in bounds.items() if name in text}
         params = {**descriptor.get("params", {}), **used}
         # psycopg reads doubled percent signs as one only when it is given parameters, even none.
         needed = params or (None if kind != "postgres" else {})
-        given = {**descriptor["place"], "query": f"SELECT {text}", "params": needed}
-        given |= {"auth": _entry(descriptor, ring), "timeout": descriptor.get("timeout")}
-        given = {name: value for name, value in given.items() if value is not None}
-        answer = await performer.perform(_task(kind, given))
-        if not isinstance(answer, Answer) or answer.fault is not None:
-            fault = answer.fault if isinstance(answer, Answer) else None
-            why, heals = ("it parked", False) if fault is None else (fault.message, fault.retryable)
-            raise CollectionError(f"the query failed: {why}", retryable=heals)
-        rows: list[dict[str, Any]] = answer.result["rows"]
-        return rows
+        given = {"query": f"SELECT {text}", "params": needed}
+        return await ask(self._performers, descriptor, given, ring, "the query")
+
+
+async def ask(
+    performers: Mapping[str, Performer],
+    descriptor: Descriptor,
+    given: Mapping[str, Any],
+    ring: Keyring,
+    what: str,
+) -> list[dict[str, Any]]:
+    """The rows that a statement returns, from the database of the descriptor."""
+    kind = descriptor["database"]
+    performer = performers.get(kind)
+    if performer is None:
+        raise CollectionError(f"there is no work of kind '{kind}' here to read {what} with")
+    whole = {**descriptor["place"], **given}
+    whole |= {"auth": _entry(descriptor, ring), "timeout": descriptor.get("timeout")}
+    whole = {name: value for name, value in whole.items() if value is not None}
+    answer = await performer.perform(_task(kind, whole))
+    if not isinstance(answer, Answer) or answer.fault is not None:
+        fault = answer.fault if isinstance(answer, Answer) else None
+        why, heals = ("it parked", False) if fault is None else (fault.message, fault.retryable)
+        raise CollectionError(f"{what} failed: {why}", retryable=heals)
+    rows: list[dict[str, Any]] = answer.result["rows"]
+    return rows
 
 
 def _task(kind: str, given: Mapping[str, Any]) -> Task:
@@ -166,7 +173,7 @@ def _inner(descriptor: Descriptor) -> str:
 
 
 def _test(descriptor: Descriptor, operator: str, bound: str) -> str:
-    mark = _NAMED[descriptor["database"]].format(f"anabranch_{bound}")
+    mark = NAMED[descriptor["database"]].format(f"anabranch_{bound}")
     return f"q.{_quoted(descriptor['key'])} {operator} {mark}"
 
 
@@ -176,7 +183,7 @@ def _quoted(name: str) -> str:
 
 
 def _query(value: Any, kind: str, params: Any) -> str:
-    statements = split(inputs.text(value, "sql.query"), _FLAVOURS[kind])
+    statements = split(inputs.text(value, "sql.query"), FLAVOURS[kind])
     if len(statements) != 1 or not statements[0].reads:
         raise InputError("sql.query must be one statement that reads")
     if params is not None and not isinstance(params, Mapping):
@@ -186,25 +193,29 @@ def _query(value: Any, kind: str, params: Any) -> str:
     return text.replace("%", "%%") if kind == "postgres" and not params else text
 
 
-def _check_name(name: str) -> None:
-    if name in _SECRETS:
-        raise InputError(
-            f"sql.{name} would be recorded; name an entry of the keychain instead (sql.auth: NAME)"
-        )
-    if name not in _OWN | _PLACES:
-        known = ", ".join(sorted(_OWN | _PLACES))
-        raise InputError(f"sql: '{name}' is not known; there are {known}")
-
-
-def _check_place(place: Mapping[str, Any]) -> None:
+def place_of_query(given: Mapping[str, Any], known: frozenset[str], what: str) -> dict[str, Any]:
+    """Where the database is, without anything that must not be recorded."""
+    for name in given:
+        if name in _SECRETS:
+            raise InputError(
+                f"{what}.{name} would be recorded; name an entry of the keychain instead "
+                f"({what}.auth: NAME)"
+            )
+        if name not in known:
+            words = ", ".join(sorted(known))
+            raise InputError(f"{what}: '{name}' is not known; there are {words}")
+    if not isinstance(given.get("auth", ""), str):
+        raise InputError(f"{what}.auth must be the name of a keychain entry")
+    place = {name: given[name] for name in PLACES & given.keys()}
     for name in ("dsn", "connection"):
         text = str(place.get(name, ""))
         user = text.partition("://")[2].partition("/")[0].rpartition("@")[0]
         if "password" in text.lower() or user.partition(":")[2]:
             raise InputError(
-                f"sql.{name} has a password in it, which would be recorded; name an entry of the "
-                "keychain instead (sql.auth: NAME)"
+                f"{what}.{name} has a password in it, which would be recorded; name an entry of "
+                f"the keychain instead ({what}.auth: NAME)"
             )
+    return place
 
 
 def _entry(descriptor: Descriptor, ring: Keyring) -> Any:

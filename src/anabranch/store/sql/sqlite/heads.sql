@@ -55,6 +55,9 @@ AND parent = :parent
 -- name: list_before
 AND (created_at, run) < (:before_at, :before_run)
 
+-- name: list_ended_before
+AND finished = 1 AND updated_at < :ended_before
+
 -- name: list_order
 ORDER BY created_at DESC, run DESC
 LIMIT :limit

@@ -5,6 +5,7 @@ SELECT last_seq - count + 1, count, at, events
 FROM log
 WHERE run = :run AND last_seq > :after
 ORDER BY last_seq
+LIMIT :limit
 
 -- name: read_snapshots
 -- CROSS JOIN keeps the order of the join: from the wanted runs to their rows, never a scan.

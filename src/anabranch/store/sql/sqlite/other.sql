@@ -35,6 +35,7 @@ SELECT
     (SELECT count(*) FROM snapshots),
     (SELECT count(*) FROM definitions),
     (SELECT count(*) FROM payloads),
+    (SELECT count(*) FROM holds),
     (SELECT count(*) FROM mailbox),
     (SELECT count(*) FROM mailbox WHERE answer IS NULL)
 
@@ -46,4 +47,5 @@ SELECT
     (SELECT max(rowid) FROM snapshots),
     (SELECT max(rowid) FROM definitions),
     (SELECT max(rowid) FROM payloads),
+    (SELECT max(rowid) FROM holds),
     (SELECT max(rowid) FROM mailbox)

@@ -1,0 +1,236 @@
+"""What a playbook sees of something that ended: a step while routing, a task in its rules.
+
+Two small kinds of text equal more than one spelling: `event.name` is both `step.done` and
+`call.done`, an outcome's status both `ok` and `success`. Everything is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from anabranch.errors import ExpressionError
+
+Given = Mapping[str, Any]
+EMPTY: Mapping[str, Any] = {}
+REF = "_ref"  # a result that stands for a larger one has this key
+MANIFEST = "_manifest"  # and the result of a loop this one
+
+
+class Synonym(str):
+    """A text that equals several spellings; it shows as the first."""
+
+    __slots__ = ("spellings",)
+    spellings: frozenset[str]
+
+    def __new__(cls, *spellings: str) -> Synonym:
+        text = super().__new__(cls, spellings[0])
+        text.spellings = frozenset(spellings)
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str.__str__(other) in self.spellings
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+DONE = Synonym("step.done", "call.done", "step.exit")
+LOOP_DONE = Synonym("loop.done", "step.done", "call.done", "step.exit")
+FAILED = Synonym("step.failed", "call.error")
+OK = Synonym("ok", "success")
+ERROR = Synonym("error", "failed")
+
+#: Details of a fault that can also be read from the error itself.
+ERROR_DETAILS = ("http_status", "retry_after", "pg_code", "exception_type", "source")
+
+
+class Layered(Mapping[str, Any]):
+    """One mapping before another."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Given, second: Given) -> None:
+        self._first = first
+        self._second = second
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return self._first[key]
+        except KeyError:
+            return self._second[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._second, **self._first})
+
+    def __len__(self) -> int:
+        return len({**self._second, **self._first})
+
+
+class StepResult(Mapping[str, Any]):
+    """A step's result; `.data` and `.result` mean the whole of it unless it has such a key."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Given) -> None:
+        self._value = value
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return self._value[key]
+        except KeyError:
+            if key in ("data", "result"):
+                return self._value
+            if REF in self._value or MANIFEST in self._value:
+                raise _not_here(key) from None
+            raise
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._value)
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+
+class Lazy(Mapping[str, Any]):
+    """A mapping whose values are worked out from a source when asked for."""
+
+    __slots__ = ("_makers", "_source")
+
+    def __init__(self, makers: Mapping[str, Callable[[Any], Any]], source: Any) -> None:
+        self._makers = makers
+        self._source = source
+
+    def __getitem__(self, key: str) -> Any:
+        return self._makers[key](self._source)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def _not_here(key: str) -> ExpressionError:
+    """A guard must not take a field that was too large to travel for one that is not there."""
+    return ExpressionError(
+        f"{key!r} is in a result that is too large to travel (over ANABRANCH_INLINE_BYTES_MAX): "
+        "guards see only its small fields; let the step return what they need beside it"
+    )
+
+
+def as_result(value: Any) -> Any:
+    return StepResult(value) if isinstance(value, Mapping) else value
+
+
+# -- while routing ---------------------------------------------------------------------------
+
+
+def event_name(event: Given) -> str:
+    ending = event.get("ending")
+    if ending == "done":
+        return DONE if event.get("fanin") is None else LOOP_DONE
+    return FAILED if ending == "failed" else f"step.{ending}"
+
+
+def _timestamp(event: Given) -> str:
+    moment = datetime.fromtimestamp(event.get("at", 0) / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _status(event: Given) -> str:
+    ending = event.get("ending")
+    if ending == "done":
+        return OK
+    return ERROR if ending == "failed" else str(ending)
+
+
+def _response(event: Given) -> Given | None:
+    """The result, when it is an HTTP answer."""
+    result = event.get("result")
+    wraps = isinstance(result, Mapping) and "status_code" in result and "data" in result
+    return result if wraps else None
+
+
+def _data(event: Given) -> Any:
+    """The body of an HTTP response, the whole result of anything else."""
+    response = _response(event)
+    return as_result(event.get("result")) if response is None else response["data"]
+
+
+def _ref(event: Given) -> Any:
+    """Where the whole result is, when it was too large to travel."""
+    result = event.get("result")
+    return result.get("_ref") if isinstance(result, Mapping) else None
+
+
+def _http(event: Given) -> Any:
+    """Status and headers, of an answer or of a refusal."""
+    response, error = _response(event), _error(event)
+    if response is not None:
+        return {"status": response["status_code"], "headers": response.get("headers")}
+    status = error.get("http_status") if isinstance(error, Mapping) else None
+    return None if status is None else {"status": status, "headers": None}
+
+
+def _python(event: Given) -> Any:
+    """What a Python task raised."""
+    details = _details(event)
+    found = {key: details[key] for key in ("exception_type", "traceback") if key in details}
+    return found or None
+
+
+def _postgres(event: Given) -> Any:
+    details = _details(event)
+    code = details.get("pg_code", details.get("sqlstate"))
+    return None if code is None else {"code": code, "sqlstate": code}
+
+
+def _details(event: Given) -> Given:
+    error = event.get("error")
+    details = error.get("details") if isinstance(error, Mapping) else None
+    return details if isinstance(details, Mapping) else EMPTY
+
+
+def _error(event: Given) -> Any:
+    """The fault, with what its details say also where some playbooks look for it."""
+    error, details = event.get("error"), _details(event)
+    found = {key: details[key] for key in ERROR_DETAILS if key in details}
+    if not found or not isinstance(error, Mapping):
+        return error
+    if "http_status" in found:
+        found["status"] = found["http_status"]
+    return {**found, **{key: value for key, value in error.items() if value is not None}}
+
+
+def _payload(event: Given) -> Mapping[str, Any]:
+    return {"result": as_result(event.get("result")), "error": _error(event)}
+
+
+EVENT: Mapping[str, Callable[[Any], Any]] = {
+    "name": event_name,
+    "step": lambda event: event.get("step"),
+    "payload": _payload,
+    "timestamp": _timestamp,
+}
+
+_OF_RESULT: Mapping[str, Callable[[Any], Any]] = {
+    "result": lambda event: as_result(event.get("result")),
+    "data": _data,
+    "ref": _ref,
+    "error": _error,
+    "http": _http,
+    "py": _python,
+    "pg": _postgres,
+}
+OUTCOME: Mapping[str, Callable[[Any], Any]] = {"status": _status, **_OF_RESULT}
+#: The outcome of a task, as the rules after it see it.
+TASK_OUTCOME: Mapping[str, Callable[[Any], Any]] = {
+    "status": lambda outcome: OK if outcome.get("status") == "ok" else ERROR,
+    "meta": lambda outcome: outcome.get("meta", EMPTY),
+    **_OF_RESULT,
+}

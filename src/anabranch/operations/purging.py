@@ -1,0 +1,64 @@
+"""Deleting runs that ended long ago, with whatever nobody else needs of what they kept.
+
+A run stays while an unfinished one depends on it: its parent, or a run that redrives it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from anabranch.errors import InputError
+from anabranch.store.ports import Forgotten, Head, HeadFilter, Store
+
+DAY_MS = 86_400_000
+AT_ONCE = 100  # runs in one transaction: an engine on the same store waits no longer than for these
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
+
+
+def age_ms(text: str) -> int:
+    """`30d`, `12h`, `90m`, `4w` or `45s` in milliseconds."""
+    found = _AGE.fullmatch(text.strip())
+    if found is None:
+        raise InputError(f"an age is written 30d, 12h or 90m, not {text!r:.40}", code="usage")
+    return int(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def purge(store: Store, older_than_ms: int, now: int, *, dry_run: bool = False) -> Forgotten:
+    """Delete the runs that ended longer ago than that; with `dry_run` only count them."""
+    total = Forgotten()
+    needed = _needed(store)
+    batch: list[str] = []
+    for head in _ended(store, now - older_than_ms):
+        if head.run not in needed and _parent(head) not in needed:
+            batch.append(head.run)
+        if len(batch) == AT_ONCE:
+            total, batch = _sum(total, store.forget(batch, dry_run=dry_run)), []
+    return _sum(total, store.forget(batch, dry_run=dry_run)) if batch else total
+
+
+def _ended(store: Store, before: int) -> Iterator[Head]:
+    seen: tuple[int, str] | None = None
+    while page := store.heads(HeadFilter(ended_before=before, before=seen, limit=1000)):
+        seen = (page[-1].created_at, page[-1].run)
+        yield from page
+
+
+def _needed(store: Store) -> set[str]:
+    """Unfinished runs, and those that one of them redrives."""
+    needed: set[str] = set()
+    after = ""
+    while page := store.unfinished(after):
+        after = page[-1].run
+        for head in page:
+            needed |= {head.run, head.origin or head.run}
+    return needed
+
+
+def _parent(head: Head) -> str | None:
+    return head.parent.partition("/")[0] if head.parent else None
+
+
+def _sum(one: Forgotten, other: Forgotten) -> Forgotten:
+    return Forgotten(one.runs + other.runs, one.payloads + other.payloads, one.bytes + other.bytes)

@@ -1,0 +1,147 @@
+"""Events as people and programs see them.
+
+The log keeps what cannot be worked out, in as few bytes as it takes. Who reads it wants the names
+of the fan-out profile (`loop.fanout.started`, `loop.shard.done`, …) and, on everything that belongs
+to a shard, `loop_id`, `shard_id` and which items it is about. `Shown` adds that while it goes
+through the events of one run in order. Of shards it remembers those that are out.
+
+    loop.opened          loop.fanout.started, or loop.started for a local loop
+    loop.shard_scheduled loop.shard.enqueued
+    job.started          loop.shard.started, where the job is a shard
+    loop.shard_closed    loop.shard.done, or loop.shard.failed when an item of it failed
+    loop.settled         loop.fanin.completed, or loop.done for a local loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from anabranch.kernel import events as e
+from anabranch.kernel.tracker import Shard, ShardReport, loop_name, shard_name
+
+SHOWN_KINDS = (
+    *("loop.fanout.started", "loop.shard.enqueued", "loop.shard.started", "loop.shard.done"),
+    *("loop.shard.failed", "loop.fanin.completed", "loop.started", "loop.done"),
+)
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """One event as surfaces show it."""
+
+    seq: int
+    at: int
+    kind: str
+    fields: dict[str, Any]
+
+
+class Shown:
+    """The records of one run; every event must be shown to it, from the first on."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._modes: dict[str, str] = {}  # loop → local or fanout
+        self._shards: dict[str, Shard] = {}  # job → the shard it works on
+        self._reports: dict[str, ShardReport | None] = {}
+        self._ended: dict[str, tuple[int, int]] = {}  # loop → items that succeeded, and failed
+        self.seq = 0
+
+    def skip(self, pairs: Iterable[tuple[int, e.Event]]) -> None:
+        """Take note of events that nobody wants to see."""
+        for at, event in pairs:
+            self.record(at, event)
+
+    def record(self, at: int, event: e.Event) -> EventRecord:
+        self.seq += 1
+        kind, more = self._named(event)
+        fields = e.fields_of(event)
+        if isinstance(event, e.ShardScheduled):
+            del fields["shard"]  # said in words by what follows
+        return EventRecord(self.seq, at, kind, {**fields, **more})
+
+    def _named(self, event: e.Event) -> tuple[str, dict[str, Any]]:
+        match event:
+            case e.LoopOpened():
+                return self._opened(event)
+            case e.ShardScheduled():
+                self._shards[event.job] = event.shard
+                return "loop.shard.enqueued", self._ids(event.job)
+            case e.ShardClosed():
+                return self._closed(event)
+            case e.LoopSettled():
+                local = self._modes.get(event.loop) == "local"
+                good, bad = self._ended.pop(event.loop, (0, 0))
+                more = {**self._loop(event.loop), "succeeded": good, "failed": bad}
+                return "loop.done" if local else "loop.fanin.completed", more
+            case e.LoopCutting() | e.LoopCut() | e.LoopStopped() | e.LoopTuned():
+                loop = f"l{event.token}" if isinstance(event, e.LoopCutting) else event.loop
+                return e.kind_of(event), self._loop(loop)
+            case _:
+                return self._of_job(event)
+
+    def _of_job(self, event: e.Event) -> tuple[str, dict[str, Any]]:
+        kind, job = e.kind_of(event), getattr(event, "job", "")
+        if job not in self._shards:
+            return kind, {}
+        ids = self._ids(job)
+        if isinstance(event, e.JobStarted):
+            return "loop.shard.started", ids
+        if isinstance(event, e.JobReported):
+            self._reports[job] = event.answer.shard
+        elif isinstance(event, e.JobDischarged):
+            self._forget(job)
+        return kind, ids
+
+    def _opened(self, event: e.LoopOpened) -> tuple[str, dict[str, Any]]:
+        self._modes[event.loop] = event.mode
+        self._ended[event.loop] = ((event.carried or {}).get("succeeded", 0), 0)
+        more = self._loop(event.loop)
+        if event.size >= 0 and not event.automatic and event.carried is None:
+            more["shards"] = -(-event.size // event.shard_size)
+        return "loop.started" if event.mode == "local" else "loop.fanout.started", more
+
+    def _closed(self, event: e.ShardClosed) -> tuple[str, dict[str, Any]]:
+        shard, ids = self._shards.get(event.job), self._ids(event.job)
+        report = self._reports.get(event.job)
+        self._forget(event.job)
+        if event.fault is not None or report is None:
+            failed = shard.size if shard is not None else 0
+            self._count(event.loop, 0, 0 if event.whole else failed)
+            return "loop.shard.failed", {**ids, "succeeded": 0, "failed": failed}
+        counts = {"succeeded": report.succeeded, "failed": len(report.failed)}
+        if report.unbegun:
+            counts["unbegun"] = len(report.unbegun)
+        self._count(event.loop, report.succeeded, len(report.failed) - len(event.again))
+        if not report.failed:
+            return "loop.shard.done", {**ids, **counts}
+        failures = [
+            {"iter_index": one.index, "iter_key": one.key or str(one.index), "kind": one.kind,
+             "message": one.message}
+            for one in report.failed
+        ]  # fmt: skip
+        return "loop.shard.failed", {**ids, **counts, "failures": failures}
+
+    def _count(self, loop: str, succeeded: int, failed: int) -> None:
+        good, bad = self._ended.get(loop, (0, 0))
+        self._ended[loop] = (good + succeeded, bad + failed)
+
+    def _forget(self, job: str) -> None:
+        self._shards.pop(job, None)
+        self._reports.pop(job, None)
+
+    def _loop(self, loop: str) -> dict[str, Any]:
+        return {"loop_id": loop_name(self._run, loop)}
+
+    def _ids(self, job: str) -> dict[str, Any]:
+        """Which loop, which shard, and which of its items: one, some, or all of it."""
+        shard = self._shards.get(job)
+        loop = loop_name(self._run, f"l{job.partition('.')[0]}")
+        if shard is None:
+            return {"loop_id": loop}
+        ids: dict[str, Any] = {"loop_id": loop, "shard_id": shard_name(loop, shard)}
+        if shard.size == 1:
+            return {**ids, "iter_index": shard.only[0] if shard.only else shard.first}
+        ids |= {"first": shard.first, "count": shard.count}
+        return {**ids, "only": list(shard.only)} if shard.only else ids

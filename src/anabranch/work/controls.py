@@ -1,0 +1,111 @@
+"""What the rules after a task say in numbers, and the faults a pipeline itself can come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anabranch.errors import ExpressionError, InputError
+from anabranch.kernel.values import Answer, Fault, failed
+from anabranch.net.program import Rule, TaskSpec
+from anabranch.work import inputs
+from anabranch.work.port import Parked, Performer, Task
+
+DELAY_SECONDS = 1.0
+ATTEMPTS_MAX = 1_000_000
+_CONTINUE = Rule(None, "continue")
+_FAIL = Rule(None, "fail")
+
+
+def rule_for(spec: TaskSpec, names: Mapping[str, Any], fine: bool) -> Rule:
+    """The first rule that matches, or what is meant where none does."""
+    for rule in spec.rules:
+        if rule.when is None:
+            return rule
+        try:
+            if rule.when.evaluate(names):
+                return rule
+        except ExpressionError:
+            continue  # it asks about something this outcome does not have
+    return _CONTINUE if fine or spec.on_unmatched_error == "continue" else _FAIL
+
+
+def attempts_of(rule: Rule, names: Mapping[str, Any]) -> int:
+    """How often the task may be executed in all."""
+    given = rule.attempts
+    if isinstance(given, int):
+        return given
+    found = given.evaluate(names)
+    if isinstance(found, str) and found.strip().isdecimal():
+        found = int(found)
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= ATTEMPTS_MAX:
+        raise InputError(f"attempts must be a whole number from 1 up, not {found!r:.40}")
+    return found
+
+
+def delay_seconds(rule: Rule, names: Mapping[str, Any], retry: int) -> float:
+    """How long to wait before the retry with that number."""
+    given = rule.delay.evaluate(names) if rule.delay is not None else DELAY_SECONDS
+    base = inputs.delay(given, "delay")
+    match rule.backoff:
+        case "none" | "constant":
+            return base
+        case "linear":
+            return base * retry
+        case "exponential":
+            return float(base * 2 ** min(retry - 1, 40))
+
+
+async def carried_out(performer: Performer, task: Task) -> Answer | Parked:
+    """The answer, also where the performer has none because it is broken."""
+    now = getattr(performer, "perform_now", None)
+    if now is not None:
+        return done_now(now, task)
+    try:
+        return _checked(await performer.perform(task), task)
+    except Exception as defect:
+        return _broken(defect, task)
+
+
+def done_now(now: Callable[[Task], object], task: Task) -> Answer | Parked:
+    """The same, for work that never waits."""
+    try:
+        return _checked(now(task), task)
+    except Exception as defect:
+        return _broken(defect, task)
+
+
+def _checked(answer: object, task: Task) -> Answer | Parked:
+    if isinstance(answer, Answer | Parked):
+        return answer
+    message = f"the {task.kind} performer gave a {type(answer).__name__} for an answer"
+    return failed("defect", message, retryable=False)
+
+
+def _broken(defect: Exception, task: Task) -> Answer:
+    if isinstance(defect, TimeoutError):  # a performer's own; the task's limit is a cancel
+        return failed("timeout", str(defect) or f"the {task.kind} work ran out of time")
+    return failed("defect", f"the {task.kind} performer failed: {defect!r}", retryable=False)
+
+
+def not_enough(spec: TaskSpec, attempts: int) -> Fault:
+    message = f"task {spec.label}: {attempts} attempts were not enough"
+    return Fault("retries", message, "", False)
+
+
+def told_to_fail(spec: TaskSpec) -> Fault:
+    return Fault("policy", f"task {spec.label}: a rule said fail", "", False)
+
+
+def endless(rule: Rule, jumps: int) -> Fault:
+    message = f"more than {jumps:,} jumps, the last to task {rule.to}: this looks endless"
+    return Fault("jump_limit", message, "", False)
+
+
+def cannot_wait(spec: TaskSpec) -> Fault:
+    """Inside a hook or an inner loop nothing could go on when the answer has come."""
+    message = (
+        f"task {spec.label} ({spec.kind}) waits for an answer from outside inside a hook or an "
+        "inner loop; put it into the pipeline itself, or into a loop of its own step"
+    )
+    return Fault("config", message, "", False)

@@ -1,0 +1,26 @@
+"""What a pipeline works with: performers, secrets, the store for large results, and its sleep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.work.payloads import PayloadPort
+from anabranch.work.port import Performer, Task
+from anabranch.work.redaction import Redactor
+
+KeyringFor = Callable[[Task], Awaitable[Mapping[str, Any]]]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a pipeline works with."""
+
+    performers: Mapping[str, Performer]
+    payloads: PayloadPort | None = None  # for results that are too large to travel
+    keyring: KeyringFor | None = None  # the secrets a task may use
+    redactor: Redactor | None = None
+    sleep: Sleep = asyncio.sleep

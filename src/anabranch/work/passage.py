@@ -1,0 +1,402 @@
+"""Passages: one way through a program, task by task.
+
+The outcome of a task is laid before its rules; the first that matches decides. Without a match a
+success goes on and an error fails. Retries are counted per success: a task that succeeded starts
+from zero when a jump comes back to it.
+
+Every execution that is a new deed has a key of its own: retries of a failed attempt share one, and
+the next round of a jump has another. A job that runs again from the start makes the same keys.
+
+Hooks and the items of inner loops are passages of their own, inside this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from anabranch.errors import AnabranchError, ExpressionError, InputError, StoreError
+from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
+from anabranch.net.program import Hooks, InnerLoop, Program, Rule, TaskSpec
+from anabranch.work.controls import (
+    attempts_of,
+    cannot_wait,
+    carried_out,
+    delay_seconds,
+    done_now,
+    endless,
+    not_enough,
+    rule_for,
+    told_to_fail,
+)
+from anabranch.work.inner_loops import Done, InnerCrossing
+from anabranch.work.keychain import KeychainError
+from anabranch.work.means import Means
+from anabranch.work.outcomes import outcome_of
+from anabranch.work.port import Parked, Performer, Task
+from anabranch.work.progress import Before, Progress
+from anabranch.work.results import keep, read_policy
+from anabranch.work.scope import Scope
+
+_NO_HOOKS = Hooks()
+_EMPTY: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a passage inside another one sees of it."""
+
+    prev: Any
+    results: Mapping[str, Any]
+    outcome: Any = None
+
+
+class Passage:
+    """One way through a program."""
+
+    def __init__(
+        self,
+        program: Program,
+        task: Task,
+        means: Means,
+        scope: Scope,
+        around: Surroundings | None = None,
+    ) -> None:
+        self.scope = scope
+        self._program = program
+        self._task = task
+        self._means = means
+        self._around = around  # none but the outermost can wait for an answer from outside
+        self._progress = Progress(None if around is None else around.prev)
+        self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
+
+    async def run(self) -> Answer | Parked:
+        try:
+            heard = self._begin()
+        except AnabranchError as error:
+            return self._failed(Fault(error.code, str(error), "", False))
+        while self._progress.at < len(self._program.tasks):
+            spec = self._program.tasks[self._progress.at]
+            begin = time.monotonic()
+            answer: Answer | Parked
+            if heard is not None:
+                answer, heard = heard, None
+            else:
+                answer = await self._visit(spec)
+            if isinstance(answer, Parked):
+                return self._parked(spec, answer)
+            if answer.status in ("aborted", "cancel_run"):
+                return answer
+            if answer.status == "ok" and spec.simple and spec.output is None:
+                self._take(spec, answer, answer.result)  # most tasks of large loops
+                self._progress.at += 1
+                continue
+            milliseconds = int((time.monotonic() - begin) * 1000)
+            ended = await self._follow(spec, answer, milliseconds)
+            if ended is not None:
+                return ended
+        return self._finished()
+
+    def _begin(self) -> Answer | None:
+        """From the start, or from where it was parked: then with what it waited for."""
+        if self._task.memory is not None and self._around is None:
+            self._progress.restore(self._task.memory["progress"])
+            self.scope.restore(self._task.memory["scope"])
+            return self._task.heard
+        if self._program.variables is not None:
+            given = self._program.variables.evaluate(self.names("", 0))
+            if not isinstance(given, Mapping):
+                raise InputError(f"vars must come to a mapping, not {type(given).__name__}")
+            self.scope.iter.update(given)
+        return None
+
+    def names(self, label: str, attempt: int, outcome: Any = None) -> dict[str, Any]:
+        """What the templates of a task and the rules after it can see."""
+        results: Mapping[str, Any] = self._progress.results
+        if self._around is not None:
+            results = ChainMap(self._progress.results, cast(dict[str, Any], self._around.results))
+            outcome = self._around.outcome if outcome is None else outcome
+        return {
+            **self._task.names,
+            "ctx": self.scope.ctx,
+            "local": {
+                "prev": self._progress.prev,
+                "task": label,
+                "attempt": attempt,
+                "results": results,
+                "iter": self.scope.iter,
+                "outcome": outcome,
+            },
+        }
+
+    # -- one task ----------------------------------------------------------------------------
+
+    async def _visit(self, spec: TaskSpec) -> Answer | Parked:
+        """Execute the task once, behind its hook."""
+        attempts = self._progress.attempts
+        attempt = attempts[spec.label] = attempts.get(spec.label, 0) + 1
+        if spec.hooks is not None and spec.hooks.before is not None:
+            refused = await self._open(spec, spec.hooks.before)
+            if refused is not None:
+                return refused
+        performer = self._means.performers.get(spec.kind)
+        if performer is None and spec.loop is None:
+            return failed("config", f"there is no work of kind {spec.kind!r}", retryable=False)
+        try:
+            names = self.names(spec.label, attempt)
+            if self._means.keyring is not None:
+                names["keychain"] = await self._means.keyring(self._task)
+            task = self._prepared(spec, attempt, names)
+        except KeychainError as error:
+            return failed(error.kind, error.message, retryable=error.retryable)
+        except ExpressionError as error:
+            return failed("transform", str(error), retryable=False)
+        limit = task.timeout_seconds
+        if limit is None:
+            now = getattr(performer, "perform_now", None)
+            if now is not None and spec.loop is None:
+                return done_now(now, task)
+            return await self._carried_out(spec, performer, task)
+        try:
+            async with asyncio.timeout(limit) as timer:
+                return await self._carried_out(spec, performer, task)
+        except TimeoutError:
+            assert timer.expired()
+            return failed("timeout", f"no answer within {limit:g} s", code="TIMEOUT")
+
+    async def _carried_out(
+        self, spec: TaskSpec, performer: Performer | None, task: Task
+    ) -> Answer | Parked:
+        if spec.loop is not None:
+            return await self._inner_loop(spec, spec.loop, task)
+        assert performer is not None, "looked for before"
+        parks = getattr(performer, "parks", None)
+        if self._around is not None and parks is not None and parks(task.inputs):
+            return Answer(status="error", outcome="error", fault=cannot_wait(spec))
+        return await carried_out(performer, task)
+
+    async def _open(self, spec: TaskSpec, before: Program) -> Answer | None:
+        """Run its `before`, once for all its attempts; an answer is why that went wrong."""
+        if self._progress.opened == spec.label:
+            return None
+        refused = await self._hook(before, spec, "before")
+        if refused is None:
+            self._progress.opened = spec.label
+        return refused
+
+    def _prepared(self, spec: TaskSpec, attempt: int, names: Mapping[str, Any]) -> Task:
+        given = spec.inputs.evaluate(names) if spec.inputs is not None else {}
+        return msgspec.structs.replace(
+            self._task,
+            kind=spec.kind,
+            attempt=attempt,
+            inputs=given if isinstance(given, Mapping) else {"value": given},
+            names=names,
+            program=None,
+            key=self._key(spec.label),
+            again=self._task.again + (f".a{attempt}" if attempt > 1 else ""),
+            timeout_seconds=spec.timeout_ms / 1000 if spec.timeout_ms is not None else None,
+            memory=None,
+            heard=None,
+        )
+
+    def _key(self, label: str) -> str:
+        deeds = self._progress.deeds.get(label, 0)
+        return f"{self._task.key}/{label}" + (f"~{deeds + 1}" if deeds else "")
+
+    # -- passages inside this one ------------------------------------------------------------
+
+    async def _hook(
+        self, program: Program, spec: TaskSpec, name: str, outcome: Any = None
+    ) -> Answer | None:
+        """Carry out a hook; an answer is the error it ended with."""
+        task = msgspec.structs.replace(self._task, key=f"{self._key(spec.label)}/{name}")
+        around = Surroundings(self._progress.prev, self._progress.results, outcome)
+        answer = await Passage(program, task, self._means, self.scope, around).run()
+        assert isinstance(answer, Answer), "only the outermost passage parks"
+        if answer.status == "ok":
+            return None
+        fault = answer.fault or Fault("unknown", "it failed")
+        message = f"`{name}` of task {spec.label}: {fault.message}"
+        return failed(fault.kind, message, code=fault.code, retryable=fault.retryable)
+
+    async def _inner_loop(self, spec: TaskSpec, loop: InnerLoop, task: Task) -> Answer:
+        around = Surroundings(self._progress.prev, self._progress.results)
+        context = self.scope.ctx
+
+        async def one(index: int, iteration: Mapping[str, Any]) -> Done:
+            item = msgspec.structs.replace(self._task, key=f"{task.key}/{index}", again=task.again)
+            scope = Scope(context, iteration)
+            answer = await Passage(loop.program, item, self._means, scope, around).run()
+            assert isinstance(answer, Answer), "only the outermost passage parks"
+            return Done(answer, scope.shared)
+
+        done = await InnerCrossing(loop, spec.label, task.names).run(one)
+        self.scope.shared.extend(done.shared)
+        return done.answer
+
+    # -- parking -----------------------------------------------------------------------------
+
+    def _parked(self, spec: TaskSpec, parked: Parked) -> Answer | Parked:
+        if self._around is not None:
+            return self._failed(cannot_wait(spec))
+        saved = {"progress": self._progress.saved(), "scope": self.scope.saved()}
+        try:
+            memory = msgspec.to_builtins(saved)
+        except TypeError as error:
+            message = f"task {spec.label}: what was done before it is not JSON: {error}"
+            return self._failed(Fault("result", message, "", False))
+        if self._means.redactor is not None:
+            memory = self._means.redactor.clean(memory)
+        return msgspec.structs.replace(parked, memory=memory, limit_ms=spec.timeout_ms or 0)
+
+    # -- what follows ------------------------------------------------------------------------
+
+    async def _follow(self, spec: TaskSpec, answer: Answer, milliseconds: int) -> Answer | None:
+        """Do what follows the task; an answer ends the pipeline."""
+        attempt = self._progress.attempts[spec.label]
+        outcome = outcome_of(answer, attempt, milliseconds)
+        hooks = spec.hooks or _NO_HOOKS
+        if hooks.after is not None:
+            refused = await self._hook(hooks.after, spec, "after", outcome)
+            if refused is not None and answer.status == "ok":
+                answer, outcome = refused, outcome_of(refused, attempt, milliseconds)
+        try:
+            stays, ended = await self._decide(spec, answer, outcome)
+        except AnabranchError as error:  # a write, a delay or a policy that does not work out
+            may_heal = isinstance(error, StoreError)
+            fault = Fault(error.code, f"task {spec.label}: {error}", "", may_heal)
+            stays, ended = False, self._failed(fault)
+        if stays:
+            return None
+        self._progress.opened = ""
+        if hooks.leaving is not None:
+            refused = await self._hook(hooks.leaving, spec, "finally", outcome)
+            went_well = ended is None or ended.status == "ok"
+            if refused is not None and went_well:
+                ended = self._failed(refused.fault or told_to_fail(spec))
+            elif ended is not None and went_well:
+                ended = self._finished()  # with what the hook has written
+        return ended
+
+    async def _decide(
+        self, spec: TaskSpec, answer: Answer, outcome: Mapping[str, Any]
+    ) -> tuple[bool, Answer | None]:
+        """Carry out the rule that matches: does the task go on, and has the pipeline ended?"""
+        before = self._progress.before(spec.label)
+        attempt: int = outcome["meta"]["attempt"]
+        fine = answer.status == "ok"
+        if fine:
+            await self._keep(spec, answer)
+        inside = answer.patches if spec.loop is not None and not fine else ()
+        self.scope.take(inside)  # what rules of its items wrote when they said fail
+        names = self.names(spec.label, attempt, outcome) if spec.rules else {}
+        rule = rule_for(spec, names, fine)
+        self._said = (*inside, *self._write(spec, rule, outcome, fine))
+        if rule.do == "retry":
+            ended = self._no_retry(spec, rule, answer, names, attempt)
+            if ended is not None:
+                return False, ended
+            self._progress.attempts[spec.label] = attempt
+            self._progress.prev = before.prev  # it sees what it saw
+            self._progress.gathered[spec.label] = before.gathered
+            self._set_prev(rule, spec, outcome)
+            await self._means.sleep(delay_seconds(rule, names, attempt))
+            return True, None
+        return False, await self._leave(spec, rule, answer, outcome, before)
+
+    async def _leave(
+        self, spec: TaskSpec, rule: Rule, answer: Answer, outcome: Mapping[str, Any], before: Before
+    ) -> Answer | None:
+        fine = answer.status == "ok"
+        if rule.do == "skip":
+            self._progress.forget(before)
+        if fine:
+            self._set_prev(spec, spec, outcome)
+        self._set_prev(rule, spec, outcome)
+        match rule.do:
+            case "jump":
+                return await self._jump(rule)
+            case "break":
+                return self._finished()
+            case "fail":
+                return self._failed(answer.fault or told_to_fail(spec), self._said)
+            case _:
+                self._progress.at += 1
+                if not fine:
+                    self._progress.done_with(spec.label)
+                return None
+
+    def _take(self, spec: TaskSpec, answer: Answer, travels: Any) -> None:
+        """A good answer: its result becomes visible, its patches take effect."""
+        self._progress.take(spec.label, answer, travels)
+        self.scope.take(answer.patches)
+
+    async def _keep(self, spec: TaskSpec, answer: Answer) -> None:
+        """The same, after what its policy says about results."""
+        if spec.output is None:
+            self._take(spec, answer, answer.result)
+            return
+        policy = read_policy(spec.output)
+        result = answer.result
+        if policy.accumulate is not None:
+            result = self._progress.gather(spec.label, policy.accumulate, result)
+            answer = msgspec.structs.replace(answer, result=result)
+        redactor = self._means.redactor
+        clean = result if redactor is None else redactor.clean(result)  # the store is outside
+        self._take(spec, answer, await keep(policy, clean, self._means.payloads, self._task.run))
+
+    def _write(
+        self, spec: TaskSpec, rule: Rule, outcome: Mapping[str, Any], fine: bool
+    ) -> list[ContextPatch]:
+        """What is written now; gives the rule's own share of it."""
+        attempt: int = outcome["meta"]["attempt"]
+
+        def names() -> Mapping[str, Any]:
+            return self.names(spec.label, attempt, outcome)
+
+        if fine:
+            self.scope.write(names, spec.set_ctx, spec.set_iter, spec.set_shared)
+        before = len(self.scope.patches)
+        self.scope.write(names, rule.set_ctx, rule.set_iter, rule.set_shared)
+        return self.scope.patches[before:]
+
+    def _set_prev(
+        self, holder: TaskSpec | Rule, spec: TaskSpec, outcome: Mapping[str, Any]
+    ) -> None:
+        if holder.set_prev is not None:
+            names = self.names(spec.label, outcome["meta"]["attempt"], outcome)
+            self._progress.prev = holder.set_prev.evaluate(names)
+
+    def _no_retry(
+        self, spec: TaskSpec, rule: Rule, answer: Answer, names: Mapping[str, Any], attempt: int
+    ) -> Answer | None:
+        if attempt < attempts_of(rule, names):
+            return None
+        return self._failed(answer.fault or not_enough(spec, attempt), self._said)
+
+    async def _jump(self, rule: Rule) -> Answer | None:
+        self._progress.jumps += 1
+        if self._progress.jumps > self._program.jumps_max:
+            return self._failed(endless(rule, self._program.jumps_max))
+        labels = [task.label for task in self._program.tasks]
+        if rule.to not in labels:
+            raise InputError(f"there is no task '{rule.to}' to jump to", code="config")
+        self._progress.at = labels.index(rule.to)
+        await asyncio.sleep(0)  # tasks that never wait must not keep a cancel from being heard
+        return None
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def _finished(self) -> Answer:
+        return msgspec.structs.replace(self._progress.last, patches=tuple(self.scope.patches))
+
+    def _failed(self, fault: Fault, patches: tuple[ContextPatch, ...] = ()) -> Answer:
+        """Of a pipeline that fails only the rule that ended it has written something."""
+        return Answer(status="error", outcome="error", fault=fault, patches=patches)

@@ -1,0 +1,287 @@
+"""The items of a loop are found page by page, whatever became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, get_args
+
+import pytest
+
+from anabranch import Engine, Toolbox
+from anabranch.errors import InputError, NotFound
+from anabranch.operations.items import ItemState, Page
+from anabranch.operations.reading import Reader
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Record
+
+from .support import run
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\n"
+
+
+def looping(items: int, shard_size: int, more: str = "", tool: str = "{kind: work}") -> str:
+    return f"""{HEAD}
+workflow:
+  - step: each
+    spec: {{loop_mode: fanout, fanout: {{shard_size: {shard_size}, max_concurrent: 3, {more}}}}}
+    loop: {{in: {{range: [0, {items}]}}, iterator: n}}
+    tool: {tool}
+"""
+
+
+WORK = '{kind: work, n: "{{ iter.n }}"}'
+
+
+def toolbox() -> Toolbox:
+    box = Toolbox()
+
+    @box.tool("work", blocking=False)
+    def work(n: int) -> int:
+        if n % 10 == 3:
+            raise TimeoutError("too slow")
+        if n % 10 == 7:
+            raise ConnectionError("nobody there")
+        return n * n
+
+    return box
+
+
+async def finished(text: str) -> tuple[Engine, str]:
+    engine = Engine(":memory:", toolbox=toolbox())
+    await engine.__aenter__()
+    run_id = await engine.start(text)
+    await engine.wait(run_id)
+    return engine, run_id
+
+
+def all_pages(read: Reader, run_id: str, **wanted: Any) -> list[Page]:
+    pages = [read.items(run_id, "each", **wanted)]
+    while (after := pages[-1].more_after) is not None:
+        pages.append(read.items(run_id, "each", after=after, **wanted))
+    return pages
+
+
+def test_every_item_is_on_exactly_one_page_with_its_state_result_and_error() -> None:
+    async def scenario() -> list[Page]:
+        engine, run_id = await finished(looping(95, 7, "allow_partial: true", WORK))
+        try:
+            return all_pages(engine.read, run_id, limit=20)
+        finally:
+            await engine.__aexit__()
+
+    pages = run(scenario())
+    items = [item for page in pages for item in page.items]
+    assert [item.index for item in items] == list(range(95))
+    assert [len(page.items) for page in pages] == [20, 20, 20, 20, 15]
+    for item in items:
+        if item.index % 10 in (3, 7):
+            assert item.state == "failed"
+            assert item.error is not None
+            assert item.error["kind"] == ("timeout" if item.index % 10 == 3 else "connection")
+        else:
+            assert (item.state, item.result) == ("succeeded", item.index**2)
+            assert item.attempts == 1
+    assert (pages[0].total, pages[0].succeeded, pages[0].failed) == (95, 76, 19)
+
+
+def test_failures_are_listed_by_kind_and_counted() -> None:
+    async def scenario() -> tuple[list[Page], Page, Page]:
+        engine, run_id = await finished(looping(95, 7, "allow_partial: true", WORK))
+        try:
+            timeouts = all_pages(engine.read, run_id, error="timeout", limit=4)
+            failed = engine.read.items(run_id, "each", state="failed", limit=100)
+            good = engine.read.items(run_id, "each", state="succeeded", limit=3, after=1)
+            return timeouts, failed, good
+        finally:
+            await engine.__aexit__()
+
+    timeouts, failed, good = run(scenario())
+    indexes = [item.index for page in timeouts for item in page.items]
+    assert indexes == [3, 13, 23, 33, 43, 53, 63, 73, 83, 93]
+    assert timeouts[0].failures == {"timeout": 10, "connection": 9}
+    assert len(failed.items) == 19
+    assert [item.index for item in good.items] == [2, 4, 5]
+
+
+def test_items_tried_again_say_how_often() -> None:
+    seen: dict[int, int] = {}
+    box = Toolbox()
+
+    @box.tool("work", blocking=False)
+    def work(n: int) -> int:
+        seen[n] = seen.get(n, 0) + 1
+        if n == 4 and seen[n] < 3:
+            raise TimeoutError("not yet")
+        return n
+
+    async def scenario() -> Page:
+        async with Engine(":memory:", toolbox=box) as engine:
+            run_id = await engine.start(looping(6, 3, "max_job_retries: 3", WORK))
+            await engine.wait(run_id)
+            return engine.read.items(run_id, "each")
+
+    page = run(scenario())
+    assert [(item.state, item.attempts, item.result) for item in page.items][3:] == [
+        ("succeeded", 1, 3),
+        ("succeeded", 3, 4),
+        ("succeeded", 1, 5),
+    ]
+
+
+def test_items_that_are_out_or_to_come_are_told_from_those_done() -> None:
+    gate = asyncio.Event()
+    box = Toolbox()
+
+    @box.tool("work")
+    async def work(n: int) -> int:
+        if n >= 4:
+            await gate.wait()
+        return n
+
+    async def scenario() -> dict[str, list[int]]:
+        text = looping(12, 1, "", WORK).replace("max_concurrent: 3", "max_concurrent: 2")
+        async with Engine(":memory:", toolbox=box) as engine:
+            run_id = await engine.start(text)
+            waiting: list[int] = []
+            while waiting != [4, 5]:
+                await asyncio.sleep(0)
+                page = engine.read.items(run_id, "each", state="running")
+                waiting = [item.index for item in page.items]
+            states = get_args(ItemState)
+            found = {
+                state: [item.index for item in engine.read.items(run_id, "each", state=state).items]
+                for state in states
+            }
+            found["all"] = [item.index for item in engine.read.items(run_id, "each").items]
+            gate.set()
+            await engine.wait(run_id)
+            return found
+
+    found = run(scenario())
+    assert found == {
+        "succeeded": [0, 1, 2, 3],
+        "running": [4, 5],
+        "pending": [6, 7, 8, 9, 10, 11],
+        "failed": [],
+        "all": list(range(12)),
+    }
+
+
+def test_results_kept_as_payloads_are_found_item_by_item() -> None:
+    box = Toolbox()
+
+    @box.tool("work", blocking=False)
+    def work(n: int) -> str:
+        return str(n) * 5000
+
+    async def scenario() -> Page:
+        async with Engine(":memory:", toolbox=box) as engine:
+            run_id = await engine.start(looping(60, 20, "", WORK))
+            await engine.wait(run_id)
+            return engine.read.items(run_id, "each", after=38, limit=3)
+
+    page = run(scenario())
+    assert [item.result for item in page.items] == [str(n) * 5000 for n in (39, 40, 41)]
+
+
+def test_a_redriven_loop_says_which_run_did_an_item() -> None:
+    broken = True
+    box = Toolbox()
+
+    @box.tool("work", blocking=False)
+    def work(n: int) -> int:
+        if broken and n == 5:
+            raise ValueError("no")
+        return n
+
+    async def scenario() -> tuple[str, Page]:
+        nonlocal broken
+        async with Engine(":memory:", toolbox=box) as engine:
+            first = await engine.start(looping(8, 2, "fail_fast: false", WORK))
+            await engine.wait(first)
+            broken = False
+            second = await engine.redrive(first)
+            await engine.wait(second)
+            return first, engine.read.items(second, "each")
+
+    first, page = run(scenario())
+    assert [item.origin for item in page.items] == [first] * 5 + [None] + [first] * 2
+    assert (page.items[5].state, page.items[5].result) == ("succeeded", 5)
+
+
+def test_items_left_alone_after_a_failure_are_pending_and_done_by_a_redrive() -> None:
+    broken, tried = True, list[int]()
+    box = Toolbox()
+
+    @box.tool("work", blocking=False)
+    def work(n: int) -> int:
+        tried.append(n)
+        if broken and n == 2:
+            raise ValueError("no")
+        return n
+
+    async def scenario() -> tuple[Page, Page, list[int]]:
+        nonlocal broken
+        async with Engine(":memory:", toolbox=box) as engine:
+            first = await engine.start(looping(6, 6, "fail_fast: true", WORK))
+            await engine.wait(first)
+            before, broken = len(tried), False
+            second = await engine.redrive(first)
+            await engine.wait(second)
+            pages = engine.read.items(first, "each"), engine.read.items(second, "each")
+            return *pages, tried[before:]
+
+    stopped, whole, again = run(scenario())
+    states = [item.state for item in stopped.items]
+    assert states == ["succeeded"] * 2 + ["failed"] + ["pending"] * 3
+    assert (stopped.succeeded, stopped.failed) == (2, 1)
+    assert again == [2, 3, 4, 5]
+    assert [item.result for item in whole.items[2:]] == [2, 3, 4, 5]
+    assert [item.origin is None for item in whole.items] == [False] * 2 + [True] * 4
+
+
+class Watched(MemoryStore):
+    """Counts the rows of the log that are read in pages."""
+
+    rows = 0
+
+    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        found = super().read(run, after, limit)
+        if limit is not None:
+            self.rows += len(found)
+        return found
+
+
+def test_the_first_page_of_a_long_loop_reads_only_the_beginning_of_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Watched()
+    monkeypatch.setattr("anabranch.app.MemoryStore", lambda: store)
+
+    async def scenario() -> tuple[int, int]:
+        engine, run_id = await finished(looping(4000, 1, "allow_partial: true", WORK))
+        try:
+            page = engine.read.items(run_id, "each", limit=10)
+            assert [item.index for item in page.items] == list(range(10))
+            return store.rows, len(MemoryStore.read(store, run_id))
+        finally:
+            await engine.__aexit__()
+
+    read, there = run(scenario())
+    assert read < there / 4
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    async def scenario() -> None:
+        engine, run_id = await finished(looping(5, 2, "allow_partial: true", WORK))
+        try:
+            with pytest.raises(NotFound, match="no loop at step 'other'; there are loops at each"):
+                engine.read.items(run_id, "other")
+            with pytest.raises(InputError, match="1 to 10,000"):
+                engine.read.items(run_id, "each", limit=0)
+            with pytest.raises(InputError, match="has no error"):
+                engine.read.items(run_id, "each", state="running", error="timeout")
+        finally:
+            await engine.__aexit__()
+
+    run(scenario())

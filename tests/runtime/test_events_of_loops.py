@@ -1,0 +1,101 @@
+"""Events of loops are shown with the names and ids of the fan-out profile, wherever one reads."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import anabranch
+from anabranch.operations.shown import EventRecord, Shown
+
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: spread}}
+workflow:
+  - step: each
+    spec: {{loop_mode: {mode}, fanout: {{shard_size: 3, max_concurrent: 2, max_job_retries: 1,
+            allow_partial: true, fail_fast: false, iter_key: "key-{{{{ iter.n }}}}"}}}}
+    loop: {{in: [10, 11, 12, 13], iterator: n}}
+    tool: {{kind: python, args: {{n: "{{{{ iter.n }}}}"}}, code: "result = 1 // (n - 12)"}}
+"""
+
+
+def run_and_read(store: Path, mode: str) -> tuple[str, list[EventRecord], list[list[EventRecord]]]:
+    """The run, its events as they came, and as they are read from everywhere in the log."""
+
+    async def whole() -> Any:
+        async with anabranch.Engine(store) as engine:
+            run = await engine.start(PLAYBOOK.format(mode=mode))
+            live = [event async for event in engine.events(run)]
+            tails = [engine.read.events(run, after) for after in range(len(live))]
+            return run, live, tails
+
+    result: tuple[str, list[EventRecord], list[list[EventRecord]]] = asyncio.run(whole())
+    return result
+
+
+def test_a_fan_out_is_told_in_the_words_of_its_profile(tmp_path: Path) -> None:
+    run, live, _ = run_and_read(tmp_path / "s.db", "fanout")
+    told = [event for event in live if event.kind.startswith("loop.")]
+    assert [event.kind for event in told[:3]] == [
+        "loop.fanout.started", "loop.shard.enqueued", "loop.shard.enqueued",
+    ]  # fmt: skip
+    kinds = [event.kind for event in told]
+    assert kinds.count("loop.shard.started") == kinds.count("loop.shard.enqueued") == 3
+    assert (kinds.count("loop.shard.failed"), kinds.count("loop.shard.done")) == (2, 1)
+    assert kinds[-1] == "loop.fanin.completed"
+    assert told[0].fields["shards"] == 2
+    assert {event.fields["loop_id"] for event in told} == {f"{run}/l1"}
+    end = told[-1].fields
+    assert (end["status"], end["succeeded"], end["failed"]) == ("partial", 3, 1)
+
+
+def test_every_event_of_a_shard_says_which_items_it_is_about(tmp_path: Path) -> None:
+    run, live, _ = run_and_read(tmp_path / "s.db", "fanout")
+    of_shards = [event.fields for event in live if event.fields.get("job", "")]
+    assert {fields["shard_id"] for fields in of_shards} == {f"{run}/l1/0+3", f"{run}/l1/3+1"}
+    assert {"first": 0, "count": 3}.items() <= of_shards[0].items()
+    assert {fields.get("iter_index") for fields in of_shards} == {None, 2, 3}
+    failures = [event.fields["failures"] for event in live if event.kind == "loop.shard.failed"]
+    assert [failure["iter_key"] for [failure] in failures] == ["key-12", "key-12"]
+    assert [failure["iter_index"] for [failure] in failures] == [2, 2]
+
+
+def test_the_log_shows_the_same_from_wherever_it_is_read(tmp_path: Path) -> None:
+    _, live, tails = run_and_read(tmp_path / "s.db", "fanout")
+    for after, tail in enumerate(tails):
+        assert tail == live[after:]
+
+
+def test_a_local_loop_starts_and_is_done(tmp_path: Path) -> None:
+    _, live, _ = run_and_read(tmp_path / "s.db", "local")
+    kinds = [event.kind for event in live]
+    assert ("loop.started" in kinds, "loop.done" in kinds) == (True, True)
+    assert not {"loop.fanout.started", "loop.fanin.completed"} & set(kinds)
+
+
+def test_loop_ids_differ_between_runs_and_between_activations(tmp_path: Path) -> None:
+    first, one, _ = run_and_read(tmp_path / "s.db", "local")
+    second, two, _ = run_and_read(tmp_path / "s.db", "local")
+    assert first != second
+    ids = [event.fields["loop_id"] for event in (*one, *two) if event.kind == "loop.started"]
+    assert len(set(ids)) == 2
+
+
+def test_following_a_run_remembers_only_what_is_out(tmp_path: Path) -> None:
+    async def whole() -> None:
+        text = PLAYBOOK.format(mode="fanout").replace("[10, 11, 12, 13]", "{range: 3000}")
+        text = text.replace("1 // (n - 12)", "n")
+        async with anabranch.Engine(tmp_path / "s.db") as engine:
+            run = await engine.start(text)
+            shown, most = engine.read.shown(run), 0
+            async for _, at, event in engine._open.engine.events(run):
+                shown.record(at, event)
+                most = max(most, len(shown._shards) + len(shown._reports))
+            assert shown.seq > 3000
+            assert most <= 2 * 2
+            assert isinstance(shown, Shown)
+
+    asyncio.run(whole())
