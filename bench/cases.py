@@ -15,6 +15,7 @@ from typing import Any
 from anabranch.app import Parts
 from anabranch.operations.definitions import Prepared
 from bench import probe, world
+from bench.joins import b7
 from bench.loops import b4, b5, b6
 from bench.rows import Row
 
@@ -167,4 +168,4 @@ async def memory(folder: Path, runs: int = 2_000) -> list[Row]:
     ]
 
 
-CASES = {"b1": b1, "b2": b2, "b3": b3, "b4": b4, "b5": b5, "b6": b6, "memory": memory}
+CASES = {"b1": b1, "b2": b2, "b3": b3, "b4": b4, "b5": b5, "b6": b6, "b7": b7, "memory": memory}

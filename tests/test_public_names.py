@@ -28,7 +28,7 @@ DOCUMENTED = {
 PUBLIC = sorted(DOCUMENTED - {"__version__"})
 ENGINE = {
     *("start", "wait", "decide", "patch", "pause", "resume", "cancel", "redrive", "events"),
-    "read",
+    *("read", "sessions"),
 }
 
 

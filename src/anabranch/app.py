@@ -19,8 +19,10 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net, Reducer
-from anabranch.operations.definitions import Source, compiler
+from anabranch.operations.bundles import Rules
+from anabranch.operations.definitions import Prepared, Source, compiler, prepare
 from anabranch.operations.reading import Reader
+from anabranch.operations.sessions import Sessions
 from anabranch.operations.shown import EventRecord
 from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
@@ -32,13 +34,16 @@ from anabranch.store.ports import Store
 from anabranch.store.sqlite import SqliteStore
 from anabranch.work.artifact import ArtifactOptions
 from anabranch.work.callables import Toolbox
+from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
 from anabranch.work.http import HttpOptions
 from anabranch.work.keychain import Keychain
+from anabranch.work.lazily import Lazily
 from anabranch.work.loop_results import LoopResults
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.port import Performer
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.reading import CollectionReader
 from anabranch.work.redaction import Redactor, guard_logs
@@ -65,6 +70,7 @@ class RunResult:
     steps: Mapping[str, Mapping[str, Any]]
     joins: list[Mapping[str, Any]]
     problem: Mapping[str, Any] | None
+    session: Mapping[str, Any] | None = None  # of an orchestration: its processes by state
 
 
 def open_store(settings: Settings, *, read_only: bool = False) -> Store:
@@ -82,6 +88,7 @@ class Parts:
         self.redactor = Redactor()
         self._unguard_logs = guard_logs(self.redactor)
         self._keychain = Keychain(self.redactor)
+        self._chain = chain_from(settings, redactor=self.redactor)
         self._loop_results = LoopResults(store, StoredPayloads(store))
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
         self.performers = standard_performers(
@@ -101,7 +108,8 @@ class Parts:
             safe=Safe(self._keyring, self._clean),
         )
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
-        self.verbs = Verbs(self.engine, lambda: known)
+        self.verbs = Verbs(self.engine, lambda: known, chain=self._chain is not None)
+        self.sessions = Sessions(store, self.verbs.read, self.engine.send)
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
@@ -121,6 +129,16 @@ class Parts:
         self.performers["loop.shard"] = Shards(means, reader)
         self.performers["loop.cut"] = ReadAhead(reader)
         self.performers["playbook"] = Child(self._start_child)
+        self.performers["rule"] = Lazily(self._rule_performer)
+
+    def _rule_performer(self) -> Performer:
+        """Rules that are not bundled, reads and calls come from the chain, if there is one."""
+        from anabranch.work.rule.performer import rule_performer
+
+        if self._chain is None:
+            return rule_performer()
+        chain = self._chain
+        return rule_performer(rules=chain.rules, reader=chain.reader, executor=chain.executor)
 
     async def _keyring(self, net: Net, workload: Mapping[str, Any]) -> Mapping[str, Any]:
         """The secrets that a definition declares, resolved where the work is done."""
@@ -147,6 +165,8 @@ class Parts:
         await close_all(self.performers)
         await self._collections.close()
         await self._keychain.close()
+        if self._chain is not None:
+            await self._chain.close()
         self._unguard_logs()
 
 
@@ -217,17 +237,29 @@ class Engine:
         """Listing, showing and explaining runs."""
         return self._open.verbs.read
 
+    @property
+    def sessions(self) -> Sessions:
+        """The runs of orchestrations as sessions: processes, receipts, wake-ups, kill."""
+        return self._open.sessions
+
     async def start(
         self,
-        definition: Source,
+        definition: Source | Prepared,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
         *,
         run: str | None = None,
         step: str | None = None,
         labels: Mapping[str, str] | None = None,
+        rules: Rules | None = None,
     ) -> str:
-        """Begin a run; returns its id once it is durable."""
-        return await self._open.verbs.start(definition, input, run=run, step=step, labels=labels)
+        """Begin a run; returns its id once it is durable.
+
+        `rules` are those of an orchestration: a folder, a bundle, or a mapping by alias or address.
+        Its labels `owner` and `max_gas` say whose session it is and what it may use up.
+        """
+        return await self._open.verbs.start(
+            definition, input, run=run, step=step, labels=labels, rules=rules
+        )
 
     async def wait(self, run: str, *, standing: bool = False) -> RunResult:
         """The run when it has finished; with `standing` also when only somebody can move it."""
@@ -281,15 +313,22 @@ def run(
     store: str | os.PathLike[str] = ":memory:",
     settings: Settings | None = None,
     toolbox: Toolbox | None = None,
+    rules: Rules | None = None,
+    step: str | None = None,
 ) -> RunResult:
     """Run a definition to its end (or until only somebody can move it) and return the result.
 
-    Works in scripts and in notebooks. Without `store` nothing is kept.
+    Works in scripts and in notebooks. Without `store` nothing is kept. `rules` are those of an
+    orchestration, `step` is where to start instead of the entry.
     """
+
+    tools = toolbox if toolbox is not None else default_toolbox
+    prepared = prepare(definition, [tool.name for tool in tools], rules)
 
     async def whole() -> RunResult:
         async with Engine(store, settings=settings, toolbox=toolbox) as engine:
-            return await engine.wait(await engine.start(definition, input), standing=True)
+            begun = await engine.start(prepared, input, step=step)
+            return await engine.wait(begun, standing=True)
 
     return _run_anywhere(whole())
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from anabranch.errors import InputError
 
 PREFIX = "ANABRANCH_"
+CHOICES = {
+    "synchronous": ("FULL", "NORMAL"),
+    "chain_rule_urls": ("refuse", "allow"),
+    "chain_execution": ("record", "simulate", "send"),
+}
+ABOVE_ZERO = ("_max", "chain_timeout_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +42,34 @@ class Settings:
     snapshot_every: int = 200  # events between two snapshots of a long run
     grace_seconds: float = 10.0  # how long an orderly stop waits for running jobs
     poll_seconds: float = 0.03  # how often the engine looks for messages of other processes
+    chain_url: str = field(default="", repr=False)  # the JSON-RPC node of rules; may hold a key
+    chain_endpoints: str = field(default="", repr=False)  # more of them: "name=url name=url"
+    chain_rule_urls: Literal["refuse", "allow"] = "refuse"  # nodes that rules name by URL
+    chain_timeout_seconds: float = 20.0  # for one answer of a node
+    chain_execution: Literal["record", "simulate", "send"] = "record"  # the calls of rules
+    chain_signer_key_env: str = ""  # the variable that holds the private key
+    chain_signer_key_file: str = ""  # or the file that does
+    chain_sent: str = ""  # the file that remembers what was sent; beside the store if empty
+    chain_gas_max: int = 5_000_000  # of one call
+    chain_receipt_seconds: float = 120.0  # how long to wait until a call is mined
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
     """The defaults, overlaid with what the environment says."""
     env = os.environ if environment is None else environment
     given = {
-        field.name: _parse(field.name, env[PREFIX + field.name.upper()], field.default)
-        for field in fields(Settings)
-        if PREFIX + field.name.upper() in env
+        each.name: _parse(each.name, env[PREFIX + each.name.upper()], each.default)
+        for each in fields(Settings)
+        if PREFIX + each.name.upper() in env
     }
     return replace(Settings(), **given)
 
 
 def _parse(name: str, text: str, default: Any) -> Any:
-    if name == "synchronous" and text.upper() not in ("FULL", "NORMAL"):
-        raise InputError(f"{PREFIX}SYNCHRONOUS must be FULL or NORMAL, not {text!r}")
+    if name in CHOICES:
+        return _choice(name, text)
     if isinstance(default, str):
-        return text.upper() if name == "synchronous" else text
+        return text
     try:
         value = type(default)(text)
     except ValueError:
@@ -61,6 +77,15 @@ def _parse(name: str, text: str, default: Any) -> Any:
         raise InputError(f"{PREFIX}{name.upper()} must be {kind}, not {text!r}") from None
     if not math.isfinite(value) or value < 0:
         raise InputError(f"{PREFIX}{name.upper()} must be zero or more, not {text!r}")
-    if value == 0 and name.endswith(("_max", "_bytes")):
+    if value == 0 and name.endswith(ABOVE_ZERO):
         raise InputError(f"{PREFIX}{name.upper()} must be above zero, not {text!r}")
     return value
+
+
+def _choice(name: str, text: str) -> str:
+    words = CHOICES[name]
+    found = [word for word in words if word.lower() == text.lower()]
+    if not found:
+        listed = f"{', '.join(words[:-1])} or {words[-1]}"
+        raise InputError(f"{PREFIX}{name.upper()} must be {listed}, not {text!r}")
+    return found[0]

@@ -21,6 +21,10 @@ ELSEWHERE = {
     *("too-large", "not-utf8", "bad-character", "syntax", "empty", "several-documents"),
     *("too-deep", "too-many-values", "bad-alias", "bad-merge", "bad-key", "unknown-tag"),
     *("unknown-dialect", "join-impossible", "slot-unreachable"),
+    *("bad-expression", "text-candidate", "encrypted-rule"),
+    *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
+    *("self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
+    *("wrong-hash", "join-needs-outcome", "merge-overlap"),
 }
 
 NOOP = "tool: {kind: noop}"

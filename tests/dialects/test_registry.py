@@ -36,7 +36,6 @@ def test_playbooks_are_recognised(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "dialect", "words"),
     [
-        ('{"id": "x", "structure": {"A1": {}}}', "xrc729", "an XRC-729 orchestration"),
         ('{"plan": {"steps": []}}', "arca", "an Arca workflow definition"),
     ],
 )

@@ -77,6 +77,10 @@ class Screen:
             self.cursor = piece == SHOW
         elif match := re.fullmatch(r"\x1b\[(\d+)A", piece):
             self.row = max(self.scrolled, self.row - int(match[1]))  # stops at the top edge
+        elif piece == "\x1b[H":
+            self.row = self.scrolled
+        elif piece == "\x1b[2J":
+            self.rows[self.scrolled :] = [""]
         elif piece == "\x1b[J":
             del self.rows[self.row :]
             self.rows.append("")
@@ -178,7 +182,7 @@ def test_it_shows_steps_elapsed_time_and_what_it_waits_for_and_leaves_clean(
 
 
 def widest(person: Person) -> int:
-    return max(len(row) for row in person.screen.rows)
+    return max(len(row) for row in person.screen.rows[person.screen.scrolled :])
 
 
 def stays_within(person: Person, columns: int) -> bool:

@@ -38,7 +38,8 @@ def test_the_version(here: Here) -> None:
     ("words", "told"),
     [
         (("rum", "x"), "invalid choice: 'rum'"),
-        (("run",), "the following arguments are required: FILE"),
+        (("run",), "name a definition"),
+        (("session",), "the following arguments are required: ACTION"),
         (("show",), "the following arguments are required: RUN"),
         (("decide", "r", "g"), "one of the arguments --fulfil --reject is required"),
         (("decide", "r", "g", "--fulfil", "--reject"), "not allowed with argument"),

@@ -22,7 +22,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A definition read as far as it could be. `net` is None when there is an error."""
+    """A definition read as far as it could be.
+
+    `net` is None when there is an error, except for errors that a dialect gives a meaning at run
+    time (a join that can never close aborts its target).
+    """
 
     net: Net | None
     problems: tuple[Problem, ...]  # sorted by position
@@ -37,7 +41,10 @@ class Dialect(Protocol):
     @property
     def name(self) -> str: ...
 
-    def recognises(self, root: Fields) -> bool: ...
+    @property
+    def tolerates(self) -> frozenset[str]:
+        """Codes of errors that have a meaning at run time: told, and no reason not to run."""
+        ...
 
     def compile(
         self, document: Document, root: Fields, options: Options

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch.dialects.nodes import Fields, kind_of
-from anabranch.dialects.noetl import Noetl
+from anabranch.dialects.nodes import Fields, Scalar, kind_of
 from anabranch.dialects.port import Compiled, Dialect, Options
 from anabranch.dialects.source import Document, SourceLimits, read_source, too_large
 from anabranch.errors import DefinitionError, InputError
@@ -18,35 +17,41 @@ from anabranch.net.problems import Position, Problem
 
 
 @dataclass(frozen=True, slots=True)
-class ComingDialect:
-    """A dialect that is recognised so that the refusal can say what the document is."""
+class Known:
+    """A dialect by the signs of its documents; it is loaded when the first of them comes."""
 
     name: str
-    title: str
-    path: tuple[str, ...]  # the keys whose presence gives the document away
+    recognises: Callable[[Fields], bool]
+    load: Callable[[], Dialect]
 
-    def recognises(self, root: Fields) -> bool:
-        node: object = root
-        for key in self.path:
-            node = node.get(key) if isinstance(node, Fields) else None
-        return node is not None
 
-    def compile(
-        self,
-        document: Document,  # noqa: ARG002 - the port's signature
-        root: Fields,
-        options: Options,  # noqa: ARG002
-    ) -> tuple[Net | None, Sequence[Problem]]:
-        at = root.keys[self.path[0]]
-        message = f"this is {self.title}; that dialect cannot be run yet"
-        return None, [Problem(at, "not-yet", message, "write it as a playbook for now")]
+def _is_playbook(root: Fields) -> bool:
+    version, kind = root.get("apiVersion"), root.get("kind")
+    if isinstance(version, Scalar) and str(version.value).startswith("noetl.io/"):
+        return True
+    return (isinstance(kind, Scalar) and kind.value == "Playbook") or "workflow" in root
+
+
+def _is_orchestration(root: Fields) -> bool:
+    return "structure" in root or "orchestration" in root
+
+
+def _noetl() -> Dialect:
+    from anabranch.dialects.noetl.dialect import Noetl
+
+    return Noetl()
+
+
+def _xrc729() -> Dialect:
+    from anabranch.dialects.xrc729.dialect import Xrc729
+
+    return Xrc729()
 
 
 #: Asked in this order; the first that recognises a document compiles it.
-DIALECTS: tuple[Dialect, ...] = (
-    Noetl(),
-    ComingDialect("xrc729", "an XRC-729 orchestration", ("structure",)),
-    ComingDialect("arca", "an Arca workflow definition", ("plan", "steps")),
+DIALECTS: tuple[Known, ...] = (
+    Known("noetl", _is_playbook, _noetl),
+    Known("xrc729", _is_orchestration, _xrc729),
 )
 
 
@@ -72,7 +77,7 @@ def compile_source(
     problems = [*document.problems, *found]
     if net is not None:
         problems.extend(_worth_telling(analyse(net), problems))
-    if any(problem.severity == "error" for problem in problems):
+    if any(_forbids(problem, dialect) for problem in problems):
         net = None
     return Compiled(net, _sorted(problems), dialect.name)
 
@@ -121,11 +126,16 @@ def _worth_telling(found: Iterable[Problem], known: Iterable[Problem]) -> Iterab
     return [each for each in found if not (misspelt and each.code == "unreachable-step")]
 
 
+def _forbids(problem: Problem, dialect: Dialect) -> bool:
+    """Some errors have a meaning at run time: they are told, and do not keep a net from running."""
+    return problem.severity == "error" and problem.code not in dialect.tolerates
+
+
 def _recognised(document: Document) -> Dialect | None:
     root = document.root
     if not isinstance(root, Fields):
         return None
-    return next((dialect for dialect in DIALECTS if dialect.recognises(root)), None)
+    return next((known.load() for known in DIALECTS if known.recognises(root)), None)
 
 
 def _unknown(document: Document) -> Problem:

@@ -7,8 +7,8 @@ token stays until that job is discharged or reports, and whatever comes then has
 from __future__ import annotations
 
 from anabranch.kernel import events as e
-from anabranch.kernel.jobs import cancel, jobs_of
-from anabranch.kernel.state import Token
+from anabranch.kernel.jobs import PLAIN_SLOT, cancel, jobs_of
+from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Turn
 from anabranch.kernel.values import Ending, Fault
 
@@ -36,10 +36,18 @@ def _abort_one(turn: Turn, token: Token, reason: str) -> None:
         give_up(turn, token, reason)
         turn.emit(e.TokenDoomed(token.id, reason))
     for job in jobs:
-        cancel(turn, job, reason)
+        if not comes_to_its_end(turn, job):
+            cancel(turn, job, reason)
     if not doomed:
         fault = Fault("aborted", reason, retryable=False)
         end_now(turn, token, "aborted", fault, end="killed")
+
+
+def comes_to_its_end(turn: Turn, job: Job) -> bool:
+    """Work that is not interrupted: its token is doomed, and ends when the work does."""
+    work = turn.net.steps[job.step].work
+    plain = job.slot == PLAIN_SLOT and job.phase == "running"
+    return plain and work is not None and work.finishes_when_killed
 
 
 def _members_below(turn: Turn, token: Token) -> list[int]:

@@ -46,6 +46,7 @@ from anabranch.kernel.gather import combine
 from anabranch.kernel.reducers import reduce_all
 from anabranch.kernel.state import (
     FAULTS_KEPT,
+    JOINS_KEPT,
     ROOT_SCOPE,
     Delivery,
     Gate,
@@ -352,7 +353,9 @@ def _slot_lost(state: State, event: e.SlotLost, at: int) -> None:
 
 
 def _delivery_late(state: State, event: e.DeliveryLate, at: int) -> None:
-    state.joins[event.gather].late += 1
+    record = state.joins.get(event.gather)
+    if record is not None:
+        record.late += 1
     gather = state.gathers.get(event.gather)
     if gather is not None:
         gather.late += 1
@@ -371,10 +374,23 @@ def _gather_settled(state: State, event: e.GatherSettled, at: int) -> None:
         scope = state.scopes[gather.token]
         scope.closed = True
         _drop_empty(state, scope)
+        _drop_old_joins(state)
     if gather.kind == "fan" and event.verdict == "closed":
         state.tokens[gather.token].answer = Answer(
             status="ok", outcome="ok", result=combine(gather)
         )
+
+
+def _drop_old_joins(state: State) -> None:
+    """Every now and then, so that it costs nothing to speak of per join."""
+    state.joins_settled += 1
+    if state.joins_settled < 2 * JOINS_KEPT:
+        return
+    settled = [n for n, r in state.joins.items() if r.kind == "join" and r.verdict != "open"]
+    for name in settled[:-JOINS_KEPT]:
+        del state.joins[name]
+    state.joins_dropped += len(settled) - JOINS_KEPT
+    state.joins_settled = JOINS_KEPT
 
 
 # -- loops -----------------------------------------------------------------------------------

@@ -7,14 +7,25 @@ A pure function of net and state; every surface shows the same answer.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.kernel.ending import gate_id
 from anabranch.kernel.gather import needed
 from anabranch.kernel.state import Gather, Job, State, Token
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
+
+
+class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One slot of an open join: who filled it, or which tokens still can."""
+
+    node: str
+    when: str
+    state: Literal["filled", "open", "lost"]
+    by: tuple[str, ...] = ()  # tokens, as `id at step`
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,6 +38,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     since: int
     until: int | None = None
     movers: tuple[str, ...] = ()
+    slots: tuple[SlotState, ...] = ()  # of a join
 
 
 def explain(net: Net, state: State) -> list[Waiting]:
@@ -109,24 +121,36 @@ def _gathering(net: Net, state: State, token: Token) -> Waiting:
     gather = state.gathers[token.gather]
     if gather.kind == "barrier":
         return _barrier(net, state, token, gather)
-    have = [label for slot, label in enumerate(gather.labels) if slot in gather.filled]
-    reach = reachability(net).in_scope
-    live = state.scopes[token.id].live
-    open_slots = []
-    movers: dict[str, bool] = {}
-    for slot, label in enumerate(gather.labels):
-        if slot in gather.filled:
-            continue
-        able = [step for step in live if label in reach[step]]
-        when = gather.whens[slot]
-        open_slots.append(f"{label} ({when})" if able else f"{label} (can no longer come)")
-        movers.update(dict.fromkeys((f"step {step}" for step in able), True))
+    slots = tuple(_slots(net, state, token, gather))
+    have = [slot.node for slot in slots if slot.state == "filled"]
+    open_slots = [
+        f"{slot.node} ({slot.when})"
+        if slot.state == "open"
+        else f"{slot.node} (can no longer come)"
+        for slot in slots
+        if slot.state != "filled"
+    ]
     what = (
         f"a join: {len(have)} of {needed(gather)} delivered"
         + (f" ({', '.join(have)})" if have else "")
         + (f"; open: {', '.join(open_slots)}" if open_slots else "")
     )
-    return _waiting(token, what, None, tuple(movers))
+    missing = {slot.node for slot in slots if slot.state == "open"}
+    reach, live = reachability(net).in_scope, state.scopes[token.id].live
+    movers = [f"step {step}" for step in live if missing & reach[step]]
+    return replace(_waiting(token, what, None, tuple(movers)), slots=slots)
+
+
+def _slots(net: Net, state: State, token: Token, gather: Gather) -> Iterator[SlotState]:
+    reach = reachability(net).in_scope
+    members = [state.tokens[member] for member in state.scopes[token.id].members]
+    for slot, node in enumerate(gather.labels):
+        when, delivery = gather.whens[slot], gather.filled.get(slot)
+        if delivery is not None:
+            yield SlotState(node, when, "filled", (f"{delivery.producer} at {node}",))
+            continue
+        able = tuple(f"{one.id} at {one.step}" for one in members if node in reach[one.step])
+        yield SlotState(node, when, "open" if able else "lost", able)
 
 
 def _barrier(net: Net, state: State, token: Token, gather: Gather) -> Waiting:

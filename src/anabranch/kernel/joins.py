@@ -65,7 +65,7 @@ def offer(
         return
     public = {key: value for key, value in payload.items() if not key.startswith("__")}
     turn.emit(e.Delivered(gather.id, slot, str(producer.id), outcome, None, public))
-    _settle_join(turn, gather, possible_slots(turn, gather))
+    _settle_join(turn, gather, possible_slots(turn, gather), may_give_up=False)
 
 
 def possible_slots(turn: Turn, gather: Gather) -> int:
@@ -79,10 +79,14 @@ def possible_slots(turn: Turn, gather: Gather) -> int:
     )
 
 
-def _settle_join(turn: Turn, gather: Gather, possible: int) -> None:
-    """Close the join, or give it up, if it has come to a verdict."""
+def _settle_join(turn: Turn, gather: Gather, possible: int, *, may_give_up: bool = True) -> None:
+    """Close the join, or give it up, if it has come to a verdict.
+
+    A delivery only closes. Giving up is left to `recheck`: a join that the producer has just opened
+    inside this scope is looked at first, so that joins end from the inside out.
+    """
     verdict = weigh(gather, possible if gather.rule.mode == "best_of" else _eager(gather, possible))
-    if verdict is None:
+    if verdict is None or (verdict.verdict != "closed" and not may_give_up):
         return
     turn.emit(e.GatherSettled(gather.id, verdict.verdict, verdict.selected, verdict.reason))
     target = turn.state.tokens[gather.token]

@@ -123,6 +123,9 @@ def _may_outlive_its_token(state: State, job: Job) -> bool:
 
 def _gathers(state: State) -> Iterator[str]:
     """A gather has what its verdict says, at most one delivery a slot and a producer."""
+    settled = sum(r.kind == "join" and r.verdict != "open" for r in state.joins.values())
+    if settled != state.joins_settled:
+        yield f"{settled} joins have settled and {state.joins_settled} are counted"
     for gather in state.gathers.values():
         producers = [d.producer for d in gather.filled.values()]
         if gather.kind != "barrier" and len(set(producers)) != len(producers):

@@ -30,6 +30,7 @@ def names_for(state: State, token: Token) -> dict[str, Any]:
         "args": token.args,
         "payload": token.payload,
         "results": state.results,
+        "labels": state.labels,
     }
 
 

@@ -296,6 +296,8 @@ class State(msgspec.Struct, gc=False):
     ends: dict[str, Any] = {}  # leaf step → result, for the result of the run
     final_result: Any = None
     returns: str = ""  # of a child: the step whose result it answers with
+    joins_settled: int = 0  # of those in `joins`
+    joins_dropped: int = 0  # settled long ago, and in `joins` no more
 
     @property
     def finished(self) -> bool:
@@ -303,6 +305,8 @@ class State(msgspec.Struct, gc=False):
 
 
 FAULTS_KEPT = 20
+#: A session may open joins for as long as it lives; the log has them all, the state the last ones.
+JOINS_KEPT = 500
 
 #: Keeps the order of every mapping: a run that goes on from its snapshot meets its tokens, jobs
 #: and members in the order in which the live one does.

@@ -120,6 +120,10 @@ class Wake(_Stimulus, frozen=True, tag="wake"):
     step: str = ""
     payload: Mapping[str, Any] = {}
     actor: str = ""
+    #: How it came: "" is whoever has the store; the others are asked by `kernel.allowing`.
+    way: Literal["", "rpc", "internal"] = ""
+    asker: str = ""  # on whose behalf
+    rule: str = ""  # internal: the rule contract that asks
 
 
 class TuneLoop(_Stimulus, frozen=True, tag="loop.tune"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from anabranch.kernel.privacy import public
 from anabranch.kernel.quiescence import result_of, status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.tracker import loop_name, progress
@@ -14,16 +15,21 @@ from anabranch.net.net import Net
 
 
 def summarise(net: Net, state: State) -> dict[str, Any]:
-    return {
+    summary = {
         "run": state.run,
         "name": net.name,
         "dialect": net.dialect,
         "status": status_of(state),
-        "result": result_of(state),
+        "result": public(result_of(state), net.private),
         "steps": steps_of(net, state),
         "joins": joins_of(state),
         "problem": problem_of(state),
     }
+    if net.carries_payload:
+        summary["session"] = session_of(state)
+    if state.joins_dropped:  # the list has only the last ones; the log has them all
+        summary["joins_dropped"] = state.joins_dropped
+    return summary
 
 
 def steps_of(net: Net, state: State) -> dict[str, Any]:
@@ -33,11 +39,29 @@ def steps_of(net: Net, state: State) -> dict[str, Any]:
             "runs": tally.runs,
             "status": tally.statuses[-1],
             "statuses": list(tally.statuses),
-            "result": state.results.get(name),
+            "result": public(state.results.get(name), net.private),
         }
         for name in net.steps
         if (tally := state.steps.get(name)) is not None
     }
+
+
+#: What the states of a step run are called where step runs are processes.
+PROCESS = {"running": "running", "done": "done", "failed": "aborted", "aborted": "aborted",
+           "skipped": "aborted", "discarded": "aborted"}  # fmt: skip
+
+
+def session_of(state: State) -> dict[str, Any]:
+    """The run as a session of processes: how many are in which state, and what it came to."""
+    sums = dict.fromkeys(("waiting", "running", "done", "aborted"), 0)
+    for tally in state.steps.values():
+        for status in tally.statuses:
+            sums[PROCESS.get(status, "waiting")] += 1
+    result = None
+    if state.finished:
+        aborts = "finished_with_aborts" if sums["aborted"] else "done"
+        result = "killed" if state.ending else aborts
+    return {"result": result, "processes": sums}
 
 
 def joins_of(state: State) -> list[dict[str, Any]]:

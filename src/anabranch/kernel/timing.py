@@ -15,11 +15,12 @@ from __future__ import annotations
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.allowing import OWNER, may_wake
 from anabranch.kernel.ending import close_gate, end_now, give_up
 from anabranch.kernel.fans import time_is_up
 from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out, wait_over
 from anabranch.kernel.loops import waited_too_long
-from anabranch.kernel.state import State
+from anabranch.kernel.state import State, Token
 from anabranch.kernel.tokens import finish, wind_down
 from anabranch.kernel.turn import Activate, Turn
 from anabranch.kernel.values import Fault
@@ -109,6 +110,18 @@ _DUE = {
 }
 
 
+def _allowed(state: State, token: Token, stimulus: s.Wake) -> bool:
+    owner = state.labels.get(OWNER, "")
+    return may_wake(
+        token.payload,
+        token.step,
+        owner,
+        way=stimulus.way,
+        asker=stimulus.asker,
+        rule=stimulus.rule,
+    )
+
+
 def wake(turn: Turn, stimulus: s.Wake) -> None:
     """Somebody wakes sleeping tokens before their time. An open join is never woken."""
     if stimulus.token:
@@ -119,6 +132,10 @@ def wake(turn: Turn, stimulus: s.Wake) -> None:
     asleep = [token for token in there if token.phase == "sleeping"]
     if not asleep:
         raise Refused("nothing sleeps there", code="not_sleeping")
+    asleep = [token for token in asleep if _allowed(turn.state, token, stimulus)]
+    if not asleep:
+        who = stimulus.asker or "this caller"
+        raise Refused(f"{who} is not allowed to wake what sleeps there", code="not_allowed")
     payload = {k: v for k, v in stimulus.payload.items() if not k.startswith("_")}
     for token in asleep:
         turn.emit(e.TokenWoken(token.id, stimulus.actor or "wake", payload))

@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel import events as e
-from anabranch.kernel.ending import abort, close_gate, end_now
+from anabranch.kernel.ending import abort, close_gate, comes_to_its_end, end_now
 from anabranch.kernel.fans import open_fan
 from anabranch.kernel.gates import admitted, open_decision
 from anabranch.kernel.jobs import cancel, reuse_answer, schedule
@@ -161,14 +161,36 @@ def _bury(turn: Turn, token: Token) -> None:
     ending: Ending = "done" if did_it else "aborted"
     fault = None if did_it else Fault("aborted", token.reason, retryable=False)
     outcome = outcome_of(token, ending)
+    _keep_costs(turn, token)
     turn.emit(e.TokenFinished(token.id, ending, outcome, "killed", fault))
     turn.dirty[token.scope] = True
     if ending == "done":
         offer(turn, token, scope, outcome, token.payload)
 
 
+def _keep_costs(turn: Turn, token: Token) -> None:
+    """Work that was not interrupted has cost what it cost: its counts are kept, nothing else."""
+    work, answer = turn.step_of(token).work, token.answer
+    if work is not None and work.finishes_when_killed and answer is not None:
+        counts = tuple(patch for patch in answer.patches if patch.reducer == "sum")
+        _patch(turn, counts, f"the work of token {token.id}")
+
+
+def _patch(turn: Turn, patches: tuple[ContextPatch, ...], by: str) -> None:
+    """Writes of a step run that goes no further; what does not fit is as good as not said."""
+    try:
+        preview(turn.state.ctx, patches)
+    except InputError:
+        return
+    if patches:
+        turn.emit(e.ContextPatched(patches, by))
+        turn.readmit = True
+
+
 def _stop(turn: Turn, token: Token, whole_run: bool, fault: Fault | None) -> None:
     """The work asked for the end of its step run, or of everything."""
+    if token.answer is not None:
+        _patch(turn, token.answer.patches, f"token {token.id}")
     end_now(turn, token, "aborted", fault)
     if whole_run:
         wind_down(turn, "cancelled", fault.message if fault is not None else "asked by its work")
@@ -351,4 +373,5 @@ def wind_down(turn: Turn, status: str, reason: str, actor: str = "") -> None:
         if token.id in turn.state.tokens:
             abort(turn, token, reason)
     for job in list(turn.state.jobs.values()):
-        cancel(turn, job, reason)
+        if not comes_to_its_end(turn, job):
+            cancel(turn, job, reason)

@@ -48,6 +48,19 @@ class ContextPatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reducer: Reducer = "set"
 
 
+class WakeRequest(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a job asks of another run: let whoever sleeps at that step go on, with this payload.
+
+    It is a request. Where it is not allowed, or nobody sleeps there, nothing happens.
+    """
+
+    run: str
+    step: str
+    owner: str = ""  # on whose behalf it is asked
+    rule: str = ""  # the rule contract that asks
+    payload: Mapping[str, Any] = {}
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a job reports. Use the constructors below; each names one legal shape."""
 
@@ -59,6 +72,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     wait_ms: int = 0  # how long the tokens that follow sleep before they run
     shard: ShardReport | None = None  # for the job of a loop's shard: what became of its items
     locals: Mapping[str, Any] = {}  # values of the step run itself, for its patches and routes
+    record: Any = None  # a receipt: kept in the log with the report, part of no result
+    wakes: tuple[WakeRequest, ...] = ()  # asked of other runs once this answer is durable
 
 
 def succeeded(

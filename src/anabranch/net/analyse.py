@@ -7,12 +7,14 @@ author hardly meant. All positions come from the net, so no dialect is needed to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from anabranch.net.analyse_joins import JoinReach, analyse_joins, join_slots_reachable
 from anabranch.net.cycles import Following, rings
-from anabranch.net.net import Branch, GatherRule, Join, Net, Slot, Step
+from anabranch.net.net import Branch, Net, Step
 from anabranch.net.problems import Position, Problem, Severity
-from anabranch.net.reach import predecessors, reachability, successors
+from anabranch.net.reach import predecessors, successors
+
+__all__ = ["JoinReach", "analyse", "join_slots_reachable"]
 
 
 def analyse(net: Net) -> list[Problem]:
@@ -24,7 +26,7 @@ def analyse(net: Net) -> list[Problem]:
         *_final_step(net, following),
         *_dead_arcs(net),
         *_cycles(net, following),
-        *_joins(net),
+        *analyse_joins(net),
     ]
 
 
@@ -110,7 +112,7 @@ def _shared_by_forks(net: Net, following: Following) -> Iterator[Problem]:
                 meetings.setdefault(name, []).append(step)
     for name, forks in meetings.items():
         if net.steps[name].barrier is None:
-            yield _shared(net.steps[name], forks)
+            yield _shared(net.steps[name], forks, processes=net.carries_payload)
 
 
 def _meetings(
@@ -128,7 +130,18 @@ def _meetings(
     return [name for name in counts if name in shared and not shared.issuperset(before[name])]
 
 
-def _shared(step: Step, forks: list[Step]) -> Problem:
+def _for_forks(processes: bool) -> tuple[str, Severity]:
+    """What mends it; where tokens are processes of their own, it is the rule rather than a slip."""
+    if processes:
+        return "spawn it from the target of a join to run it once for all of them", "note"
+    return (
+        "write `spec: {join: all}` on it to run it once for all of them, or let the arcs exclude "
+        "each other",
+        "warning",
+    )
+
+
+def _shared(step: Step, forks: list[Step], *, processes: bool) -> Problem:
     fork = forks[0]
     where = f" (line {fork.position.line})" if fork.position else ""
     others = f" and {len(forks) - 1} more" if len(forks) > 1 else ""
@@ -137,9 +150,7 @@ def _shared(step: Step, forks: list[Step]) -> Problem:
         "several-tokens",
         f"several tokens of the inclusive fork at {fork.name!r}{where}{others} can reach the step "
         f"{step.name!r}, which then runs once for each",
-        "write `spec: {join: all}` on it to run it once for all of them, or let the arcs exclude "
-        "each other",
-        "warning",
+        *_for_forks(processes),
     )
 
 
@@ -173,7 +184,9 @@ def _cycles(net: Net, following: Following) -> Iterator[Problem]:
                 at,
                 "endless-cycle",
                 f"nothing leads out of the cycle {names}",
-                "give one of its arcs a `when`",
+                "let one of its outcomes lead elsewhere"
+                if net.carries_payload
+                else "give one of its arcs a `when`",
                 "warning",
             )
         elif not any(_takes_time(net.steps[name]) for name in members):
@@ -187,7 +200,7 @@ def _cycles(net: Net, following: Following) -> Iterator[Problem]:
 
 
 def _may_leave(step: Step, members: set[str]) -> bool:
-    if not step.branches or step.admission is not None:
+    if not step.branches or step.admission is not None or not _every_outcome_leads_on(step):
         return True
     for branch in step.branches:
         if branch.join is not None or not branch.arcs:
@@ -200,70 +213,13 @@ def _may_leave(step: Step, members: set[str]) -> bool:
     return False
 
 
+def _every_outcome_leads_on(step: Step) -> bool:
+    """Whether a branch is taken however the step ends."""
+    taken = {branch.outcome for branch in step.branches}
+    known = step.work.outcomes if step.work is not None else ()
+    return None in taken or (bool(known) and taken.issuperset(known))
+
+
 def _takes_time(step: Step) -> bool:
     works = step.work is not None and step.work.kind != "noop"
     return works or step.decision is not None or step.admission is not None or step.fan is not None
-
-
-# -- joins -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class JoinReach:
-    """Which slots of a join can ever be filled from the spawns of its branch."""
-
-    step: str
-    outcome: str | None
-    join: Join
-    fillable: tuple[Slot, ...]
-    lost: tuple[Slot, ...]
-
-    @property
-    def possible(self) -> bool:
-        rule = self.join.rule
-        slots = len(self.fillable) if rule.exclude_lost else len(self.join.slots)
-        return len(self.fillable) >= max(_needed(rule, slots), 1)
-
-
-def _needed(rule: GatherRule, slots: int) -> int:
-    if rule.mode == "any":
-        return 1
-    if rule.mode == "quorum":
-        return rule.k
-    return slots - max(rule.tolerate, int(slots * rule.tolerate_percent / 100))
-
-
-def join_slots_reachable(net: Net) -> list[JoinReach]:
-    """For every join its slots, by whether a member of its scope can come to their node."""
-    in_scope = reachability(net).in_scope if _has_joins(net) else {}
-    found = []
-    for step in net.steps.values():
-        for branch in step.branches:
-            if branch.join is None:
-                continue
-            spawned = [in_scope.get(arc.target, frozenset()) for arc in branch.arcs]
-            slots = branch.join.slots
-            fillable = tuple(s for s in slots if any(s.node in reach for reach in spawned))
-            lost = tuple(slot for slot in slots if slot not in fillable)
-            found.append(JoinReach(step.name, branch.outcome, branch.join, fillable, lost))
-    return found
-
-
-def _has_joins(net: Net) -> bool:
-    return any(branch.join for step in net.steps.values() for branch in step.branches)
-
-
-def _joins(net: Net) -> Iterator[Problem]:
-    for reach in join_slots_reachable(net):
-        at = reach.join.position or net.steps[reach.step].position
-        names = ", ".join(repr(slot.node) for slot in reach.lost)
-        hint = f"spawn it from {reach.step!r} itself, without a join of its own in between"
-        if not reach.possible:
-            message = (
-                f"the join at {reach.join.target!r} can never close: {names} cannot be reached "
-                f"inside the scope that {reach.step!r} opens"
-            )
-            yield _problem(at, "join-impossible", message, hint, "error")
-        elif reach.lost:
-            message = f"{names} can never deliver to the join at {reach.join.target!r}"
-            yield _problem(at, "slot-unreachable", message, hint, "warning")

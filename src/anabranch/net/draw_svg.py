@@ -192,10 +192,10 @@ def _frames(shown: Picture, laid_out: Layout) -> Iterable[str]:
         left = min(point.x - point.width / 2 for point in points) - pad
         right = max(point.x + point.width / 2 for point in points) + pad
         top = min(point.y - point.height / 2 for point in points) - pad
-        bottom = max(point.y + point.height / 2 for point in points) + pad
+        bottom = max(point.y + point.height / 2 for point in points) + pad + 4
         yield (
             f'<g class="anb-frame"><rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
-            f'height="{bottom - top:.1f}" rx="12"/><text x="{left + 8:.1f}" y="{top - 4:.1f}">'
+            f'height="{bottom - top:.1f}" rx="12"/><text x="{left + 10:.1f}" y="{bottom - 5:.1f}">'
             f"{_text(frame.title)}</text></g>"
         )
 

@@ -144,7 +144,8 @@ def _route(edge: Edge, top: Point, bottom: Point, upwards: bool, *, straight: bo
     ranks = range(top.rank + 1, bottom.rank)
     if straight:
         ranks = ranks[:1]
-    group = top.group if top.group == bottom.group else -1
+    # A way out of a group stays beside it as far as it goes, rather than winding round its frame.
+    group = top.group if top.group == bottom.group or not upwards else -1
     points = [Point("", rank, 4.0, 0.0, group) for rank in ranks]
     label = None
     if edge.label is not None and points:

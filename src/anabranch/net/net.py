@@ -136,8 +136,13 @@ class Work:
     retry: Retry = Retry()
     #: An error ends the step run as aborted: no branch, no delivery, no failure of the run.
     error_aborts: bool = False
+    #: Whoever kills its token (a closed join, the end of the run) lets work that runs come to its
+    #: end; what it comes to has no effect.
+    finishes_when_killed: bool = False
     losses_max: int = 20  # how often a job may be lost (crash, lease) before it fails
     pool: str = ""  # "" is the engine's own process
+    #: The outcomes its answers can have, where they are known; the analysis counts on it.
+    outcomes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +221,8 @@ class Step:
     on_timeout: Literal["fail", "skip", "abort_run"] = "fail"
     description: str = ""
     position: Position | None = None
+    #: Keys its result puts into the payload, where they are known; the analysis compares them.
+    writes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,5 +257,9 @@ class Net:
     keychain: tuple[Mapping[str, Any], ...] = ()
     #: The first token's payload is the input of the run, and branches may hand it on.
     carries_payload: bool = False
+    #: Payload keys that begin so travel with their token and are shown nowhere; "" hides none.
+    private: str = ""
+    #: Input keys that begin so are kept outside the log, for the work alone, until the run ends.
+    sealed: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     description: str = ""

@@ -165,7 +165,7 @@ class _Painter:
         _include_inner(members, [step.name for step, _, _ in joins])
         ids = [frozenset(self._ids[name] for name in names) for names in members]
         return [
-            Frame(shortened(f"{step.name}: {rule_text(join)}", LABEL_MAX), ids[n], _parent(n, ids))
+            Frame(shortened(_scope_text(step, join), LABEL_MAX), ids[n], _parent(n, ids))
             for n, (step, join, _) in enumerate(joins)
         ]
 
@@ -212,6 +212,11 @@ def rule_text(join: Join) -> str:
             return f"best of {slots}"
         case "all":
             return f"all {slots}"
+
+
+def _scope_text(step: Step, join: Join) -> str:
+    """Who opens the scope, what its join needs, and whether it ends the rest."""
+    return f"{step.name}: {rule_text(join)}" + (" · kill" if join.rule.losers == "kill" else "")
 
 
 def detail(step: Step) -> str:

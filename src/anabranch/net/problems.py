@@ -41,7 +41,8 @@ class Problem:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint naming the closest known word, or the known words when they are few."""
     options = list(known)
-    close = get_close_matches(word, options, n=1, cutoff=0.6)
+    close = [option for option in options if option.lower() == word.lower()]
+    close = close or get_close_matches(word, options, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]!r}?"
     if 0 < len(options) <= 12:
@@ -99,6 +100,23 @@ CODES: Mapping[str, str] = {
     "shared-write": "items that run at once write the same context key",
     "no-reducer": "`set_shared` without a reducer for it",
     "lost-order": "a sequential loop that is run as a fan-out",
+    # rules
+    "bad-expression": "an expression that cannot be read",
+    "text-candidate": "a text that looks like an expression, or the other way round",
+    "encrypted-rule": "a rule that is encrypted",
+    # orchestrations
+    "too-many": "more entries than the limit",
+    "empty-list": "a list that must have an entry",
+    "unresolved-rule": "a rule that is no address and that no bundle or folder has",
+    "no-rule": "a rule that is needed to start and cannot be had",
+    "unused-rule": "a rule that no step names",
+    "several-starts": "no step stands out as the start",
+    "self-spawn": "a step that spawns itself",
+    "join-target-spawned": "the target of a join is also one of its spawns",
+    "duplicate-slot": "the same producer twice in `from`",
+    "payload-gap": "a rule needs an input that nothing before it gives",
+    "other-id": "the id of the document differs from the one it is kept under",
+    "wrong-hash": "a text that does not match its hash",
     # the net
     "unreachable-step": "a step no route leads to",
     "several-tokens": "a step that runs once for each of several tokens of a fork",
@@ -109,4 +127,6 @@ CODES: Mapping[str, str] = {
     "idle-cycle": "a cycle in which nothing works or waits",
     "join-impossible": "a join that can never close",
     "slot-unreachable": "a slot of a join that can never be filled",
+    "join-needs-outcome": "a join that closes only if a step before its producers ends one way",
+    "merge-overlap": "producers of one join write the same keys",
 }

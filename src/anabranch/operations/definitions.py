@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anabranch.dialects.noetl.rewrite import canonical
 from anabranch.dialects.port import Compiled
 from anabranch.dialects.registry import compile_source, load
 from anabranch.dialects.source import SourceLimits
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
+from anabranch.operations.bundles import Rules, with_rules
 from anabranch.runtime.nets import Compile
 from anabranch.store.ports import Definition
 
@@ -31,14 +31,17 @@ class Prepared:
     problems: tuple[Problem, ...]
 
 
-def check(source: Source, tools: Iterable[str] = ()) -> Compiled:
+def check(source: Source, tools: Iterable[str] = (), rules: Rules | None = None) -> Compiled:
     """Everything that can be said about a definition without running it."""
-    return _compiled(source, tools)[0]
+    return _compiled(source, tools, rules)[0]
 
 
-def prepare(source: Source, tools: Iterable[str] = ()) -> Prepared:
-    """The compiled definition; raises `DefinitionError` with all its errors."""
-    compiled, text, origin = _compiled(source, tools)
+def prepare(source: Source, tools: Iterable[str] = (), rules: Rules | None = None) -> Prepared:
+    """The compiled definition; raises `DefinitionError` with all its errors.
+
+    `rules` are those of an orchestration: a folder, a bundle, or a mapping by alias or address.
+    """
+    compiled, text, origin = _compiled(source, tools, rules)
     if compiled.net is None:
         raise DefinitionError(compiled.errors)
     net = compiled.net
@@ -52,11 +55,15 @@ def prepare(source: Source, tools: Iterable[str] = ()) -> Prepared:
     return Prepared(definition, net, compiled.problems)
 
 
-def _compiled(source: Source, tools: Iterable[str]) -> tuple[Compiled, str, str]:
+def _compiled(
+    source: Source, tools: Iterable[str], rules: Rules | None = None
+) -> tuple[Compiled, str, str]:
     """The definition, its text and where it came from. A file (or a pipe) is read once."""
     path = _as_path(source)
     if path is None:
         text = _as_text(source)
+        if rules is not None:
+            text = with_rules(text, "<text>", rules)
         return compile_source(text, tools=tools), text, "<text>"
     most = SourceLimits().bytes_max
     try:
@@ -66,12 +73,17 @@ def _compiled(source: Source, tools: Iterable[str]) -> tuple[Compiled, str, str]
         return load(path, tools=tools), "", ""  # raises, and says what is wrong with the file
     if len(data) > most and path.is_file():
         return load(path, tools=tools), "", ""  # says how large it is
+    if rules is not None:
+        text = with_rules(data.decode("utf-8", "replace"), str(path), rules)
+        return compile_source(text, file=str(path), tools=tools), text, str(path)
     compiled = compile_source(data, file=str(path), tools=tools)
     return compiled, data.decode("utf-8", "replace"), str(path)
 
 
 def canonical_text(path: Path) -> tuple[str, str]:
     """A playbook's text as it is, and in the canonical spelling."""
+    from anabranch.dialects.noetl.rewrite import canonical  # only `fmt` needs it
+
     _, text, origin = _compiled(path, ())
     return text, canonical(text, origin or str(path))
 

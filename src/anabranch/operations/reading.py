@@ -11,9 +11,9 @@ import msgspec
 
 from anabranch.errors import NotFound
 from anabranch.kernel.explain import explain
+from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import faults_of, loops_of, summarise
-from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.net import Net
 from anabranch.operations.items import ItemState, Page, Wanted, page_of
 from anabranch.operations.shown import EventRecord, Shown
@@ -22,7 +22,6 @@ from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import resolve
 from anabranch.store.ports import Head, HeadFilter, Store
 
-DRAWINGS = {"mermaid": mermaid, "dot": dot, "svg": svg}
 NEWEST = "last"
 
 
@@ -60,6 +59,10 @@ class Reader:
     def net(self, head: Head) -> Net:
         return self._nets.get(head.definition)
 
+    def private(self, run: str) -> str:
+        """How keys begin that are not shown of this run."""
+        return self.net(self.find(run)).private
+
     def summary(self, run: str, state: State | None = None) -> dict[str, Any]:
         """The object that `run --json` prints, with large results in full."""
         head = self.find(run)
@@ -78,11 +81,11 @@ class Reader:
 
     def show(self, run: str) -> dict[str, Any]:
         head = self.find(run)
-        state = self.state(head.run)
+        state, net = self.state(head.run), self.net(head)
         return {
             **self.summary(head.run, state),
-            "input": state.workload,
-            "context": state.ctx,
+            "input": public(state.workload, net.private),
+            "context": public(state.ctx, net.private),
             "labels": dict(head.labels),
             "definition": head.definition,
             "origin": head.origin,
@@ -93,7 +96,7 @@ class Reader:
             "events": head.seq,
             "failures": faults_of(state),
             "loops": loops_of(state, max(head.updated_at, self._now())),
-            "waiting": self._waiting(self.net(head), state),
+            "waiting": self._waiting(net, state),
         }
 
     def items(
@@ -146,7 +149,7 @@ class Reader:
         followed, shown = self._followed
         if followed == run and shown.seq == after and after:
             return shown  # whoever follows a run asks again and again for what is new
-        shown = Shown(run)
+        shown = Shown(run, self.private(run))
         if after:
             shown.skip(history(self._store.read(run))[:after])
         return shown
@@ -165,7 +168,10 @@ def draw(
     statuses: Mapping[str, str] | None = None,
     counts: Mapping[str, int] | None = None,
 ) -> str:
-    return DRAWINGS[form](net, statuses=statuses or {}, counts=counts or {})
+    from anabranch.net import draw as drawings  # few look at pictures
+
+    forms = {"mermaid": drawings.mermaid, "dot": drawings.dot, "svg": drawings.svg}
+    return forms[form](net, statuses=statuses or {}, counts=counts or {})
 
 
 def head_fields(head: Head) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel import events as e
+from anabranch.kernel.privacy import public
 from anabranch.kernel.tracker import Shard, ShardReport, loop_name, shard_name
 
 SHOWN_KINDS = (
@@ -40,8 +41,9 @@ class EventRecord(msgspec.Struct, frozen=True):
 class Shown:
     """The records of one run; every event must be shown to it, from the first on."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, private: str = "") -> None:
         self._run = run
+        self._private = private  # keys that begin so are shown to nobody
         self._modes: dict[str, str] = {}  # loop → local or fanout
         self._shards: dict[str, Shard] = {}  # job → the shard it works on
         self._reports: dict[str, ShardReport | None] = {}
@@ -59,7 +61,8 @@ class Shown:
         fields = e.fields_of(event)
         if isinstance(event, e.ShardScheduled):
             del fields["shard"]  # said in words by what follows
-        return EventRecord(self.seq, at, kind, {**fields, **more})
+        shown: dict[str, Any] = public({**fields, **more}, self._private)
+        return EventRecord(self.seq, at, kind, shown)
 
     def _named(self, event: e.Event) -> tuple[str, dict[str, Any]]:
         match event:

@@ -19,7 +19,9 @@ from anabranch.kernel.reuse import reusable
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
 from anabranch.net.net import Reducer
+from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, prepare
+from anabranch.operations.preflight import require_rules
 from anabranch.operations.reading import Reader
 from anabranch.operations.shown import EventRecord
 from anabranch.runtime.core import history
@@ -35,8 +37,11 @@ ASK_SECONDS = 0.02
 class Verbs:
     """What can be done with an engine, by people and programs alike."""
 
-    def __init__(self, engine: Engine, tools: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, engine: Engine, tools: Callable[[], Iterable[str]], *, chain: bool = False
+    ) -> None:
         self.engine = engine
+        self._chain = chain  # rules that are not at hand can be read from one
         self.read = Reader(engine.store, engine.nets)
         self._tools = tools
 
@@ -50,9 +55,11 @@ class Verbs:
         labels: Mapping[str, str] | None = None,
         parent: str | None = None,
         returns: str = "",
+        rules: Rules | None = None,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
-        prepared = source if isinstance(source, Prepared) else prepare(source, self._tools())
+        prepared = source if isinstance(source, Prepared) else prepare(source, self._tools(), rules)
+        require_rules(prepared.net, chain=self._chain)
         return await self.engine.start(
             prepared.definition,
             prepared.net,

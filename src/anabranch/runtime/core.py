@@ -29,10 +29,14 @@ from anabranch.runtime.holds import Holds
 from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.messages import answer_bytes
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.sealing import Sealed, opened
+from anabranch.runtime.waking import wake_ups
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
 RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is until a purge
+#: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
+BYTES_PER_EVENT = 64
 ENGINE = "engine"
 ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
 CHILDREN_KEPT = 256
@@ -45,8 +49,10 @@ class LiveRun:
     net: Net
     state: State
     snapshot_seq: int = 0
+    snapshot_bytes: int = 0
     idle_since: int = 0
     holds_refs: bool = False  # some result of it is too large to travel
+    sealed: Sealed = field(default_factory=Sealed)
     fresh: list[e.Event] = field(default_factory=list)  # recorded in this turn, not yet sealed
 
 
@@ -82,6 +88,7 @@ class Core:
         self._ended_children: dict[str, State] = {}
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         self.taking_work = True
+        self.has_crew = True  # without one, whatever a stored run believes to be at work is lost
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
         self._family: deque[Arrival] = deque()  # between parents and children, for this very turn
@@ -99,9 +106,9 @@ class Core:
         """For the next turn. A message is answered in the batch that holds its effect."""
         self._inbox.append(Arrival(run, stimulus, ticket, message))
 
-    def open_run(self, run: str, net: Net) -> None:
+    def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> None:
         """A run that does not exist yet; its `Start` follows."""
-        self.live[run] = LiveRun(net, State())
+        self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed())
 
     def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
         """Write this payload with the next batch, for this run."""
@@ -239,6 +246,13 @@ class Core:
         if event.ticket:
             self._cancel_child(live.state.run, event.job, event.ticket, event.reason)
 
+    def _doomed(self, live: LiveRun, event: e.TokenDoomed) -> None:
+        """Work that may come to its end does so elsewhere, or nobody is there to do it."""
+        job = live.state.jobs.get(f"{event.token}.0")
+        if not self.has_crew and job is not None and job.phase == "running" and not job.lease:
+            lost = s.JobLose(job.id, job.attempt, "its engine is gone", counted=False)
+            self._family.append(Arrival(live.state.run, lost))
+
     def _timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
         self.lanes.free(live.state.run, event.job)
         self._effects.append(Stop(live.state.run, event.job, event.attempt, discharge=False))
@@ -248,6 +262,13 @@ class Core:
     def _reported(self, live: LiveRun, event: e.JobReported) -> None:
         self.lanes.free(live.state.run, event.job)
         self._note_refs(live, event.answer.result)
+        if event.answer.wakes:
+            self._ask_others(live, event)
+
+    def _ask_others(self, live: LiveRun, event: e.JobReported) -> None:
+        """Whoever is woken records it in the batch that holds this answer."""
+        for run, wake in wake_ups(live.state, live.fresh, event):
+            self._family.append(Arrival(run, wake))
 
     def _note_refs(self, live: LiveRun, value: Any) -> None:
         """The run needs what this value stands for; whoever builds its tasks looks for it."""
@@ -350,6 +371,7 @@ class Core:
                 self._set_aside(run, defect)
                 continue
             batch.commits.append(commit)
+            live.sealed.keep(batch, run, over=live.state.finished)
             self._effects.append(published)
             self._set_alarm(run, live)
             if published.final is not None:
@@ -401,10 +423,12 @@ class Core:
 
     def _snapshot(self, live: LiveRun) -> bytes | None:
         """Worth taking when replaying the tail would cost more than decoding the state."""
-        if live.state.seq - live.snapshot_seq < self._snapshot_every:
+        worth = max(self._snapshot_every, live.snapshot_bytes // BYTES_PER_EVENT)
+        if live.state.seq - live.snapshot_seq < worth:
             return None
-        live.snapshot_seq = live.state.seq
-        return encode_state(live.state)
+        snapshot = encode_state(live.state)
+        live.snapshot_seq, live.snapshot_bytes = live.state.seq, len(snapshot)
+        return snapshot
 
     def _set_alarm(self, run: str, live: LiveRun) -> None:
         at = None if live.state.finished else next_wake(live.state)
@@ -436,8 +460,11 @@ class Core:
         """Bring a stored run into memory."""
         state = load_state(snapshot, tail)
         live = LiveRun(self.nets.get(head.definition), state)
+        if live.net.sealed:
+            live.sealed = opened(self.store.sealed(head.run))
         live.holds_refs = True  # perhaps; whoever builds its tasks looks
         live.snapshot_seq = snapshot.seq if snapshot is not None else 0
+        live.snapshot_bytes = len(snapshot.state) if snapshot is not None else 0
         self.live[head.run] = live
         return live
 
@@ -498,6 +525,7 @@ _FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
     e.JobStarted: Core._started,
     e.JobCancelling: Core._cancelling,
     e.JobTimedOut: Core._timed_out,
+    e.TokenDoomed: Core._doomed,
     e.RunStarted: Core._brought,
     e.ContextPatched: Core._brought,
     e.JobReported: Core._reported,

@@ -26,6 +26,7 @@ from anabranch.net.net import Net, Work
 from anabranch.runtime.core import LiveRun
 from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.payloads import Resolved, holds_ref, resolve
+from anabranch.runtime.sealing import Sealed
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
 
@@ -91,7 +92,10 @@ class Crew:
             message = f"there is no work of kind {task.kind!r}"
             self._deliver(effect, failed("config", message, retryable=False))
         elif task.kind in self._in_place:
-            self._deliver(effect, _guarded(self._in_place[task.kind], task))
+            answer = _guarded(self._in_place[task.kind], task)
+            self._deliver(effect, live.sealed.clean(answer))
+        elif live.sealed.values:
+            self._send_out(effect, partial(_keep_sealed, live.sealed, performer, task))
         else:
             self._send_out(effect, partial(_carry_out, performer, task))
 
@@ -197,6 +201,11 @@ async def _carry_out(performer: Performer, task: Task) -> Answer | Parked:
     return answer
 
 
+async def _keep_sealed(sealed: Sealed, performer: Performer, task: Task) -> Answer | Parked:
+    answer = await _carry_out(performer, task)
+    return answer if isinstance(answer, Parked) else sealed.clean(answer)
+
+
 def _defect(message: str) -> Answer:
     return failed("defect", message, retryable=False)
 
@@ -231,6 +240,8 @@ def build_task(
         _resolve_refs(names, fetch)
     if keyring is not None:
         names["keychain"] = keyring
+    if live.sealed.values:
+        names["payload"] = {**names["payload"], **live.sealed.values}
     if token.loop:
         return _loop_task(live, job, work, names, fetch)
     if job.slot >= 0:

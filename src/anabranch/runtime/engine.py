@@ -33,6 +33,7 @@ from anabranch.runtime.messages import answer_bytes, read_message
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import TooLarge, lighten
 from anabranch.runtime.recovery import recover
+from anabranch.runtime.sealing import split
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition, Store
@@ -115,7 +116,7 @@ class Engine:
         """
         self.store.acquire(self._owner)
         try:
-            self.core.taking_work = run_jobs
+            self.core.taking_work = self.core.has_crew = run_jobs
             if run_jobs:
                 recover(self.core, self.clock.now(), only)
         except BaseException:
@@ -343,9 +344,10 @@ class Engine:
         self.nets.put(definition, net)
         if self.core.live.get(run) is not None or self.store.head(run) is not None:
             raise InputError(f"there is a run {run} already", code="run_exists")
-        self.core.open_run(run, net)
+        shown, sealed = split(net, given.pop("input", None) or {})
+        self.core.open_run(run, net, sealed)
         try:
-            await self.send(run, start or s.Start(run=run, **given))
+            await self.send(run, start or s.Start(run=run, input=shown, **given))
         except AnabranchError:
             self.core.live.pop(run, None)
             raise

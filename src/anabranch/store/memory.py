@@ -37,6 +37,7 @@ class MemoryStore:
         self._definitions: dict[str, Definition] = {}
         self._payloads: dict[str, bytes] = {}
         self._holds: dict[tuple[str, str, str], int] = {}  # sha256, run, scope → until
+        self._sealed: dict[str, dict[str, bytes]] = {}
         self._mailbox: dict[int, Message] = {}
         self._last_message = 0
         self._posted = False
@@ -58,6 +59,10 @@ class MemoryStore:
                 self._hold(hold)
             for run, (now, until) in batch.ended.items():
                 self._end(run, now, until)
+            for run, values in batch.sealed.items():
+                self._sealed[run] = {**self._sealed.get(run, {}), **values}
+            for run in batch.unsealed:
+                self._sealed.pop(run, None)
 
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
         with self._open():
@@ -198,6 +203,12 @@ class MemoryStore:
         left = {sha256 for sha256, _, _ in self._holds}
         unheld = dict.fromkeys(sha256 for sha256, _, _ in keys if sha256 not in left)
         return [self._payloads.pop(sha256) for sha256 in unheld if sha256 in self._payloads]
+
+    # Seals
+
+    def sealed(self, run: str) -> Mapping[str, bytes]:
+        with self._open():
+            return dict(self._sealed.get(run, {}))
 
     # Mailbox
 

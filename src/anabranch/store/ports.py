@@ -100,6 +100,9 @@ class Batch(msgspec.Struct, kw_only=True):
     #: Runs that end: the holds of their jobs and steps are over now, those of scope `execution`
     #: at the second instant, unless they end sooner.
     ended: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    #: run → key → value, for runs that begin; kept until the run is named in `unsealed`.
+    sealed: dict[str, dict[str, bytes]] = msgspec.field(default_factory=dict)
+    unsealed: list[str] = msgspec.field(default_factory=list)
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -194,6 +197,17 @@ class Retention(Protocol):
         ...
 
 
+class Seals(Protocol):
+    """Secrets of runs. They are in no log, no snapshot and no statistics."""
+
+    def sealed(self, run: str) -> Mapping[str, bytes]:
+        """What was sealed for this run; empty when it has ended. Written by `commit` alone.
+
+        What is unsealed is wiped as far as the store can: not only unlinked, overwritten.
+        """
+        ...
+
+
 class Mailbox(Protocol):
     """How a second process reaches the engine that owns the store."""
 
@@ -210,7 +224,7 @@ class Mailbox(Protocol):
         ...
 
 
-class Store(Journal, Heads, Definitions, Payloads, Retention, Mailbox, Protocol):
+class Store(Journal, Heads, Definitions, Payloads, Retention, Seals, Mailbox, Protocol):
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""
         ...

@@ -32,7 +32,14 @@ from anabranch.store.ports import (
     Snapshot,
 )
 from anabranch.store.sqlite_errors import CONSTRAINT, translate
-from anabranch.store.sqlite_file import STATEMENTS, lock_of, open_reader, open_writer, prepare
+from anabranch.store.sqlite_file import (
+    STATEMENTS,
+    lock_of,
+    open_reader,
+    open_writer,
+    prepare,
+    wiping,
+)
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -77,7 +84,7 @@ class SqliteStore:
     # Journal
 
     def commit(self, batch: Batch) -> None:
-        if not (batch.commits or batch.payloads or batch.answers or batch.holds or batch.ended):
+        if not _writes(batch):
             return
         check_payloads(batch.payloads)
         fold = sqlite_commit.Fold(batch)
@@ -181,6 +188,11 @@ class SqliteStore:
                 db.execute("ROLLBACK")
         return forgotten
 
+    # Seals
+
+    def sealed(self, run: str) -> Mapping[str, bytes]:
+        return dict(self._rows(STATEMENTS["sealed"], {"run": run}))
+
     # Mailbox
 
     def post(self, run: str, body: bytes, now: int) -> int:
@@ -260,7 +272,7 @@ class SqliteStore:
     # Plumbing
 
     def _write_all(self, fold: sqlite_commit.Fold, batch: Batch) -> bool:
-        with self._write() as db:
+        with self._write() as db, wiping(db, bool(batch.sealed), bool(batch.unsealed)):
             db.execute("BEGIN IMMEDIATE")
             fits = sqlite_commit.write(db, fold, batch)
             db.execute("COMMIT" if fits else "ROLLBACK")
@@ -354,6 +366,12 @@ def _head(row: sqlite_commit.Row) -> Head:
         origin=row[11],
         finished=bool(row[12]),
     )
+
+
+def _writes(batch: Batch) -> bool:
+    """Whether there is anything in it."""
+    parts = (batch.commits, batch.payloads, batch.answers, batch.holds, batch.ended, batch.unsealed)
+    return any(parts)
 
 
 def _definition(row: sqlite_commit.Row) -> Definition:

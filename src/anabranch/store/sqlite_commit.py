@@ -36,6 +36,8 @@ _FINISH = positional(STATEMENTS["finish_head"], _MOVED)
 _APPEND = positional(STATEMENTS["append_record"], ("run", "last_seq", "count", "at", "events"))
 _SNAPSHOT = positional(STATEMENTS["replace_snapshot"], ("run", "seq", "state"))
 _PAYLOAD = positional(STATEMENTS["put_payload"], ("sha256", "content"))
+_SEAL = positional(STATEMENTS["seal"], ("run", "key", "value"))
+_UNSEAL = positional(STATEMENTS["unseal"], ("run",))
 _ANSWER = positional(STATEMENTS["answer_message"], ("answer", "id"))
 
 Row = tuple[Any, ...]
@@ -93,6 +95,8 @@ def write(db: sqlite3.Connection, fold: Fold, batch: Batch) -> bool:
         (_APPEND, fold.records),
         (_SNAPSHOT, list(fold.snapshots.values())),
         (_PAYLOAD, list(batch.payloads.items())),
+        (_SEAL, [(run, *item) for run, kept in batch.sealed.items() for item in kept.items()]),
+        (_UNSEAL, [(run,) for run in batch.unsealed]),
     ):
         if rows:
             db.executemany(statement, rows)

@@ -22,7 +22,7 @@ APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours
 BUSY_SECONDS = 10.0
 MIGRATIONS = load_migrations("sqlite")
 STATEMENTS = load_statements("sqlite")
-TABLES = frozenset({"log", "heads", "snapshots", "definitions", "payloads", "mailbox"})
+TABLES = frozenset({"log", "heads", "snapshots", "definitions", "payloads", "mailbox", "sealed"})
 
 # A checkpoint costs some milliseconds and falls on one commit. At 4,000 pages (16 MB) that is one
 # commit in many hundreds; a smaller limit stalls more often and copies hot pages again and again,
@@ -85,6 +85,33 @@ def open_reader(path: Path) -> sqlite3.Connection:
         db = _connect(path, "rw")
         db.execute("PRAGMA query_only = ON")
         return db
+
+
+@contextmanager
+def wiping(db: sqlite3.Connection, sealing: bool, unsealing: bool) -> Iterator[None]:
+    """Around a transaction with secrets in it: what it frees is overwritten with zeros.
+
+    Overwriting costs writes, so it is on for these transactions alone. The write-ahead log still
+    has the pages as they were; it is emptied afterwards, at once if nobody is reading just then,
+    else by a later transaction of this kind or when the file is closed.
+    """
+    if not (sealing or unsealing):
+        yield
+        return
+    db.execute("PRAGMA secure_delete = ON")
+    try:
+        yield
+    finally:
+        db.execute("PRAGMA secure_delete = OFF")
+    if unsealing:
+        db.execute("PRAGMA busy_timeout = 0")
+        try:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+        finally:
+            db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
 
 def migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ A script says, for each step, one answer or a list of them. An answer is
     invalid(payload)          a rule that does not
     unreachable()             nobody is there
     aborts(kind, message)     the step run ends here: no branch, no delivery
+    hard_error(message)       a rule that cannot be evaluated: the same, for an orchestration
     stubborn(answer)          work that cannot be stopped: it answers even when told to stop
     an exception              what a callable raising it would have answered
     a callable                called with the task when the job runs; gives any of the above
@@ -73,14 +74,26 @@ def after(seconds: float, answer: Scripted = None) -> After:
     return After(seconds, answer)
 
 
-def valid(payload: Any = None) -> Answer:
-    """The rule of the step holds; the payload goes on to what follows."""
-    return succeeded(require_json(payload, "the payload", root="payload"), outcome="valid")
+def valid(payload: Any = None, *, wait: float = 0) -> Answer:
+    """The rule of the step holds; the payload goes on to what follows, after `wait` seconds."""
+    return _judged("valid", payload, wait)
 
 
-def invalid(payload: Any = None) -> Answer:
+def invalid(payload: Any = None, *, wait: float = 0) -> Answer:
     """The rule of the step does not hold; the step itself ended well."""
-    return succeeded(require_json(payload, "the payload", root="payload"), outcome="invalid")
+    return _judged("invalid", payload, wait)
+
+
+def _judged(outcome: str, payload: Any, wait: float) -> Answer:
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
+        raise InputError(f"wait is a number of seconds from 0 up, not {wait!r}")
+    checked = require_json(payload, "the payload", root="payload")
+    return succeeded(checked, outcome=outcome, wait_ms=round(wait * 1000))
+
+
+def hard_error(message: str = "") -> Answer:
+    """The rule of the step cannot be evaluated: the process is aborted, the session goes on."""
+    return aborted("hard_error", message or "scripted hard error")
 
 
 def unreachable(message: str = "nobody is there") -> Answer:

@@ -41,7 +41,8 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _run(work: Coroutine[Any, Any, Answer | Parked]) -> Answer | Parked:
+def backstage(work: Coroutine[Any, Any, Answer | Parked]) -> Answer | Parked:
+    """Do it on the loop behind the stage."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
@@ -78,9 +79,9 @@ def perform_composed(task: Task, store: Store, perform: Perform) -> Answer | Par
     payloads = StoredPayloads(store)
     means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
     if task.kind == "pipeline":
-        return _run(Pipeline(means).perform(task))
+        return backstage(Pipeline(means).perform(task))
     loops = LoopResults(store, payloads)
-    answer = _run(_with_collections(task, means, payloads, loops))
+    answer = backstage(_with_collections(task, means, payloads, loops))
     return answer if isinstance(answer, Parked) else timed(answer, 0)
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from anabranch.app import default_toolbox
 from anabranch.net.net import Net
+from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import prepare
 
 #: A path, the text of a definition (YAML or JSON), the same as a mapping, or a compiled net.
 Definition = str | os.PathLike[str] | Mapping[str, Any] | Net
 
 
-def compiled(definition: Definition, tools: Iterable[str] = ()) -> Net:
+def compiled(definition: Definition, tools: Iterable[str] = (), rules: Rules | None = None) -> Net:
     """The net; `DefinitionError` with everything that is wrong with the definition.
 
     Tools registered with `@anabranch.tool` are known; `tools` names further ones, for a definition
@@ -23,4 +24,4 @@ def compiled(definition: Definition, tools: Iterable[str] = ()) -> Net:
     if isinstance(definition, Net):
         return definition
     known = {tool.name for tool in default_toolbox} | set(tools)
-    return prepare(definition, known).net
+    return prepare(definition, known, rules).net

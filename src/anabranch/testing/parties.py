@@ -29,16 +29,18 @@ from anabranch.testing.faults import Faults
 from anabranch.testing.post import Letter
 from anabranch.testing.random_nets import random_net
 from anabranch.testing.random_steps import (
+    RANDOM_RUN,
     RANDOM_WORK,
     UNREAD,
     random_answer,
     random_cut,
     random_shard,
 )
+from anabranch.testing.rules import RULE, random_verdict
 from anabranch.testing.world import JobKey, Scripts, World, label_of
 from anabranch.work.port import Task
 
-RUN = "simulated"
+RUN = RANDOM_RUN
 RECENT = 15  # events that a failure shows
 Patches = Sequence[Mapping[str, Any]]
 Move = tuple[str, Callable[[], s.Stimulus]]
@@ -96,6 +98,9 @@ class Parties(World):
             return Planned(self._random_answer(task, error), delay_ms)
         if self.strikes("error"):
             return Planned(failed("simulated", "simulated failure"), delay_ms)
+        if task.kind == RULE:
+            answer = self._inside(task) or random_verdict(self.dice, calm=self.calm)
+            return Planned(answer, delay_ms)
         plan = super().unscripted_plan(task)
         if plan.answer is None:
             return plan

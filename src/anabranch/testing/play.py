@@ -24,6 +24,7 @@ from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
+from anabranch.operations.bundles import Rules
 from anabranch.operations.shown import Shown
 from anabranch.runtime.core import history
 from anabranch.runtime.payloads import resolve
@@ -51,6 +52,8 @@ def play(
     cancel_at: float | None = None,
     limit: int = 100_000,
     tools: Iterable[str] = (),
+    rules: Rules | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Played:
     """Run `definition` to its end, or until nothing can move it any more.
 
@@ -71,10 +74,14 @@ def play(
     cancels the run. `limit` is the number of events after which an endless loop is assumed.
     `tools` names kinds of work that are not registered in this process.
 
+    `rules` are those of an orchestration (a folder, a bundle, or a mapping by alias or address).
+    A step that is not scripted evaluates its rule if its text is there and needs no network.
+    `labels` are those of the run: `owner` and `max_gas` mean something to an orchestration.
+
     Raises `DefinitionError` for a definition that cannot run and `InputError` for a script that
     does not fit it.
     """
-    net = compiled(definition, tools)
+    net = compiled(definition, tools, rules)
     _check_numbers(concurrency, limit)
     theatre = Theatre(
         net,
@@ -84,7 +91,7 @@ def play(
     )
     theatre.announce(patches or {}, cancel_at)
     given = require_json(input or {}, "the input", root="input")
-    theatre.begin(s.Start(run=RUN, input=given, step=start))
+    theatre.begin(s.Start(run=RUN, input=given, step=start, labels=labels or {}))
     return theatre.perform(limit)
 
 
@@ -152,11 +159,12 @@ class Theatre(World):
             waiting=explain(self.net, state),
             unscripted=sorted(self.unscripted),
             state=state,
+            session=summary.get("session"),
             _known=tuple(self.net.steps),
         )
 
     def _events(self) -> list[PlayedEvent]:
-        shown = Shown(RUN)
+        shown = Shown(RUN, self.net.private)
         records = [shown.record(at, event) for at, event in history(self.store.read(RUN))]
         return [
             PlayedEvent(record.seq, (record.at - EPOCH) / 1000, record.kind, record.fields)

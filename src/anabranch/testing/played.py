@@ -57,6 +57,7 @@ class Played:
     waiting: list[Waiting]  # what an unfinished run waits for
     unscripted: list[str]  # steps that would have reached outside and were given `None`
     state: State
+    session: dict[str, Any] | None = None  # of an orchestration: its processes by state
     _known: Sequence[str] = field(default=())
 
     def step(self, name: str) -> PlayedStep:

@@ -12,7 +12,15 @@ import msgspec
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Constant, Expression
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
-from anabranch.kernel.values import Answer, ContextPatch, aborted, cancels_run, failed, succeeded
+from anabranch.kernel.values import (
+    Answer,
+    ContextPatch,
+    WakeRequest,
+    aborted,
+    cancels_run,
+    failed,
+    succeeded,
+)
 from anabranch.net.net import (
     Admission,
     AdmitRule,
@@ -28,6 +36,7 @@ from anabranch.net.net import (
 
 #: The kind of work that random nets do; the simulator answers it with `random_answer`.
 RANDOM_WORK = "random"
+RANDOM_RUN = "simulated"  # the run of a simulation, whose sleepers such work may wake
 #: What people may write to the context of a random net; its admission gates look at it.
 RANDOM_PATCHES: tuple[Mapping[str, Any], ...] = ({"open": 1}, {"open": 2}, {"open": 3})
 
@@ -84,6 +93,7 @@ def random_work(dice: Random) -> Work:
         timeout_ms=dice.randint(1, 40) * 1000 if dice.random() < 0.2 else None,
         retry=random_retry(dice) if dice.random() < 0.5 else Retry(),
         error_aborts=dice.random() < 0.1,
+        finishes_when_killed=dice.random() < 0.15,
         losses_max=dice.choice((20, 20, 20, 2, 0)),
     )
 
@@ -256,7 +266,8 @@ def random_answer(dice: Random, error: float) -> Answer:
         said = (ContextPatch("said", 1, "sum"),) if dice.random() < 0.1 else ()
         return msgspec.structs.replace(answer, patches=said)
     if dice.random() < 0.02:
-        return aborted("simulated", "simulated abort")
+        counted = (ContextPatch("said", 1, "sum"),) if dice.random() < 0.5 else ()
+        return msgspec.structs.replace(aborted("simulated", "simulated abort"), patches=counted)
     if dice.random() < 0.002:
         return cancels_run("simulated", "simulated end of the run")
     score = dice.choice((None, 1, 1, 2, dice.random() * 10))
@@ -266,4 +277,8 @@ def random_answer(dice: Random, error: float) -> Answer:
     result: dict[str, Any] = {"n": dice.randint(0, 9), "score": score}
     if dice.random() < 0.05:
         result["text"] = "long " * 150  # travels as a ref
-    return succeeded(result, outcome=outcome, patches=patches, wait_ms=wait_ms)
+    answer = succeeded(result, outcome=outcome, patches=patches, wait_ms=wait_ms)
+    if dice.random() < 0.1:  # for whoever sleeps there, in this run or in that of its parent
+        woken = WakeRequest(RANDOM_RUN, f"s{dice.randint(1, 9)}", payload={"woken": "by a job"})
+        answer = msgspec.structs.replace(answer, wakes=(woken,))
+    return answer

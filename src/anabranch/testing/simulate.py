@@ -27,6 +27,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.reuse import reusable
 from anabranch.net.net import Net
+from anabranch.operations.bundles import Rules
 from anabranch.runtime.core import history
 from anabranch.store.ports import Payloads
 from anabranch.testing.answers import Scripted
@@ -55,6 +56,7 @@ def simulate(
     until: float | None = None,
     limit: int = 20_000,
     tools: Iterable[str] = (),
+    rules: Rules | None = None,
     on_seed: Callable[[int, Simulation], None] | None = None,
     repeat: Callable[[int], str] | None = None,
 ) -> Simulation:
@@ -66,13 +68,15 @@ def simulate(
     that would reach outside answers `None`. Open gates that are not scripted are decided at random;
     `patches` are context writes that somebody may make while a step waits for admission.
 
+    `rules` are those of an orchestration, as for `play`.
+
     `until` stops each run after that many virtual seconds. `limit` is the number of events and
     turns after which a run is taken for endless. `on_seed` is called after each seed with the sums
     so far; `repeat` says, for the message of a failure, how to run one seed again.
     """
     plain = not (input or script or decisions or patches or faults)
     plan = _Plan(
-        make=_maker(definition, tools),
+        make=_maker(definition, tools, rules),
         given=require_json(input or {}, "the input", root="input"),
         script=script or {},
         decisions=decisions or {},
@@ -140,10 +144,10 @@ def _seeds(seeds: int | Iterable[int]) -> Iterable[int]:
     return range(seeds) if isinstance(seeds, int) else seeds
 
 
-def _maker(definition: Definition | MakeNet, tools: Iterable[str]) -> MakeNet:
+def _maker(definition: Definition | MakeNet, tools: Iterable[str], rules: Rules | None) -> MakeNet:
     if callable(definition):
         return definition
-    net = compiled(definition, tools)
+    net = compiled(definition, tools, rules)
     return lambda _seed: net
 
 

@@ -304,6 +304,25 @@ class StoreSuite(RetentionSuite):
         self.store.commit(a_batch(a_commit("r1", 2), payloads=payloads))
         assert {key: self.store.payload(key) for key in payloads} == payloads
 
+    # Sealed values
+
+    def test_what_is_sealed_is_kept_until_it_is_unsealed(self) -> None:
+        assert self.store.sealed("r1") == {}
+        sealed = {"r1": {"__secret": b"one", "__secret2": b"two"}, "r2": {"__secret": b"three"}}
+        self.store.commit(a_batch(a_commit("r1", 1), a_commit("r2", 1), sealed=sealed))
+        assert self.store.sealed("r1") == sealed["r1"]
+        self.store.commit(a_batch(a_commit("r1", 2, finished=True), unsealed=["r1"]))
+        assert self.store.sealed("r1") == {}
+        assert self.store.sealed("r2") == sealed["r2"], "others keep theirs"
+
+    def test_nothing_is_sealed_by_a_batch_that_is_refused(self) -> None:
+        self.store.commit(a_batch(a_commit("r1", 1), sealed={"r1": {"k": b"v"}}))
+        with refused(Conflict, "r1"):
+            self.store.commit(a_batch(a_commit("r1", 9), sealed={"r1": {"k": b"w"}}))
+        with refused(Conflict, "r1"):
+            self.store.commit(a_batch(a_commit("r1", 9), unsealed=["r1"]))
+        assert self.store.sealed("r1") == {"k": b"v"}
+
     # The mailbox
 
     def test_a_message_waits_until_a_batch_answers_it(self) -> None:

@@ -30,6 +30,7 @@ from anabranch.runtime.lanes import Lanes, Ready
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import lighten
 from anabranch.runtime.recovery import recover
+from anabranch.runtime.sealing import Sealed, split
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Definition
@@ -43,6 +44,7 @@ from anabranch.testing.backstage import (
 from anabranch.testing.parts import Parts
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter, Post
+from anabranch.testing.rules import RULE, RulesInside, judged
 from anabranch.testing.script import UNSCRIPTED, Script
 from anabranch.work.port import Parked, Task
 
@@ -106,6 +108,7 @@ class World:
         self._unanswered: dict[int, Letter] = {}
         self._given: dict[tuple[str, str], tuple[int, Scripted]] = {}
         self._lost: set[JobKey] = set()
+        self._rules = RulesInside(self.clock)
 
     # -- engines come and go -----------------------------------------------------------------
 
@@ -120,17 +123,18 @@ class World:
     def begin(self, start: s.Start) -> None:
         """Ask for the run to be started."""
         self._start = start
-        self.open_run(start.run, self.net)
-        self.hand_over(Letter(start.run, start, must=True))
+        shown, sealed = split(self.net, start.input)
+        self.open_run(start.run, self.net, sealed)
+        self.hand_over(Letter(start.run, msgspec.structs.replace(start, input=shown), must=True))
 
-    def open_run(self, run: str, net: Net) -> None:
+    def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> None:
         """Make the definition known and a place for the run; its start follows."""
         definition = Definition(
             fingerprint=net.fingerprint, dialect=net.dialect, name=net.name, source=""
         )
         self.known[net.fingerprint] = net
         self.core.nets.put(definition, net)
-        self.core.open_run(run, net)
+        self.core.open_run(run, net, sealed)
 
     def come_up(self, snapshot_every: int = 200) -> None:
         """The engine is gone with all it had in memory; another one starts on the store."""
@@ -225,6 +229,8 @@ class World:
             plan = Planned(failed("expression", str(error), retryable=False))
         else:
             plan = self.plan(key, task, label_of(live.state, job))
+            if plan.answer is not None and live.sealed.values:
+                plan = plan._replace(answer=live.sealed.clean(plan.answer))
         self.at_work[key] = plan
         if plan.parked is not None:
             self.park(key, plan)
@@ -238,7 +244,9 @@ class World:
         entry = self._entry(key, task.step, label)
         if task.kind == "loop.shard" and entry is not UNSCRIPTED:
             return self._shard_plan(task, entry)
-        return self.unscripted_plan(task) if entry is UNSCRIPTED else planned(entry, task)
+        if entry is UNSCRIPTED:
+            return self.unscripted_plan(task)
+        return judged(task, planned(entry, task))
 
     def _shard_plan(self, task: Task, first: Scripted) -> Planned:
         """The items of a shard take one answer of the script each."""
@@ -250,6 +258,10 @@ class World:
 
         answer, delay_ms = perform_scripted_shard(task, self.store, take)
         return Planned(answer, delay_ms)
+
+    def _inside(self, task: Task) -> Answer | None:
+        """The answer of work that stays inside; None where it would reach outside."""
+        return self._rules.perform(task) if task.kind == RULE else perform_inside(task)
 
     def _composed(self, task: Task) -> Planned:
         """A pipeline or a shard: its tasks answer by script, or do what they do."""
@@ -276,11 +288,11 @@ class World:
     def unscripted_plan(self, task: Task) -> Planned:
         if task.kind in COMPOSED:
             return self._composed(task)
-        answer = perform_inside(task)
+        answer = self._inside(task)
         if answer is None:
             self.unscripted[task.step] = True
             answer = succeeded(None)
-        return Planned(answer)
+        return judged(task, Planned(answer))
 
     def report(self, key: JobKey, answer: Answer, delay_ms: int = 0) -> None:
         run, job, attempt = key

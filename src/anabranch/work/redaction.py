@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from anabranch.kernel.tracker import ShardReport
-from anabranch.kernel.values import Answer, ContextPatch, Fault
+from anabranch.kernel.values import Answer, ContextPatch, Fault, WakeRequest
 
 STARS = "***"
 SHORTEST = 4  # characters
@@ -175,6 +175,8 @@ class Redactor:
             patches=tuple(map(self._patch, answer.patches)),
             shard=self._shard(answer.shard),
             locals=self.clean(answer.locals),
+            record=self.clean(answer.record),
+            wakes=tuple(map(self._wake, answer.wakes)),
         )
 
     def _fault(self, fault: Fault | None) -> Fault | None:
@@ -201,6 +203,9 @@ class Redactor:
             ),
             shared=self.clean(report.shared),
         )
+
+    def _wake(self, wake: WakeRequest) -> WakeRequest:
+        return msgspec.structs.replace(wake, payload=self.clean(wake.payload))
 
     def _patch(self, patch: ContextPatch) -> ContextPatch:
         return ContextPatch(self.text(patch.key), self.clean(patch.value), patch.reducer)

@@ -22,6 +22,7 @@ from anabranch.surfaces.cli import render
 
 FRAME_SECONDS = 0.1
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+WHOLE_SCREEN = "\x1b[H\x1b[2J"  # from its first line on, everything away
 _PIECES = re.compile(r"\x1b\[[0-9;]*m|.", re.S)
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -34,6 +35,7 @@ class LiveView:
         self._state = state
         self._out = stream or sys.stderr
         self._drawn = 0
+        self._drawn_for = (0, 0)  # the size of the terminal then
         self._frame = 0
 
     async def run(self) -> None:
@@ -48,7 +50,11 @@ class LiveView:
             self._out.flush()
 
     def _draw(self) -> None:
-        columns, height = self._size()
+        columns, height = size = self._size()
+        if self._drawn and size != self._drawn_for:
+            self._out.write(WHOLE_SCREEN)  # where the last frame went nobody knows after that
+            self._drawn = 0
+        self._drawn_for = size
         lines = [_cut(line, columns - 1) for line in self._lines(height - 1)[: height - 1]]
         self.clear()
         self._out.write("".join(f"{line}\n" for line in lines))

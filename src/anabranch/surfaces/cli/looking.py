@@ -44,7 +44,7 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
     tools = [tool.name for tool in app.default_toolbox]
     problems: list[Problem] = []
     for file in options.files:
-        problems += _problems(file, tools)
+        problems += _problems(file, tools, options.rules)
     wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
     if options.json:
         print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
@@ -56,11 +56,13 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
     return 2 if wrong else 0
 
 
-def _problems(file: str, tools: list[str]) -> Sequence[Problem]:
+def _problems(file: str, tools: list[str], rules: str | None) -> Sequence[Problem]:
     """A file that cannot be read is one more problem: the others are looked at all the same."""
     try:
-        return check_definition(values.source(file), tools).problems
+        return check_definition(values.source(file), tools, rules).problems
     except InputError as error:
+        if error.code in ("rules", "not_orchestration"):
+            raise
         why = error.message.removeprefix(f"{file}: ")
         return [Problem(Position(1, 1, file), "no-file", why, "name a file that can be read")]
 
@@ -134,7 +136,7 @@ def _drawing(options: argparse.Namespace, settings: Settings) -> str:
         with reader(settings) as read:
             return read.graph(options.what, options.format)
     tools = [tool.name for tool in app.default_toolbox]
-    compiled = check_definition(values.source(options.what), tools)
+    compiled = check_definition(values.source(options.what), tools, options.rules)
     if compiled.net is None:
         raise DefinitionError(compiled.errors)
     return draw(compiled.net, options.format)
@@ -166,7 +168,8 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _labels(run: dict[str, Any]) -> str:
-    return render.clean(" ".join(f"{key}={value}" for key, value in run["labels"].items()))
+    shown = (f"{key}={render.short(value, 24)}" for key, value in run["labels"].items())
+    return render.clean(" ".join(shown))
 
 
 async def show(options: argparse.Namespace, settings: Settings) -> int:

@@ -22,6 +22,7 @@ from anabranch.surfaces.cli import (
     render,
     running,
     saying,
+    sessions,
     simulating,
 )
 
@@ -51,6 +52,7 @@ VERBS: dict[str, Verb] = {
     "decide": saying.decide,
     "redrive": running.redrive,
     "purge": keeping.purge,
+    "session": sessions.session,
     "simulate": simulating.simulate,
     "demo": demo.demo,
 }
@@ -84,6 +86,8 @@ def command(arguments: Sequence[str]) -> int:
         settings = config.from_environment()
         if getattr(options, "store", None) is not None:
             settings = replace(settings, store=options.store)
+        if getattr(options, "rpc", None) is not None:
+            settings = replace(settings, chain_url=options.rpc)
         return asyncio.run(VERBS[options.verb](options, settings))
     except AnabranchError as error:
         return _complain(options, error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 from anabranch import settings as config
 from anabranch.kernel.values import RunStatus
 from anabranch.operations.items import ItemState
+from anabranch.surfaces.cli.session_parser import add_actions
 
 EXIT_CODES = """\
 exit codes:
@@ -91,9 +92,38 @@ def _watching(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rules",
+        metavar="DIR|BUNDLE",
+        help="the rules of an orchestration: a folder of <alias or address>.json, or a bundle",
+    )
+
+
+def _from_chain(parser: argparse.ArgumentParser) -> None:
+    chain = parser.add_argument_group("orchestrations")
+    _rules(chain)  # type: ignore[arg-type]
+    chain.add_argument("--registry", metavar="0x…", help="load it from this contract")
+    chain.add_argument("--ostc", metavar="ID", help="under this id")
+    chain.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
+    chain.add_argument("--hash", metavar="0x…", help="refuse any other text than this one")
+    chain.add_argument(
+        "--pin-rules", action="store_true", help="keep the rules as they are now for this session"
+    )
+    chain.add_argument("--owner", metavar="0x…", default="", help="whose session it is")
+    chain.add_argument(
+        "--max-gas", type=_natural, default=0, metavar="N", help="the gas of the whole session"
+    )
+
+
 def _add_run(verbs: _Verbs) -> None:
     parser = _verb(verbs, "run", "Run a definition to its end.")
-    parser.add_argument("file", metavar="FILE", help="a playbook; `-` reads standard input")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a playbook or an orchestration; `-` reads standard input",
+    )
     parser.add_argument(
         "--input",
         action="append",
@@ -110,6 +140,7 @@ def _add_run(verbs: _Verbs) -> None:
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
     )
+    _from_chain(parser)
     _watching(parser)
 
 
@@ -117,6 +148,7 @@ def _add_check(verbs: _Verbs) -> None:
     parser = _verb(verbs, "check", "Report every problem of a definition.", store=False)
     parser.add_argument("files", nargs="+", metavar="FILE", help="`-` reads standard input")
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
+    _rules(parser)
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
     )
@@ -135,6 +167,7 @@ def _add_graph(verbs: _Verbs) -> None:
     parser.add_argument("what", metavar="FILE|RUN", help="a file, or a run id or `last`")
     parser.add_argument("--format", choices=("mermaid", "svg", "dot"), default="mermaid")
     parser.add_argument("--output", "-o", metavar="F", help="write to a file")
+    _rules(parser)
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
     )
@@ -187,6 +220,7 @@ def _add_explain(verbs: _Verbs) -> None:
 def _add_resume(verbs: _Verbs) -> None:
     parser = _verb(verbs, "resume", "Go on with a run (or all) after a stop, a crash or a pause.")
     _run_argument(parser, nargs="?")
+    parser.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
     )
@@ -264,12 +298,18 @@ def _add_purge(verbs: _Verbs) -> None:
     parser.add_argument("--dry-run", action="store_true", help="count, and delete nothing")
 
 
+def _add_session(verbs: _Verbs) -> None:
+    text = "Look at the sessions of orchestrations, wake or kill them."
+    add_actions(_verb(verbs, "session", text, store=False))
+
+
 def _add_simulate(verbs: _Verbs) -> None:
     text = "Run a definition in virtual time under random schedules and faults."
     parser = _verb(verbs, "simulate", text, store=False)
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--seeds", type=_natural, default=100, metavar="N", help="how many (100)")
     parser.add_argument("--seed", type=int, metavar="S", help="only this one, to repeat a failure")
+    _rules(parser)
     parser.add_argument("--input", action="append", default=[], metavar="K=V")
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
@@ -299,6 +339,7 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     _add_decide,
     _add_redrive,
     _add_purge,
+    _add_session,
     _add_simulate,
     _add_demo,
 )

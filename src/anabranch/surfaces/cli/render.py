@@ -119,11 +119,18 @@ def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> l
         chosen = ", ".join(join["selected"]) or "nobody"
         late = f", {join['late']} late" if join["late"] else ""
         lines.append(f"  join at {join['target']}: {join['verdict']}, took {chosen}{late}")
+    if run.get("session") is not None:
+        lines.append(f"  session: {_session(run['session'])}")
     if run["problem"] is not None:
         lines.append(f"  reason: {run['problem']['code']}: {clean(run['problem']['message'])}")
     if run["result"] is not None:
         lines.append(f"  result: {short(run['result'], 400)}")
     return lines
+
+
+def _session(session: Mapping[str, Any]) -> str:
+    counts = [f"{count} {state}" for state, count in session["processes"].items() if count]
+    return f"{session['result'] or 'alive'} ({', '.join(counts)})"
 
 
 def step_lines(steps: Mapping[str, Any], *, colour: bool) -> list[str]:
@@ -199,10 +206,17 @@ def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) 
             left = (one["until"] - now) / 1000
             line += f", {duration(left)} left" if left > 0 else ", time is up"
         lines.append(line)
+        lines += [_slot_line(slot) for slot in one.get("slots", ())]
         movers = [mover for mover in one.get("movers", ()) if mover]
         if movers:
             lines.append(f"      can be moved by: {'; '.join(movers)}")
     return lines
+
+
+def _slot_line(slot: Mapping[str, Any]) -> str:
+    by = ", ".join(slot.get("by", ()))
+    words = {"filled": f"filled by {by}", "open": f"can come from {by}", "lost": "cannot come"}
+    return f"      {slot['node']} ({slot['when']}): {words[slot['state']]}"
 
 
 def event_line(record: Mapping[str, Any], first_at: int) -> str:

@@ -19,11 +19,11 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
-from anabranch.operations.definitions import prepare
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, values
 from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView
+from anabranch.surfaces.cli.orchestrating import definition, session_labels
 
 EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
 INTERRUPTED = 130
@@ -152,7 +152,7 @@ def _go_on(run: str) -> str:
 async def run(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
-    prepared = prepare(values.source(options.file), [tool.name for tool in app.default_toolbox])
+    prepared = await definition(options, settings)
     _warn(prepared.problems)
     async with Session(options, settings) as session:
         await session.open(only=())
@@ -161,7 +161,7 @@ async def run(options: argparse.Namespace, settings: Settings) -> int:
             given,
             run=options.run_id,
             step=options.start,
-            labels=values.labels(options.label),
+            labels=session_labels(options),
         )
         _tell_of_others(session, run_id)
         return session.report(run_id, await session.follow(run_id))
@@ -169,7 +169,7 @@ async def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _warn(problems: Collection[Any]) -> None:
     for problem in problems:
-        if problem.severity == "warning":
+        if problem.severity != "note":  # an error that is here has a meaning at run time
             print(problem, file=sys.stderr)
 
 

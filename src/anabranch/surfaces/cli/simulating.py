@@ -22,7 +22,8 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
     from anabranch.testing import simulate as run_simulation
 
     values.import_tools(options.tools)
-    prepared = prepare(Path(options.file), [tool.name for tool in app.default_toolbox])
+    known = [tool.name for tool in app.default_toolbox]
+    prepared = prepare(Path(options.file), known, options.rules)
     seeds = [options.seed] if options.seed is not None else options.seeds
     try:
         simulation = run_simulation(
@@ -45,7 +46,9 @@ def _command(options: argparse.Namespace, seed: int) -> str:
     """What to type to see the same failure again."""
     given = [f"--input {shlex.quote(pair)}" for pair in options.input]
     tools = [f"--tools {module}" for module in options.tools]
-    words = ["anabranch simulate", shlex.quote(options.file), *given, *tools, f"--seed {seed}"]
+    rules = [f"--rules {shlex.quote(options.rules)}"] if options.rules else []
+    words = ["anabranch simulate", shlex.quote(options.file), *rules, *given, *tools]
+    words.append(f"--seed {seed}")
     return " ".join(words)
 
 

@@ -17,13 +17,16 @@ from anabranch.operations.definitions import Source
 from anabranch.settings import Settings
 from anabranch.work.json_values import require_json
 
+SECRET = "__secret"
+
 
 def pairs(given: Sequence[str], what: str) -> dict[str, Any]:
     """`["a=1", "b.c=x"]` as `{"a": 1, "b": {"c": "x"}}`."""
     values: dict[str, Any] = {}
     for pair in given:
         key, text = _split(pair, what)
-        _put(values, key.split("."), value(text), pair)
+        new = text if key.startswith(SECRET) else value(text)  # a secret of digits is no number
+        _put(values, key.split("."), new, pair)
     return values
 
 

@@ -39,3 +39,10 @@ ON CONFLICT (sha256) DO NOTHING
 -- name: answer_message
 -- Zero rows when it is answered already or was never posted.
 UPDATE mailbox SET answer = :answer WHERE id = :id AND answer IS NULL
+
+-- name: seal
+INSERT INTO sealed (run, key, value) VALUES (:run, :key, :value)
+ON CONFLICT (run, key) DO UPDATE SET value = excluded.value
+
+-- name: unseal
+DELETE FROM sealed WHERE run = :run

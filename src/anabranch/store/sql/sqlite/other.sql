@@ -13,6 +13,9 @@ WHERE fingerprint = :fingerprint
 -- name: payload
 SELECT content FROM payloads WHERE sha256 = :sha256
 
+-- name: sealed
+SELECT key, value FROM sealed WHERE run = :run ORDER BY key
+
 -- name: post
 INSERT INTO mailbox (run, body, posted_at) VALUES (:run, :body, :now)
 
@@ -48,4 +51,5 @@ SELECT
     (SELECT max(rowid) FROM definitions),
     (SELECT max(rowid) FROM payloads),
     (SELECT max(rowid) FROM holds),
-    (SELECT max(rowid) FROM mailbox)
+    (SELECT max(rowid) FROM mailbox),
+    (SELECT max(rowid) FROM sealed)

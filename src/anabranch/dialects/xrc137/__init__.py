@@ -1,0 +1,5 @@
+"""XRC-137 rule documents.
+
+`read.py` is the way in; `calls.py` and `branches.py` read the larger parts, `document.py` is the
+result, `casts.py` has the types, `gas.py` the billing model.
+"""

@@ -1,0 +1,162 @@
+"""A rule document (XRC-137) as it was read: every expression compiled, every default cast.
+
+A document is immutable and is read once; evaluating it compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from anabranch.expressions.cel import Cel
+from anabranch.expressions.placeholders import Template, Value
+
+#: What the engine itself puts into the environment of a rule. Declared inputs win over the first
+#: two; the others cannot be replaced.
+ENGINE_NAMES: Final = ("from", "pid", "__sessionId", "__pid", "__stepId", "__iteration")
+
+RuleKind = Literal["validate", "abortStep", "cancelSession"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProgram:
+    """What a step of an orchestration runs: the address of a rule, its text when bundled."""
+
+    address: str
+    alias: str = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A default that is there; `None` in its place means that there is none."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    name: str
+    type: str
+    default: Default | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is None
+
+
+@dataclass(frozen=True, slots=True)
+class TypedValue:
+    type: str
+    value: Value
+    default: Default | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSlot:
+    """Where one returned value of a contract read goes."""
+
+    index: int
+    key: str
+    type: str
+    default: Default | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContractRead:
+    to: Value
+    function: str
+    args: tuple[TypedValue, ...] = ()
+    slots: tuple[ReadSlot, ...] = ()
+    rpc: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    alias: str
+    type: str  # "" keeps the value as it is: the old form without a type
+    value: Cel
+    default: Default | None = None
+    save: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    name: str
+    method: str
+    url: Template
+    headers: Mapping[str, Template] = field(default_factory=dict)
+    body: Template | None = None
+    timeout_ms: int | None = None
+    extracts: tuple[Extract, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    expression: Cel
+    kind: RuleKind = "validate"
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    to: Value
+    function: str = ""
+    args: tuple[TypedValue, ...] = ()
+    value: TypedValue | None = None
+    gas_limit: int | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    address: Value
+    rights: int
+    expire_days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """A request to let somebody go on who sleeps in another session."""
+
+    runner: Value
+    session: Value
+    step: Value
+    payload: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long what follows sleeps: `seconds` and `milliseconds` from now, or `until` an instant
+    in milliseconds since the epoch."""
+
+    unit: Literal["seconds", "milliseconds", "until"]
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBranch:
+    payload: Mapping[str, Value] = field(default_factory=dict)
+    execution: Execution | None = None
+    wait: Wait | None = None
+    wake_ups: tuple[WakeUp, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    encrypt_logs: bool | None = None  # None follows the contract
+    log_expire_days: int = 365
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDocument:
+    inputs: tuple[Input, ...] = ()
+    reads: tuple[ContractRead, ...] = ()
+    calls: tuple[ApiCall, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    on_valid: RuleBranch = RuleBranch()
+    on_invalid: RuleBranch = RuleBranch()
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Every key a step with this rule may hand on."""
+        saved = {slot.key for read in self.reads for slot in read.slots}
+        saved |= {each.alias for call in self.calls for each in call.extracts if each.save}
+        return frozenset(saved) | set(self.on_valid.payload) | set(self.on_invalid.payload)

@@ -1,0 +1,154 @@
+"""Validation gas: what carrying out a rule is billed with. It has nothing to do with EVM gas.
+
+A step pays the common part (inputs, reads, calls, rules) and what its branch adds. Everything but a
+computed wait can be told from the document alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.dialects.xrc137.document import ApiCall, ContractRead, RuleBranch, RuleDocument
+from anabranch.expressions.cel_cost import Prices, cost
+from anabranch.expressions.cel_values import CelError
+
+BASE: Final = 10_000
+REQUIRED_INPUT: Final = 1_000
+DEFAULTED_INPUT: Final = 200
+RULE_BASE: Final = 1_200
+RULE_PRICES: Final = Prices(operator=600, function=800, matches=4_000, placeholder=250)
+READ_BASE: Final = 6_000
+READ_ARG: Final = 600
+READ_SAVE: Final = 400
+READ_DEFAULT: Final = 250
+CALL_BASE: Final = 8_000
+CALL_PLACEHOLDER: Final = 200
+EXTRACT_BASE: Final = 600
+EXTRACT_PRICES: Final = Prices(operator=500, function=400, matches=4_000)
+OUTCOME_KEY: Final = 400
+OUTCOME_EXPRESSION: Final = 600
+EXECUTION_BASE: Final = 1_200
+EXECUTION_ARG: Final = 700
+EXECUTION_VALUE: Final = 800
+ENCRYPTED_LOG: Final = 2_000
+WAIT_HOUR: Final = 100
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class GasLine:
+    """One item of the bill: of the common part ("common") or of a branch ("valid", "invalid")."""
+
+    part: str
+    what: str
+    gas: int
+
+
+@dataclass(frozen=True, slots=True)
+class GasEstimate:
+    common: int
+    valid: int
+    invalid: int
+    lines: tuple[GasLine, ...] = ()
+
+    @property
+    def total_valid(self) -> int:
+        return self.common + self.valid
+
+    @property
+    def total_invalid(self) -> int:
+        return self.common + self.invalid
+
+    @property
+    def worst_case(self) -> int:
+        return self.common + max(self.valid, self.invalid)
+
+
+def estimate(
+    document: RuleDocument,
+    *,
+    valid_spawns: int = 1,
+    invalid_spawns: int = 1,
+    encrypted: bool = False,
+) -> GasEstimate:
+    """The bill before anything runs. A wait that is computed counts as one started hour."""
+    common = tuple(GasLine("common", what, gas) for what, gas in _common(document) if gas)
+    valid = _branch_lines("valid", document.on_valid, valid_spawns, encrypted)
+    invalid = _branch_lines("invalid", document.on_invalid, invalid_spawns, encrypted)
+    return GasEstimate(_sum(common), _sum(valid), _sum(invalid), (*common, *valid, *invalid))
+
+
+def branch_gas(branch: RuleBranch, *, wait_ms: int, spawns: int, encrypted: bool) -> int:
+    """What the branch that was taken adds, with the wait as it turned out."""
+    return sum(gas for _, gas in _branch(branch, encrypted)) + wait_gas(wait_ms, spawns)
+
+
+def wait_gas(wait_ms: int, spawns: int) -> int:
+    """For every started hour and every process that sleeps."""
+    return -(-wait_ms // _HOUR_MS) * spawns * WAIT_HOUR
+
+
+def _sum(lines: tuple[GasLine, ...]) -> int:
+    return sum(line.gas for line in lines)
+
+
+def _common(document: RuleDocument) -> list[tuple[str, int]]:
+    required = sum(each.required for each in document.inputs)
+    lines = [
+        ("base", BASE),
+        ("required inputs", required * REQUIRED_INPUT),
+        ("inputs with a default", (len(document.inputs) - required) * DEFAULTED_INPUT),
+    ]
+    lines += [(f"contractReads[{n}]", _read(read)) for n, read in enumerate(document.reads)]
+    lines += [(f"apiCalls[{n}]", _call(call)) for n, call in enumerate(document.calls)]
+    lines += [
+        (f"rules[{n}]", RULE_BASE + cost(rule.expression.tree, RULE_PRICES))
+        for n, rule in enumerate(document.rules)
+    ]
+    return lines
+
+
+def _read(read: ContractRead) -> int:
+    defaults = sum(slot.default is not None for slot in read.slots)
+    gas = READ_BASE + len(read.args) * READ_ARG
+    return gas + len(read.slots) * READ_SAVE + defaults * READ_DEFAULT
+
+
+def _call(call: ApiCall) -> int:
+    templates = [call.url, *call.headers.values(), *([call.body] if call.body else [])]
+    placeholders = sum(template.placeholders for template in templates)
+    extracts = sum(EXTRACT_BASE + cost(each.value.tree, EXTRACT_PRICES) for each in call.extracts)
+    return CALL_BASE + placeholders * CALL_PLACEHOLDER + extracts
+
+
+def _branch(branch: RuleBranch, encrypted: bool) -> list[tuple[str, int]]:
+    expressions = sum(value.sort == "expression" for value in branch.payload.values())
+    lines = [("output keys", len(branch.payload) * OUTCOME_KEY + expressions * OUTCOME_EXPRESSION)]
+    if branch.execution is not None:
+        gas = EXECUTION_BASE + len(branch.execution.args) * EXECUTION_ARG
+        lines.append(("execution", gas + (EXECUTION_VALUE if branch.execution.value else 0)))
+    if encrypted if branch.encrypt_logs is None else branch.encrypt_logs:
+        lines.append(("encrypted log", ENCRYPTED_LOG))
+    return lines
+
+
+def _branch_lines(
+    part: str, branch: RuleBranch, spawns: int, encrypted: bool
+) -> tuple[GasLine, ...]:
+    lines = [*_branch(branch, encrypted), ("wait", wait_gas(_fixed_wait(branch), spawns))]
+    return tuple(GasLine(part, what, gas) for what, gas in lines if gas)
+
+
+def _fixed_wait(branch: RuleBranch) -> int:
+    """The wait in milliseconds as far as the document says it."""
+    if branch.wait is None:
+        return 0
+    if branch.wait.unit == "until" or branch.wait.value.names:
+        return _HOUR_MS
+    try:
+        value = branch.wait.value.evaluate({})
+    except CelError:
+        return _HOUR_MS  # it ends the step when it comes to that
+    scale = 1000 if branch.wait.unit == "seconds" else 1
+    return value * scale if isinstance(value, int) else _HOUR_MS

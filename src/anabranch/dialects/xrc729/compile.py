@@ -1,0 +1,150 @@
+"""Compiles an orchestration, or a bundle of one with its rules, to a net."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from anabranch.dialects.findings import Findings
+from anabranch.dialects.nodes import Fields
+from anabranch.dialects.source import Document
+from anabranch.dialects.xrc729.bundle import (
+    ADDRESS,
+    HASH,
+    Bundle,
+    Text,
+    alias_of,
+    document_of,
+    read_bundle,
+)
+from anabranch.dialects.xrc729.document import Orchestration, StepDeclaration
+from anabranch.dialects.xrc729.lower import lower
+from anabranch.dialects.xrc729.read import BYTES_MAX, OrchestrationReader, check_is_json
+from anabranch.dialects.xrc729.rules import check_rules
+from anabranch.dialects.xrc729.words import DIALECT
+from anabranch.keccak import keccak256
+from anabranch.net.fingerprint import fingerprint
+from anabranch.net.net import Net
+from anabranch.net.problems import Position, Problem, did_you_mean
+
+
+def compile_orchestration(document: Document, root: Fields) -> tuple[Net | None, Sequence[Problem]]:
+    findings = Findings()
+    check_is_json(document.text, root.position, findings)
+    if "structure" in root:
+        text = Text(document.text, document.file, node=root, position=root.position)
+        bundle: Bundle | None = Bundle(text)
+    else:
+        bundle = read_bundle(document, root, findings)
+    if bundle is None:
+        return None, findings.problems
+    orchestration = _read(bundle, findings)
+    if orchestration is None or not orchestration.steps:
+        return None, findings.problems
+    _check_chain(bundle, orchestration, findings)
+    entry = _entry(orchestration, findings)
+    _check_references(orchestration, bundle, findings)
+    documents = check_rules(orchestration, bundle, entry, findings)
+    net = lower(
+        orchestration,
+        bundle,
+        entry=entry,
+        fingerprint=fingerprint(DIALECT, document.text),
+        labels=_labels(orchestration, bundle),
+        writes={name: one.outputs for name, one in documents.items() if one is not None},
+    )
+    return net, findings.problems
+
+
+def _read(bundle: Bundle, findings: Findings) -> Orchestration | None:
+    text = bundle.orchestration
+    size = len(text.text.encode("utf-8", "surrogatepass"))
+    if size > BYTES_MAX:
+        at = text.position or Position(1, 1, text.file)
+        message = f"the orchestration is {size:,} bytes long; at most {BYTES_MAX:,} are allowed"
+        findings.add(at, "too-large", message, "split it")
+    node, file = document_of(text, findings)
+    if node is None:
+        return None
+    fallback = PurePath(file.partition("#")[0]).stem.strip("<>") or "orchestration"
+    return OrchestrationReader(findings).read(node, fallback)
+
+
+def _check_chain(bundle: Bundle, orchestration: Orchestration, findings: Findings) -> None:
+    """What was read from a registry is still what it says it is."""
+    ostc, pinned = bundle.chain.get("ostcId"), bundle.chain.get("ostcHash")
+    if ostc is not None and ostc != orchestration.id:
+        message = f"the registry keeps this under {ostc!r}, and its own id is {orchestration.id!r}"
+        findings.warn(orchestration.position, "other-id", message, "deploy it under its own id")
+    if isinstance(pinned, str) and HASH.fullmatch(pinned) and int(pinned, 16):
+        found = hash_of(bundle.orchestration.text)
+        if found != pinned.lower():
+            message = f"the text of the orchestration hashes to {found}, not to {pinned}"
+            hint = "load it again from the registry, or correct `ostcHash`"
+            findings.add(orchestration.position, "wrong-hash", message, hint)
+
+
+def hash_of(text: str) -> str:
+    """The hash under which a contract knows this text."""
+    return "0x" + keccak256(text.encode("utf-8", "surrogatepass")).hex()
+
+
+def _labels(orchestration: Orchestration, bundle: Bundle) -> dict[str, str]:
+    """What receipts and lists say about where a session's orchestration came from."""
+    labels = {
+        "ostcId": str(bundle.chain.get("ostcId") or orchestration.id),
+        "ostcHash": hash_of(bundle.orchestration.text),
+    }
+    registry = bundle.chain.get("registry")
+    return {**labels, "registry": str(registry)} if registry else labels
+
+
+def _entry(orchestration: Orchestration, findings: Findings) -> str:
+    """The starter names the start step; where nobody does, the one that nothing leads to."""
+    led_to = {
+        target
+        for step in orchestration.steps.values()
+        for branch in step.branches
+        for target in (
+            *(spawn.step for spawn in branch.spawns),
+            *((branch.join.target,) if branch.join is not None else ()),
+        )
+        if target != step.name
+    }
+    starts = [name for name in orchestration.steps if name not in led_to]
+    if len(starts) == 1:
+        return starts[0]
+    first = starts[0] if starts else next(iter(orchestration.steps))
+    which = f"nothing leads to {', '.join(starts)}" if starts else "every step is led to"
+    message = f"no start step stands out ({which}); {first!r} is taken"
+    hint = "name the start step when you start it: --start STEP"
+    findings.add(orchestration.position, "several-starts", message, hint, "note")
+    return first
+
+
+def _check_references(orchestration: Orchestration, bundle: Bundle, findings: Findings) -> None:
+    used: set[int] = set()
+    for step in orchestration.steps.values():
+        text = bundle.rule(step.rule)
+        if text is not None:
+            used.add(id(text))
+        elif step.rule.strip():
+            _unresolved(step, bundle, findings)
+    for name, text in bundle.rules.items():
+        if id(text) not in used:
+            at = text.node.position if text.node is not None else Position(1, 1, text.file)
+            named = {alias_of(step.rule) for step in orchestration.steps.values()}
+            close = did_you_mean(name, named)
+            hint = close if close.startswith("did") else "remove it"
+            findings.add(at, "unused-rule", f"no step names the rule {name!r}", hint, "note")
+
+
+def _unresolved(step: StepDeclaration, bundle: Bundle, findings: Findings) -> None:
+    """A rule may still come from a chain; an alias, from nowhere but a bundle or a folder."""
+    alias = alias_of(step.rule)
+    if ADDRESS.fullmatch(alias):
+        return
+    message = f"the rule {alias!r} of step {step.name!r} is neither an address nor known here"
+    close = did_you_mean(alias, bundle.rules)
+    hint = close if close.startswith("did") else "give the rules with --rules, or its address"
+    findings.warn(step.rule_position, "unresolved-rule", message, hint)

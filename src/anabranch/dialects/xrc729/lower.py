@@ -1,0 +1,137 @@
+"""From the declarations of an orchestration to a net.
+
+Every step has one job, the evaluation of its rule, and a branch for each outcome. A join becomes a
+join of the kernel: the target waits in the scope of the branch that declares it, and the spawns of
+that branch are the members of a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.dialects.xrc137.document import RuleProgram
+from anabranch.dialects.xrc729.bundle import ADDRESS, Bundle, alias_of
+from anabranch.dialects.xrc729.document import (
+    BranchActions,
+    JoinDeclaration,
+    Orchestration,
+    StepDeclaration,
+)
+from anabranch.dialects.xrc729.words import BUDGET, DIALECT, OWNER, PRIVATE, RULE, SEALED
+from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, Retry, RunPolicy, Slot, Step, Work
+
+#: A contract whose rule cannot be read just now is asked again.
+_AGAIN = Retry(attempts=4, delay_ms=500, backoff="exponential", delay_ms_max=8_000)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInputs:
+    """What the job of a step is given: the payload of its process, and whose session it is.
+
+    payload        the stored payload, sealed keys included
+    owner, budget  from the labels `owner` and `max_gas` of the run; budget 0 is no limit
+    orchestration, ostcId, ostcHash   where the document came from, for receipts
+    valid_spawns, invalid_spawns      how many processes follow each outcome, for gas
+    """
+
+    valid_spawns: int = 0
+    invalid_spawns: int = 0
+    text: str = "the payload of the process"
+
+    def evaluate(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        labels = names.get("labels") or {}
+        budget = str(labels.get(BUDGET, ""))
+        return {
+            "payload": names["payload"],
+            "owner": labels.get(OWNER, ""),
+            "budget": int(budget) if budget.isdecimal() else 0,
+            "orchestration": labels.get("registry", ""),
+            "ostcId": labels.get("ostcId", ""),
+            "ostcHash": labels.get("ostcHash", ""),
+            "valid_spawns": self.valid_spawns,
+            "invalid_spawns": self.invalid_spawns,
+        }
+
+
+def lower(
+    orchestration: Orchestration,
+    bundle: Bundle,
+    *,
+    entry: str,
+    fingerprint: str,
+    labels: Mapping[str, str],
+    writes: Mapping[str, frozenset[str]],
+) -> Net:
+    """`writes` has the keys that each step puts into the payload, where its rule is known."""
+    steps = {
+        name: _step(step, bundle, writes.get(name, frozenset()))
+        for name, step in orchestration.steps.items()
+    }
+    return Net(
+        name=orchestration.id,
+        dialect=DIALECT,
+        fingerprint=fingerprint,
+        steps=steps,
+        entry=entry,
+        policy=RunPolicy(on_failure="handled"),
+        carries_payload=True,
+        private=PRIVATE,
+        sealed=SEALED,
+        labels=labels,
+    )
+
+
+def _step(step: StepDeclaration, bundle: Bundle, writes: frozenset[str]) -> Step:
+    following = {branch.outcome: _processes(branch) for branch in step.branches}
+    inputs = RuleInputs(following.get("valid", 0), following.get("invalid", 0))
+    program = program_of(step.rule, bundle)
+    work = Work(
+        kind=RULE,
+        inputs=inputs,
+        program=program,
+        retry=_AGAIN if program.text is None and program.address else Retry(),
+        error_aborts=True,
+        finishes_when_killed=True,
+        outcomes=("valid", "invalid"),
+    )
+    branches = tuple(_branch(branch) for branch in step.branches)
+    return Step(step.name, work, branches=branches, position=step.position, writes=writes)
+
+
+def _processes(branch: BranchActions) -> int:
+    return len(branch.spawns) + (branch.join is not None)
+
+
+def program_of(name: str, bundle: Bundle) -> RuleProgram:
+    """The rule that a step names: its address, its alias, its text, as far as they are known."""
+    text, alias = bundle.rule(name), alias_of(name)
+    address = alias if ADDRESS.fullmatch(alias) else (text.address if text is not None else "")
+    return RuleProgram(
+        address=address,
+        alias="" if alias == address else alias,
+        text=None if text is None else text.text,
+    )
+
+
+def _branch(branch: BranchActions) -> Branch:
+    return Branch(
+        outcome=branch.outcome,
+        mode="inclusive",
+        arcs=tuple(Arc(spawn.step, position=spawn.position) for spawn in branch.spawns),
+        join=None if branch.join is None else _join(branch.join),
+        carry_payload=True,
+    )
+
+
+def _join(join: JoinDeclaration) -> Join:
+    rule = GatherRule(
+        mode="quorum" if join.mode == "kofn" else join.mode,
+        k=join.k,
+        select="slot",
+        combine="merge",
+        losers=join.policy,
+    )
+    slots = tuple(Slot(producer.node, producer.when) for producer in join.producers)
+    return Join(join.target, rule, slots, join.position)

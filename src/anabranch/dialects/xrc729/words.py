@@ -1,0 +1,11 @@
+"""Words of orchestrations that others need to know too. Light to load."""
+
+from __future__ import annotations
+
+DIALECT = "xrc729"
+PRIVATE = "__"  # keys that travel with a process and are shown nowhere
+SEALED = "__secret"  # input keys that never reach the log
+RULE = "rule"  # the kind of work of every step
+
+#: Labels of a run that its rules see; `start` sets them.
+OWNER, BUDGET = "owner", "max_gas"

@@ -1,0 +1,357 @@
+"""CEL: the expression language of rule documents.
+
+An own small evaluator (see docs/decisions/0007-cel.md). A text is parsed once into a tree and the
+tree into closures; evaluating never raises anything but `CelError`. Its work is bounded without a
+clock: sizes of source, tree, lists and texts, and a number of steps.
+
+    price = compile_cel("median([A, B, C]) > 100.0 && quorum([A, B, C], 'rel', 0.02, 2)")
+    price.evaluate({"A": 101.0, "B": 102.5, "C": 99.0})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.expressions.cel_functions import IMPLEMENTATIONS
+from anabranch.expressions.cel_operators import (
+    arithmetic,
+    comparison,
+    contained,
+    element,
+    equal,
+    negative,
+)
+from anabranch.expressions.cel_parser import parse
+from anabranch.expressions.cel_tree import (
+    Binary,
+    Call,
+    Conditional,
+    Index,
+    ListOf,
+    Literal,
+    Logic,
+    Macro,
+    MapOf,
+    Name,
+    Node,
+    Select,
+    Unary,
+    count,
+    free_names,
+)
+from anabranch.expressions.cel_values import (
+    NODES_MAX,
+    STEPS_MAX,
+    CelError,
+    CelEvalError,
+    CelLimitError,
+    CelMissingName,
+    check_lists,
+    kind_of,
+)
+
+__all__ = ["Cel", "CelError", "compile_cel"]
+
+
+class Frame:
+    """One evaluation: the names from outside, the variables of macros, the steps left."""
+
+    __slots__ = ("left", "names", "variables")
+
+    def __init__(self, names: Mapping[str, Any], steps: int = STEPS_MAX) -> None:
+        self.names = names
+        self.variables: dict[str, Any] = {}
+        self.left = steps
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise CelLimitError(f"the expression takes more than {STEPS_MAX:,} steps")
+
+
+Run = Callable[[Frame], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cel:
+    """A compiled expression."""
+
+    text: str  # as the author wrote it
+    tree: Node
+    names: frozenset[str]  # what it reads from outside
+    run: Run = field(repr=False, compare=False)
+
+    def missing(self, names: Mapping[str, Any]) -> frozenset[str]:
+        """The names it uses that are not there."""
+        return self.names.difference(names)
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        """The value, after a look at the lists that come from outside."""
+        for name in self.names:
+            check_lists(names.get(name))
+        return self.evaluate_checked(names)
+
+    def evaluate_checked(self, names: Mapping[str, Any]) -> Any:
+        """The value, for a caller that has checked its names once for many expressions."""
+        try:
+            return self.run(Frame(names))
+        except CelError as error:
+            error.message = f"{error.message} (in `{self.text}`)"
+            error.args = (error.message,)
+            raise
+
+
+def compile_cel(
+    text: str, *, shown: str | None = None, strict: bool = False, nodes_max: int = NODES_MAX
+) -> Cel:
+    """Parse and compile. `shown` is what messages quote instead of the text itself.
+
+    `strict` refuses arithmetic that mixes double with integers or int with uint."""
+    tree = parse(text, nodes_max=nodes_max)
+    return Cel(
+        text if shown is None else shown, tree, free_names(tree), _Compiler(strict).run_of(tree)
+    )
+
+
+def _missing(name: str) -> CelMissingName:
+    return CelMissingName(f"there is no {name}")
+
+
+class _Compiler:
+    def __init__(self, strict: bool) -> None:
+        self._strict = strict
+        self._bound: list[str] = []
+
+    def run_of(self, node: Node) -> Run:
+        match node:
+            case Literal(value):
+                return lambda _frame: value
+            case Name(name):
+                return _variable(name) if name in self._bound else _outside(name)
+            case Select(operand, field_name, test):
+                work = _has if test else _selected
+                return work(self.run_of(operand), field_name)
+            case Index(operand, index):
+                return _indexed(self.run_of(operand), self.run_of(index))
+            case Call(function, args):
+                return _called(function, [self.run_of(arg) for arg in args])
+            case Unary(op, operand):
+                return _not(self.run_of(operand)) if op == "!" else _minus(self.run_of(operand))
+            case Binary(op, left, right):
+                return self._binary(op, self.run_of(left), self.run_of(right))
+            case Logic(op, terms):
+                return _logic([self.run_of(term) for term in terms], decides=op == "||")
+            case Conditional(test, yes, no):
+                return _conditional(self.run_of(test), self.run_of(yes), self.run_of(no))
+            case ListOf(items):
+                runs = [self.run_of(item) for item in items]
+                return lambda frame: [run(frame) for run in runs]
+            case MapOf(entries):
+                return _mapping([(self.run_of(key), self.run_of(item)) for key, item in entries])
+            case Macro():
+                return self._macro(node)
+
+    def _binary(self, op: str, left: Run, right: Run) -> Run:
+        match op:
+            case "==":
+                return lambda frame: equal(left(frame), right(frame), frame.spend)
+            case "!=":
+                return lambda frame: not equal(left(frame), right(frame), frame.spend)
+            case "in":
+                return lambda frame: contained(left(frame), right(frame), frame.spend)
+            case "<" | "<=" | ">" | ">=":
+                work = comparison(op)
+            case _:
+                work = arithmetic(op, strict=self._strict)
+        return lambda frame: work(left(frame), right(frame))
+
+    def _macro(self, node: Macro) -> Run:
+        over = self.run_of(node.range)
+        self._bound.append(node.variable)
+        body = self.run_of(node.body)
+        condition = None if node.condition is None else self.run_of(node.condition)
+        self._bound.pop()
+        cost = 1 + count(node.body) + (0 if node.condition is None else count(node.condition))
+        loop = _Loop(over, node.variable, body, cost)
+        match node.macro:
+            case "map":
+                return loop.mapped(condition)
+            case "filter":
+                return loop.filtered
+            case "exists":
+                return loop.exists
+            case "all":
+                return loop.holds_for_all
+        return loop.exists_one
+
+
+def _outside(name: str) -> Run:
+    def run(frame: Frame) -> Any:
+        try:
+            return frame.names[name]
+        except KeyError:
+            raise _missing(name) from None
+
+    return run
+
+
+def _variable(name: str) -> Run:
+    return lambda frame: frame.variables[name]
+
+
+def _selected(operand: Run, name: str) -> Run:
+    def run(frame: Frame) -> Any:
+        value = operand(frame)
+        if type(value) is not dict:
+            raise CelEvalError(f"a {kind_of(value)} has no field {name}")
+        if name not in value:
+            raise CelEvalError(f"there is no field {name}")
+        return value[name]
+
+    return run
+
+
+def _has(operand: Run, name: str) -> Run:
+    def run(frame: Frame) -> bool:
+        value = operand(frame)
+        if type(value) is not dict:
+            raise CelEvalError(f"a {kind_of(value)} has no field {name}")
+        return name in value
+
+    return run
+
+
+def _indexed(operand: Run, index: Run) -> Run:
+    return lambda frame: element(operand(frame), index(frame))
+
+
+def _called(function: str, args: list[Run]) -> Run:
+    work = IMPLEMENTATIONS[function]
+    if len(args) == 1:
+        (only,) = args
+        return lambda frame: work(frame.spend, only(frame))
+    return lambda frame: work(frame.spend, *[arg(frame) for arg in args])
+
+
+def _truth(value: Any, what: str) -> bool:
+    if value is True or value is False:
+        return bool(value)
+    raise CelEvalError(f"{what} needs true or false, not {kind_of(value)}")
+
+
+def _not(operand: Run) -> Run:
+    return lambda frame: not _truth(operand(frame), "`!`")
+
+
+def _minus(operand: Run) -> Run:
+    return lambda frame: negative(operand(frame))
+
+
+def _logic(terms: list[Run], *, decides: bool) -> Run:
+    """`||` (true decides) and `&&` (false decides): a term that decides absorbs errors of the
+    others, before it or after it."""
+    sign = "`||`" if decides else "`&&`"
+
+    def run(frame: Frame) -> bool:
+        error: CelEvalError | None = None
+        for term in terms:
+            try:
+                if _truth(term(frame), sign) is decides:
+                    return decides
+            except CelEvalError as found:
+                error = error or found
+        if error is not None:
+            raise error
+        return not decides
+
+    return run
+
+
+def _conditional(test: Run, yes: Run, no: Run) -> Run:
+    return lambda frame: yes(frame) if _truth(test(frame), "`?`") else no(frame)
+
+
+def _mapping(entries: list[tuple[Run, Run]]) -> Run:
+    def run(frame: Frame) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for key_of, value_of in entries:
+            key = key_of(frame)
+            if not isinstance(key, str | int):
+                raise CelEvalError(f"{kind_of(key)} cannot be the key of a map")
+            if key in made:
+                raise CelEvalError("a key stands twice in a map")
+            made[key] = value_of(frame)
+        return made
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """What the macros share: the body once per element, paid for in steps."""
+
+    over: Run
+    variable: str
+    body: Run
+    cost: int
+
+    def _items(self, frame: Frame) -> list[Any]:
+        value = self.over(frame)
+        if isinstance(value, list | tuple | dict):
+            return list(value)
+        raise CelEvalError(f"a {kind_of(value)} has no elements to go through")
+
+    def _each(self, frame: Frame, run: Run, item: Any) -> Any:
+        """The body for one element. An outer variable of the same name comes back after it."""
+        frame.spend(self.cost)
+        variables = frame.variables
+        frame.variables = {**variables, self.variable: item}
+        try:
+            return run(frame)
+        finally:
+            frame.variables = variables
+
+    def mapped(self, condition: Run | None) -> Run:
+        def run(frame: Frame) -> list[Any]:
+            items = self._items(frame)
+            if condition is not None:
+                items = [
+                    item
+                    for item in items
+                    if _truth(self._each(frame, condition, item), "the condition of map")
+                ]
+            return [self._each(frame, self.body, item) for item in items]
+
+        return run
+
+    def filtered(self, frame: Frame) -> list[Any]:
+        items = self._items(frame)
+        return [item for item in items if _truth(self._each(frame, self.body, item), "filter")]
+
+    def exists(self, frame: Frame) -> bool:
+        return self._decided(frame, decides=True, what="exists")
+
+    def holds_for_all(self, frame: Frame) -> bool:
+        return self._decided(frame, decides=False, what="all")
+
+    def _decided(self, frame: Frame, *, decides: bool, what: str) -> bool:
+        error: CelEvalError | None = None
+        for item in self._items(frame):
+            try:
+                if _truth(self._each(frame, self.body, item), what) is decides:
+                    return decides
+            except CelEvalError as found:
+                error = error or found
+        if error is not None:
+            raise error
+        return not decides
+
+    def exists_one(self, frame: Frame) -> bool:
+        found = [
+            item
+            for item in self._items(frame)
+            if _truth(self._each(frame, self.body, item), "exists_one")
+        ]
+        return len(found) == 1

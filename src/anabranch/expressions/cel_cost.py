@@ -1,0 +1,84 @@
+"""What an expression costs by its form alone, in the units of a price list.
+
+Nothing is evaluated: a loop counts as often as its literal list is long, or 64 times. The loops are
+priced as CEL expands its macros, with the operations of the expansion included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.expressions.cel_tree import (
+    Binary,
+    Call,
+    Conditional,
+    Index,
+    ListOf,
+    Logic,
+    Macro,
+    Name,
+    Node,
+    Unary,
+    children,
+)
+from anabranch.expressions.cel_values import LIST_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    operator: int
+    function: int
+    matches: int
+    placeholder: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    """Operations that a macro adds: per turn and once at the end."""
+
+    functions: int  # per turn: looking whether to go on
+    operators: int  # per turn: gathering the result
+    result: int = 0  # operators at the end
+
+
+_EXPANSIONS: Final[Mapping[str, _Expansion]] = {
+    "all": _Expansion(functions=1, operators=1),
+    "exists": _Expansion(functions=1, operators=2),
+    "exists_one": _Expansion(functions=0, operators=2, result=1),
+    "filter": _Expansion(functions=0, operators=2),
+    "map": _Expansion(functions=0, operators=1),
+}
+
+
+def cost(node: Node, prices: Prices, bound: frozenset[str] = frozenset()) -> int:
+    """The price of the tree."""
+    match node:
+        case Macro():
+            return _loop(node, prices, bound)
+        case Name(name):
+            return 0 if name in bound else prices.placeholder
+        case Call("matches"):
+            own = prices.matches
+        case Call():
+            own = prices.function
+        case Logic(_, terms):
+            own = prices.operator * (len(terms) - 1)
+        case Unary() | Binary() | Conditional() | Index():
+            own = prices.operator
+        case _:
+            own = 0
+    return own + sum(cost(child, prices, bound) for child in children(node))
+
+
+def _loop(node: Macro, prices: Prices, bound: frozenset[str]) -> int:
+    turns = len(node.range.items) if isinstance(node.range, ListOf) else LIST_MAX
+    added = _EXPANSIONS[node.macro]
+    inner = bound | {node.variable}
+    turn = added.functions * prices.function + added.operators * prices.operator
+    turn += cost(node.body, prices, inner)
+    if node.condition is not None:
+        turn += prices.operator + cost(node.condition, prices, inner)
+    once = prices.function + added.result * prices.operator
+    return cost(node.range, prices, bound) + once + turns * turn

@@ -1,0 +1,137 @@
+"""Regular expressions in linear time, for `matches`.
+
+The syntax is RE2's without captures, which `matches` has no use for: a pattern becomes a small
+automaton that reads the text once, whatever the pattern. What makes other engines explode (nested
+repetition) costs nothing here; what cannot be done this way (back references, look-around) is
+refused, as RE2 does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from anabranch.expressions.cel_operators import Spend
+from anabranch.expressions.cel_regex_syntax import (
+    Choice,
+    One,
+    Part,
+    Place,
+    Repeat,
+    Sequence,
+    Test,
+    is_word,
+    read_pattern,
+    wrong,
+)
+
+STATES_MAX: Final = 4000
+
+
+@dataclass(slots=True)
+class _State:
+    """Reads one character (`test`), or passes on at once: always, or at a `place` only."""
+
+    test: Test | None = None
+    place: str = ""
+    onward: tuple[int, ...] = ()
+
+
+class Pattern:
+    def __init__(self, pattern: str) -> None:
+        self._states: list[_State] = [_State()]  # state 0 is the end
+        self._built = 0
+        self._start = self._build(read_pattern(pattern), 0)
+
+    def _add(self, state: _State) -> int:
+        self._states.append(state)
+        return len(self._states) - 1
+
+    def _count(self) -> None:
+        """Parts and not states: a repetition of nothing takes time as well."""
+        self._built += 1
+        if self._built > STATES_MAX:
+            raise wrong(f"the pattern needs more than {STATES_MAX} states; repeat less")
+
+    def _build(self, part: Part, onward: int) -> int:
+        """The state in which the part begins, when `onward` is what follows it."""
+        self._count()
+        match part:
+            case One(test):
+                return self._add(_State(test=test, onward=(onward,)))
+            case Place(sign):
+                return self._add(_State(place=sign, onward=(onward,)))
+            case Sequence(parts):
+                for each in reversed(parts):
+                    onward = self._build(each, onward)
+                return onward
+            case Choice(parts):
+                starts = tuple(self._build(each, onward) for each in parts)
+                return self._add(_State(onward=starts))
+            case Repeat(inner, least, most):
+                return self._build_repeat(inner, least, most, onward)
+
+    def _build_repeat(self, inner: Part, least: int, most: int | None, onward: int) -> int:
+        if most is None:
+            again = self._add(_State())
+            self._states[again].onward = (self._build(inner, again), onward)
+            onward = again
+        else:
+            done = onward
+            for _ in range(most - least):
+                onward = self._add(_State(onward=(self._build(inner, onward), done)))
+        for _ in range(least):
+            onward = self._build(inner, onward)
+        return onward
+
+    def search(self, text: str, spend: Spend) -> bool:
+        """Whether the pattern fits somewhere in the text."""
+        current: set[int] = set()
+        for at in range(len(text) + 1):
+            reached = self._passed_on({self._start} | current, text, at)
+            if 0 in reached:
+                return True
+            if at == len(text):
+                return False
+            spend(1 + len(reached))
+            character = text[at]
+            current = {
+                state.onward[0]
+                for state in (self._states[index] for index in reached)
+                if state.test is not None and state.test(character)
+            }
+        return False
+
+    def _passed_on(self, states: set[int], text: str, at: int) -> set[int]:
+        reached: set[int] = set()
+        open_states = list(states)
+        while open_states:
+            index = open_states.pop()
+            if index in reached:
+                continue
+            reached.add(index)
+            state = self._states[index]
+            if state.test is None and (not state.place or _holds(state.place, text, at)):
+                open_states.extend(state.onward)
+        return reached
+
+
+def _holds(sign: str, text: str, at: int) -> bool:
+    match sign:
+        case "^":
+            return at == 0
+        case "$":
+            return at == len(text)
+        case "line ^":
+            return at == 0 or text[at - 1] == "\n"
+        case "line $":
+            return at == len(text) or text[at] == "\n"
+    before = at > 0 and is_word(text[at - 1])
+    after = at < len(text) and is_word(text[at])
+    return (before != after) == (sign == "b")
+
+
+@lru_cache(maxsize=256)
+def compiled(pattern: str) -> Pattern:
+    return Pattern(pattern)

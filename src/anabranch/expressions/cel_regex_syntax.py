@@ -1,0 +1,315 @@
+"""The syntax of regular expressions: RE2's, as far as `matches` needs it, read into a tree."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.expressions.cel_values import CelEvalError
+
+REPEAT_MAX: Final = 1000
+NESTING_MAX: Final = 50
+
+Test = Callable[[str], bool]
+
+# -- the tree of a pattern ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """One character."""
+
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place between characters: `^ $ \\b \\B` by their sign."""
+
+    sign: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    part: Part
+    least: int
+    most: int | None
+
+
+Part = One | Place | Sequence | Choice | Repeat
+
+
+def is_word(character: str) -> bool:
+    return character.isascii() and (character.isalnum() or character == "_")
+
+
+def _is_digit(character: str) -> bool:
+    return "0" <= character <= "9"
+
+
+def _is_space(character: str) -> bool:
+    return character in "\t\n\f\r "
+
+
+def _not(test: Test) -> Test:
+    return lambda character: not test(character)
+
+
+_CLASSES: Final[dict[str, Test]] = {
+    "d": _is_digit, "D": _not(_is_digit),
+    "w": is_word, "W": _not(is_word),
+    "s": _is_space, "S": _not(_is_space),
+}  # fmt: skip
+_CONTROLS: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_PUNCTUATION: Final = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_POSIX: Final[dict[str, Test]] = {
+    "alnum": lambda c: c.isascii() and c.isalnum(),
+    "alpha": lambda c: c.isascii() and c.isalpha(),
+    "ascii": lambda c: c.isascii(),
+    "blank": lambda c: c in "\t ",
+    "cntrl": lambda c: c < " " or c == "\x7f",
+    "digit": _is_digit,
+    "graph": lambda c: "!" <= c <= "~",
+    "lower": lambda c: "a" <= c <= "z",
+    "print": lambda c: " " <= c <= "~",
+    "punct": lambda c: c in _PUNCTUATION,
+    "space": lambda c: c in "\t\n\v\f\r ",
+    "upper": lambda c: "A" <= c <= "Z",
+    "word": is_word,
+    "xdigit": lambda c: c in "0123456789abcdefABCDEF",
+}
+_FLAGS = re.compile(r"\(\?([ims]*)(?:-([ims]+))?([:)])")
+_COUNT = re.compile(r"\{(\d{1,9})(?:(,)(\d{1,9})?)?\}")
+
+
+def wrong(message: str) -> CelEvalError:
+    return CelEvalError(f"matches: {message}")
+
+
+def read_pattern(pattern: str) -> Part:
+    return _Reader(pattern).whole()
+
+
+class _Reader:
+    def __init__(self, pattern: str) -> None:
+        self._text = pattern
+        self._at = 0
+        self._flags: frozenset[str] = frozenset()
+        self._nesting = 0
+
+    def whole(self) -> Part:
+        part = self._choice()
+        if self._at < len(self._text):
+            raise wrong("a `)` closes nothing")
+        return part
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _take(self) -> str:
+        character = self._peek()
+        if not character:
+            raise wrong("the pattern ends too early")
+        self._at += 1
+        return character
+
+    def _choice(self) -> Part:
+        options = [self._sequence()]
+        while self._peek() == "|":
+            self._at += 1
+            options.append(self._sequence())
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _sequence(self) -> Part:
+        parts: list[Part] = []
+        while self._peek() not in ("", "|", ")"):
+            part = self._atom()
+            if part is not None:
+                parts.append(self._repeated(part))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeated(self, part: Part) -> Part:
+        bounds = self._bounds()
+        if bounds is None:
+            return part
+        if self._peek() == "?":  # lazy: which match is found does not matter here
+            self._at += 1
+        if self._bounds() is not None:
+            raise wrong("a repetition is repeated; put it into a group")
+        return Repeat(part, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        if self._peek() in simple and self._peek():
+            return simple[self._take()]
+        found = _COUNT.match(self._text, self._at)
+        if found is None:
+            return None
+        self._at = found.end()
+        least = int(found.group(1))
+        most = least if not found.group(2) else int(found.group(3)) if found.group(3) else None
+        if max(least, most or 0) > REPEAT_MAX or (most is not None and most < least):
+            raise wrong(f"a repetition goes from 0 to {REPEAT_MAX}, the smaller number first")
+        return least, most
+
+    # -- atoms -------------------------------------------------------------------------------
+
+    def _atom(self) -> Part | None:
+        character = self._take()
+        match character:
+            case "(":
+                return self._group()
+            case "[":
+                return One(self._class())
+            case ".":
+                return One(_anything if "s" in self._flags else _no_line_end)
+            case "^":
+                return Place("line ^" if "m" in self._flags else "^")
+            case "$":
+                return Place("line $" if "m" in self._flags else "$")
+            case "\\":
+                return self._escape()
+            case "*" | "+" | "?":
+                raise wrong("there is nothing to repeat")
+        return One(self._same(character))
+
+    def _same(self, character: str) -> Test:
+        if "i" not in self._flags:
+            return lambda other: other == character
+        folded = character.casefold()
+        return lambda other: other.casefold() == folded
+
+    def _group(self) -> Part | None:
+        self._nesting += 1
+        if self._nesting > NESTING_MAX:
+            raise wrong(f"groups are nested more than {NESTING_MAX} deep")
+        flags_before = self._flags
+        if self._peek() == "?" and self._opening():
+            self._nesting -= 1
+            return None  # flags for what follows in the group around
+        part = self._choice()
+        if self._peek() != ")":
+            raise wrong("a `(` is not closed")
+        self._at += 1
+        self._flags = flags_before
+        self._nesting -= 1
+        return part
+
+    def _opening(self) -> bool:
+        """Read what follows `(?`; true when it was nothing but flags."""
+        flags = _FLAGS.match(self._text, self._at - 1)
+        if flags is not None:
+            self._at = flags.end()
+            self._flags = (self._flags | set(flags.group(1))) - set(flags.group(2) or "")
+            return flags.group(3) == ")"
+        name = re.compile(r"\?P?<[A-Za-z_][A-Za-z0-9_]*>").match(self._text, self._at)
+        if name is None:
+            raise wrong("look-around and other `(?…)` forms are not part of RE2")
+        self._at = name.end()
+        return False
+
+    def _escape(self) -> Part:
+        character = self._take()
+        places = {"b": "b", "B": "B", "A": "^", "z": "$"}
+        if character in places:
+            return Place(places[character])
+        if character in _CLASSES:
+            return One(_CLASSES[character])
+        if character in "pP":
+            return One(self._category(character == "P"))
+        return One(self._same(self._escaped(character)))
+
+    def _escaped(self, character: str) -> str:
+        if character in _CONTROLS:
+            return _CONTROLS[character]
+        if character == "x":
+            found = re.compile(r"([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,6})\}").match(
+                self._text, self._at
+            )
+            code = int(found.group(1) or found.group(2), 16) if found else 0x110000
+            if found is None or code > 0x10FFFF:
+                raise wrong("`\\x` needs two hexadecimal digits")
+            self._at = found.end()
+            return chr(code)
+        if character.isascii() and character.isalnum():
+            raise wrong("an escape that RE2 does not know (back references are none of them)")
+        return character
+
+    def _category(self, negated: bool) -> Test:
+        found = re.compile(r"\{(\^?)([A-Z][a-z]?)\}|()([A-Z])").match(self._text, self._at)
+        if found is None:
+            raise wrong("`\\p` takes a general category such as \\p{L} or \\pN")
+        self._at = found.end()
+        wanted = found.group(2) or found.group(4)
+        if found.group(1):
+            negated = not negated
+        return lambda character: unicodedata.category(character).startswith(wanted) != negated
+
+    def _class(self) -> Test:
+        negated = self._peek() == "^"
+        self._at += negated
+        tests: list[Test] = []
+        first = True
+        while first or self._peek() != "]":
+            tests.append(self._class_item())
+            first = False
+        self._at += 1
+        if negated:
+            return lambda character: not any(test(character) for test in tests)
+        return lambda character: any(test(character) for test in tests)
+
+    def _class_item(self) -> Test:
+        posix = re.compile(r"\[:(\^?)([a-z]+):\]").match(self._text, self._at)
+        if posix is not None:
+            if posix.group(2) not in _POSIX:
+                raise wrong("unknown character class between `[:` and `:]`")
+            self._at = posix.end()
+            test = _POSIX[posix.group(2)]
+            return _not(test) if posix.group(1) else test
+        low = self._class_character()
+        if not isinstance(low, str):
+            return low
+        if self._peek() != "-" or self._text[self._at + 1 : self._at + 2] in ("]", ""):
+            return self._same(low)
+        self._at += 1
+        high = self._class_character()
+        if not isinstance(high, str) or high < low:
+            raise wrong("a range of characters goes from the smaller to the larger")
+        return self._range(low, high)
+
+    def _range(self, low: str, high: str) -> Test:
+        if "i" not in self._flags:
+            return lambda character: low <= character <= high
+        return lambda c: low <= c <= high or low <= c.lower() <= high or low <= c.upper() <= high
+
+    def _class_character(self) -> str | Test:
+        character = self._take()
+        if character != "\\":
+            return character
+        escaped = self._take()
+        if escaped in _CLASSES:
+            return _CLASSES[escaped]
+        if escaped in "pP":
+            return self._category(escaped == "P")
+        return self._escaped(escaped)
+
+
+def _anything(_character: str) -> bool:
+    return True
+
+
+def _no_line_end(character: str) -> bool:
+    return character != "\n"

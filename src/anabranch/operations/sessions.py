@@ -1,0 +1,247 @@
+"""Sessions: the runs of orchestrations, asked about in the words of the XRC standards.
+
+A session is a run, a process is a step run of it, and `run:7` names the seventh. Everything is
+answered from the log. What changes a session (`wake_up_process`, `control`) goes to the engine that
+owns the store, in this process or in another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from anabranch.dialects.xrc729.words import DIALECT, PRIVATE
+from anabranch.errors import DefinitionError, InputError, NotFound, Refused
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.allowing import OWNER
+from anabranch.kernel.privacy import public
+from anabranch.operations.processes import (
+    Process,
+    group_of,
+    pid_of,
+    processes,
+    run_and_token,
+)
+from anabranch.operations.reading import Reader
+from anabranch.runtime.core import history
+from anabranch.runtime.messages import Sayable
+from anabranch.store.ports import Head, HeadFilter, Store
+from anabranch.work.json_values import require_json
+
+LIVE = ("waiting", "running")
+
+Send = Callable[[str, Sayable], Awaitable[Any]]
+
+
+class Sessions:
+    """What can be asked about sessions, and done with them."""
+
+    def __init__(self, store: Store, read: Reader, send: Send) -> None:
+        self._store = store
+        self._read = read
+        self._send = send
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def list_sessions(
+        self, *, owner: str | None = None, run: str | None = None, last: int = 100
+    ) -> list[dict[str, Any]]:
+        """One row for every process, newest session first, of the `last` sessions."""
+        if run is not None:
+            return self._rows(self._head(run))
+        labels = {OWNER: owner} if owner is not None else {}
+        wanted = HeadFilter(dialect=DIALECT, labels=labels, limit=last)
+        return [row for head in self._store.heads(wanted) for row in self._rows(head)]
+
+    def receipts(
+        self, run: str, *, step: str | None = None, iteration: int | None = None
+    ) -> list[dict[str, Any]]:
+        """What each executed step left behind, in order; of one step, or of one process."""
+        head = self._head(run)
+        return [
+            _receipt(head, one)
+            for one in self._processes(head.run).values()
+            if one.receipt is not None
+            and (step is None or one.step == step)
+            and (iteration is None or one.token == iteration)
+        ]
+
+    def step_executed(self, run: str, iteration: int) -> bool | None:
+        """Has this process ended? None when there is no such process (yet)."""
+        try:
+            head = self._head(run)
+        except NotFound:
+            return None
+        one = self._processes(head.run).get(iteration)
+        return None if one is None else one.status not in LIVE
+
+    def session_alive(self, run: str) -> bool:
+        """Is any process of the session waiting or running?"""
+        try:
+            return not self._head(run).finished
+        except NotFound:
+            return False
+
+    @staticmethod
+    def estimate_rule_gas(
+        rule: str | Mapping[str, Any],
+        *,
+        valid_spawns: int = 1,
+        invalid_spawns: int = 1,
+        encrypted: bool = False,
+    ) -> dict[str, Any]:
+        """What evaluating a rule costs at most, by outcome."""
+        return estimated_gas(
+            rule, valid_spawns=valid_spawns, invalid_spawns=invalid_spawns, encrypted=encrypted
+        )
+
+    # -- doing -------------------------------------------------------------------------------
+
+    async def wake_up_process(
+        self,
+        process: str,
+        *,
+        step: str = "",
+        payload: Mapping[str, Any] | None = None,
+        runner: str = "",
+        actor: str = "",
+    ) -> dict[str, Any]:
+        """Let a waiting process go on now: `run:7`, or all of a session that wait at `step`.
+
+        `runner` is who asks, where that is not the owner: the process must allow them. Keys of the
+        payload that begin with an underscore are ignored. An open join is never woken.
+        """
+        name, token = run_and_token(process)
+        if bool(token) == bool(step):
+            raise InputError("name a process (RUN:NUMBER) or a session and its step", code="usage")
+        head = self._head(name)
+        checked = require_json(dict(payload or {}), "the payload", root="payload")
+        given = {key: value for key, value in checked.items() if not key.startswith("_")}
+        wake = s.Wake(
+            token, step, given, actor or runner or "wake", "rpc" if runner else "", runner
+        )
+        woken = await self._count(head, wake, _woken)
+        return {
+            "ok": True,
+            "owner": head.labels.get(OWNER, ""),
+            "sessionId": head.run,
+            "rootPid": pid_of(head.run, 1),
+            "mode": "pid" if token else "step",
+            "woken": woken,
+        }
+
+    async def control(
+        self, run: str, action: str = "kill", *, reason: str = "", actor: str = ""
+    ) -> dict[str, Any]:
+        """End a session: what waits is aborted now, what runs when it comes to its end."""
+        if action != "kill":
+            raise InputError(f"a session can be killed, nothing else, not {action!r}", code="usage")
+        head = self._head(run)
+        affected = await self._count(head, s.Cancel(actor, reason or "killed"), _killed)
+        return {
+            "ok": True,
+            "owner": head.labels.get(OWNER, ""),
+            "processId": head.run,
+            "action": action,
+            "status": self._head(head.run).status,
+            "affected": affected,
+        }
+
+    async def _count(self, head: Head, said: Sayable, what: Callable[[e.Event], int]) -> int:
+        """Say it, and count whom it reached by what was recorded since."""
+        try:
+            await self._send(head.run, said)
+        except Refused as refusal:
+            if refusal.code in ("not_sleeping", "run_finished", "ending"):
+                return 0
+            raise
+        since = history(self._store.read(head.run, head.seq), head.seq)
+        return len({token for _, event in since if (token := what(event))})
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def _head(self, run: str) -> Head:
+        head = self._read.find(run)
+        if head.dialect != DIALECT:
+            raise InputError(
+                f"run {head.run} is no session: only orchestrations have processes",
+                code="not_a_session",
+            )
+        return head
+
+    def _processes(self, run: str) -> dict[int, Process]:
+        return processes(history(self._store.read(run)))
+
+    def _rows(self, head: Head) -> list[dict[str, Any]]:
+        return [_row(head, one) for one in self._processes(head.run).values()]
+
+
+def _row(head: Head, one: Process) -> dict[str, Any]:
+    return {
+        "owner": head.labels.get(OWNER, ""),
+        "sessionId": head.run,
+        "pid": pid_of(head.run, one.token),
+        "parentPid": pid_of(head.run, one.parent) if one.parent else head.run,
+        "step": one.step,
+        "status": one.status,
+        "updated": one.updated,
+        "iterationStep": one.token,
+        "xrc729": head.labels.get("registry", ""),
+        "ostcId": head.labels.get("ostcId", ""),
+        "joinGroupId": group_of(one.scope),
+        "joinFromGroupId": group_of(one.from_scope),
+    }
+
+
+def _receipt(head: Head, one: Process) -> dict[str, Any]:
+    """The receipt that the step wrote, with what the log knows where it wrote none."""
+    known: dict[str, Any] = {
+        "sessionId": head.run,
+        "iteration": one.token,
+        "orchestration": head.labels.get("registry", ""),
+        "ostcId": head.labels.get("ostcId", ""),
+        "ostcHash": head.labels.get("ostcHash", ""),
+        "stepId": one.step,
+        "extras": {"valid": one.valid, "from": head.labels.get(OWNER, "")},
+        "status": one.status,
+    }
+    if one.error is not None:
+        known |= {"error_class": one.error.kind, "error_msg": one.error.message}
+    receipt: dict[str, Any] = public({**known, **(one.receipt or {})}, PRIVATE)
+    return receipt
+
+
+def _woken(event: e.Event) -> int:
+    return event.token if isinstance(event, e.TokenWoken) and event.by != "time" else 0
+
+
+def _killed(event: e.Event) -> int:
+    match event:
+        case e.TokenDoomed():
+            return event.token
+        case e.TokenFinished(end="killed"):
+            return event.token
+        case _:
+            return 0
+
+
+def estimated_gas(rule: str | Mapping[str, Any], **counts: Any) -> dict[str, Any]:
+    from anabranch.dialects.xrc137.gas import estimate  # only this needs to read rules
+    from anabranch.dialects.xrc137.read import read_rule
+
+    document, problems = read_rule(rule if isinstance(rule, str) else json.dumps(rule))
+    if document is None:
+        raise DefinitionError(problems)
+    found = estimate(document, **counts)
+    return {
+        "common": found.common,
+        "valid": found.valid,
+        "invalid": found.invalid,
+        "totalValid": found.total_valid,
+        "totalInvalid": found.total_invalid,
+        "totalWorstCase": found.worst_case,
+        "lines": [asdict(line) for line in found.lines],
+    }

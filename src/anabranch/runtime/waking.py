@@ -1,0 +1,39 @@
+"""Wake-ups between runs: what a step asked of others when it ended well.
+
+The run that is woken is stepped in the same turn and committed in the same batch as the answer that
+asked for it, so a crash can lose or repeat neither without the other, and there is nothing to send
+again. A refusal is recorded nowhere: it was a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.allowing import OWNER
+from anabranch.kernel.state import State
+
+
+def wake_ups(
+    state: State, fresh: Sequence[e.Event], event: e.JobReported
+) -> Iterator[tuple[str, s.Wake]]:
+    """(run, stimulus) for every wake-up of an answer, once its step run is `done`."""
+    token = int(event.job.partition(".")[0])
+    if not any(
+        isinstance(each, e.TokenFinished) and each.token == token and each.ending == "done"
+        for each in fresh
+    ):
+        return
+    result = event.answer.result
+    output = result if isinstance(result, Mapping) else {}
+    for asked in event.answer.wakes:
+        wake = s.Wake(
+            step=asked.step,
+            payload={**output, **asked.payload},
+            actor=f"{state.run}:{token}",
+            way="internal",
+            asker=asked.owner or state.labels.get(OWNER, ""),
+            rule=asked.rule,
+        )
+        yield asked.run, wake

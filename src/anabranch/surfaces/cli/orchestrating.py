@@ -1,0 +1,71 @@
+"""What `run` takes from the command line for orchestrations: files, folders, registries."""
+
+from __future__ import annotations
+
+import argparse
+
+from anabranch import app
+from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
+from anabranch.dialects.xrc729.words import BUDGET, OWNER
+from anabranch.errors import InputError
+from anabranch.operations.definitions import Prepared, prepare
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import values
+
+
+async def definition(options: argparse.Namespace, settings: Settings) -> Prepared:
+    """The definition to run: a file, or what a registry contract keeps under an id."""
+    tools = [tool.name for tool in app.default_toolbox]
+    if not options.registry:
+        _only_with_registry(options)
+        if options.file is None:
+            raise InputError("name a definition, or a registry with --registry", code="usage")
+        return prepare(values.source(options.file), tools, options.rules)
+    _check_registry(options, settings)
+    from anabranch.work.chain.loader import load_orchestration
+
+    loaded = await load_orchestration(
+        settings.chain_url,
+        options.registry,
+        options.ostc,
+        expect_hash=options.hash,
+        pin_rules=options.pin_rules,
+        starter=options.owner,
+    )
+    return prepare(loaded.bundle(), tools, options.rules)
+
+
+def _only_with_registry(options: argparse.Namespace) -> None:
+    for name in ("ostc", "hash", "pin_rules"):
+        if getattr(options, name):
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} is for what --registry loads: name one", code="usage")
+
+
+def _check_registry(options: argparse.Namespace, settings: Settings) -> None:
+    if options.file is not None:
+        raise InputError("name a file or a --registry, not both", code="usage")
+    if not options.ostc:
+        raise InputError("--registry keeps many orchestrations: name one with --ostc", code="usage")
+    if not settings.chain_url:
+        raise InputError("--registry needs a node to ask: name it with --rpc", code="usage")
+    _check_form("--registry", options.registry, 40)
+    if options.hash:
+        _check_form("--hash", options.hash, 64)
+
+
+def _check_form(flag: str, text: str, digits: int) -> None:
+    form = ADDRESS if digits == 40 else HASH
+    if not form.fullmatch(text):
+        raise InputError(f"{flag} is 0x and {digits} hex digits, not {text!r}", code="usage")
+
+
+def session_labels(options: argparse.Namespace) -> dict[str, str]:
+    """The labels of the run; owner and gas of a session are among them."""
+    labels = values.labels(options.label)
+    if options.owner:
+        _check_form("--owner", options.owner, 40)
+        labels[OWNER] = options.owner
+    if options.max_gas:
+        labels[BUDGET] = str(options.max_gas)
+    return labels

@@ -1,0 +1,167 @@
+"""`session`: ask about the sessions of orchestrations, wake or kill them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from anabranch import app
+from anabranch.errors import InputError
+from anabranch.operations.definitions import compiler
+from anabranch.operations.processes import run_and_token
+from anabranch.operations.reading import Reader
+from anabranch.operations.sessions import Sessions
+from anabranch.operations.verbs import say
+from anabranch.runtime.nets import Nets
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import render, values
+from anabranch.work.registry import close_all
+
+COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")
+
+
+async def session(options: argparse.Namespace, settings: Settings) -> int:
+    return await ACTIONS[options.action](options, settings)
+
+
+# -- looking ---------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _looking(settings: Settings) -> AsyncIterator[Sessions]:
+    values.require_store(settings)
+    store = app.open_store(settings, read_only=True)
+    try:
+        yield Sessions(store, Reader(store, Nets(store, compiler())), _cannot_say)
+    finally:
+        store.close()
+
+
+async def _cannot_say(_run: str, _said: object) -> None:
+    raise AssertionError("looking changes nothing")
+
+
+async def _list(options: argparse.Namespace, settings: Settings) -> int:
+    async with _looking(settings) as sessions:
+        rows = sessions.list_sessions(owner=options.owner, last=options.last)
+    return _print_rows(options, rows)
+
+
+async def _show(options: argparse.Namespace, settings: Settings) -> int:
+    async with _looking(settings) as sessions:
+        rows = sessions.list_sessions(run=options.run)
+    return _print_rows(options, rows)
+
+
+def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
+    if options.json:
+        print(render.json_line(rows))
+        return 0
+    cells = [[str(row[column]) for column in COLUMNS] for row in rows]
+    head = ("PID", "PARENT", "STEP", "STATUS", "GROUP", "TAKES FROM")
+    print("\n".join(render.table(cells, head)) if cells else "no sessions")
+    return 0
+
+
+async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
+    async with _looking(settings) as sessions:
+        found = sessions.receipts(options.run, step=options.step, iteration=options.iteration)
+    if options.json:
+        print(render.json_line(found))
+        return 0
+    for receipt in found:
+        said = {key: value for key, value in receipt.items() if value not in ("", None, {}, [])}
+        print(f"{receipt['sessionId']}:{receipt['iteration']} {receipt['stepId']}")
+        for key, value in said.items():
+            if key not in ("sessionId", "iteration", "stepId"):
+                print(f"  {key}: {render.short(value, 100)}")
+    return 0
+
+
+async def _alive(options: argparse.Namespace, settings: Settings) -> int:
+    async with _looking(settings) as sessions:
+        alive = sessions.session_alive(options.run)
+    print(render.json_line({"alive": alive}) if options.json else "alive" if alive else "not alive")
+    return 0
+
+
+async def _executed(options: argparse.Namespace, settings: Settings) -> int:
+    run, iteration = run_and_token(options.run)
+    async with _looking(settings) as sessions:
+        executed = sessions.step_executed(run, iteration)
+    if options.json:
+        print(render.json_line({"executed": executed}))
+    else:
+        print({True: "executed", False: "not yet executed", None: "no such process"}[executed])
+    return 0
+
+
+# -- doing -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _doing(settings: Settings) -> AsyncIterator[Sessions]:
+    values.require_store(settings)
+    store = app.open_store(settings)
+    parts = app.Parts(store, settings, app.default_toolbox)
+    try:
+        yield Sessions(
+            store, parts.verbs.read, lambda run, said: say(store, lambda: parts.engine, run, said)
+        )
+    finally:
+        await close_all(parts.performers)
+        store.close()
+
+
+async def _wake(options: argparse.Namespace, settings: Settings) -> int:
+    payload = values.pairs(options.payload, "payload")
+    async with _doing(settings) as sessions:
+        told = await sessions.wake_up_process(
+            options.run, step=options.step, payload=payload, runner=options.runner
+        )
+    print(render.json_line(told) if options.json else f"woken: {told['woken']}")
+    return 0
+
+
+async def _kill(options: argparse.Namespace, settings: Settings) -> int:
+    async with _doing(settings) as sessions:
+        told = await sessions.control(options.run, "kill", reason=options.reason)
+    words = f"killed: {told['affected']} processes; session {told['processId']} is {told['status']}"
+    print(render.json_line(told) if options.json else words)
+    return 0
+
+
+async def _gas(options: argparse.Namespace, settings: Settings) -> int:
+    try:
+        rule = Path(options.file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{options.file} cannot be read: {reason}", code="no_file") from None
+    told = Sessions.estimate_rule_gas(
+        rule,
+        valid_spawns=options.valid_spawns,
+        invalid_spawns=options.invalid_spawns,
+        encrypted=options.encrypted,
+    )
+    if options.json:
+        print(render.json_line(told))
+    else:
+        print("\n".join(f"{key}: {render.short(value, 100)}" for key, value in told.items()))
+    return 0
+
+
+Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
+
+ACTIONS: dict[str, Action] = {
+    "list": _list,
+    "show": _show,
+    "receipts": _receipts,
+    "wake": _wake,
+    "kill": _kill,
+    "alive": _alive,
+    "executed": _executed,
+    "gas": _gas,
+}

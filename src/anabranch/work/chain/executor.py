@@ -1,0 +1,256 @@
+"""Carrying out the calls of rules.
+
+`SigningExecutor` sends transactions, each key at most once: signed, remembered, then sent. A
+repetition under the same key sends the same bytes and waits for the same receipt. Only when a node
+refuses a transaction at the very first try is it forgotten, because then nobody has it.
+
+`DryRun` sends nothing: it checks a call, notes it and, with a node at hand, asks what would happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import StoreError
+from anabranch.work.chain.contracts import (
+    call_data,
+    chain_id,
+    eth_call,
+    is_address,
+    quantity,
+    revert_of,
+)
+from anabranch.work.chain.documents import hash_of
+from anabranch.work.chain.errors import (
+    ChainError,
+    NodeMisbehaved,
+    NodeRefused,
+    NodeUnreachable,
+    Reverted,
+)
+from anabranch.work.chain.rpc import JsonRpc
+from anabranch.work.chain.sent import Sent, SentCall
+from anabranch.work.chain.signer import Signer
+from anabranch.work.rule.ports import BadAbi, CallOutcome, ContractCall, ExecutorUnavailable
+
+_KNOWN = re.compile(r"already known|known transaction|already imported|already exists", re.I)
+_USED_NONCE = re.compile(r"nonce too low|nonce is too low|nonce has already been used", re.I)
+_TIP = 1_000_000_000  # wei per gas, for nodes that give no advice
+_NONCE_TRIES = 3
+_SEND_EVERY = 10  # looks for a receipt
+_NOTED = 1000  # calls a dry run remembers
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorOptions:
+    gas_max: int = 5_000_000  # of one call
+    receipt_seconds: float = 120.0  # how long to wait for a transaction to be mined
+    poll_seconds: float = 1.0
+
+
+def data_for(call: ContractCall) -> bytes:
+    """The call data; nothing for a plain transfer. Raises `BadAbi`."""
+    if not is_address(call.to):
+        raise BadAbi(f"a call cannot go to {call.to[:80]!r}: that is no address")
+    if not 0 <= call.value < 1 << 256:
+        raise BadAbi(f"{call.value} wei cannot be sent: the value is outside of uint256")
+    if call.function:
+        return call_data(call.function, call.args)
+    if call.args:
+        raise BadAbi("arguments are given, but no function; name it or remove them")
+    return b""
+
+
+class DryRun:
+    """Notes calls instead of sending them. `calls` are the last thousand."""
+
+    def __init__(self, rpc: JsonRpc | None = None, *, sender: str = "") -> None:
+        self._rpc = rpc
+        self._from = {"from": sender} if sender else {}
+        self.calls: deque[ContractCall] = deque(maxlen=_NOTED)
+
+    async def execute(self, call: ContractCall) -> CallOutcome:
+        data = data_for(call)
+        self.calls.append(call)
+        if self._rpc is None:
+            return CallOutcome(ok=True, dry_run=True)
+        more = {**self._from, "value": hex(call.value)}
+        if call.gas_limit is not None:
+            more["gas"] = hex(call.gas_limit)
+        try:
+            await eth_call(self._rpc, call.to, data, more=more)
+        except Reverted as error:
+            return CallOutcome(ok=False, error=error.message, dry_run=True)
+        except ChainError as error:
+            raise ExecutorUnavailable(error.message) from None
+        return CallOutcome(ok=True, dry_run=True)
+
+
+class SigningExecutor:
+    """Sends with one signer over one node. Nonces are handed out one at a time."""
+
+    def __init__(
+        self, rpc: JsonRpc, signer: Signer, sent: Sent, options: ExecutorOptions | None = None
+    ) -> None:
+        self._rpc = rpc
+        self._signer = signer
+        self._sent = sent
+        self._options = options or ExecutorOptions()
+        self._turn = asyncio.Lock()
+        self._chain = 0
+        self._next_nonce = 0
+
+    async def execute(self, call: ContractCall) -> CallOutcome:
+        data = data_for(call)
+        try:
+            return await self._once(call, data)
+        except (ChainError, StoreError) as error:
+            raise ExecutorUnavailable(error.message) from None
+
+    async def _once(self, call: ContractCall, data: bytes) -> CallOutcome:
+        self._chain = self._chain or await chain_id(self._rpc)
+        scope = f"{self._chain}:{self._signer.address}"
+        digest = hash_of(msgspec.json.encode([call.to.lower(), data.hex(), str(call.value)]))
+        async with self._turn:
+            earlier = await self._sent.find(scope, call.key)
+            found = earlier or await self._first(call, data, scope, digest)
+        if isinstance(found, CallOutcome):
+            return found
+        outcome = await self._outcome(found, call, data)
+        if outcome.ok and found.digest != digest:
+            note = "another call was sent under this key before; this one was not"
+            return replace(outcome, error=note)
+        return outcome
+
+    # -- sending -----------------------------------------------------------------------------
+
+    async def _first(
+        self, call: ContractCall, data: bytes, scope: str, digest: str
+    ) -> SentCall | CallOutcome:
+        """Sign, remember, send. A call that would revert ends here, unsent."""
+        basics = {"to": call.to, "data": "0x" + data.hex(), "value": call.value}
+        try:
+            gas = await self._gas(call, basics)
+        except Reverted as error:
+            return CallOutcome(ok=False, error=error.message)
+        fees = await self._fees()
+        for attempt in range(1, _NONCE_TRIES + 1):
+            nonce = await self._nonce()
+            signed = await self._signer.sign(
+                {**basics, **fees, "gas": gas, "nonce": nonce, "chainId": self._chain}
+            )
+            record = SentCall(scope, call.key, signed.tx, nonce, signed.raw, digest)
+            if (quicker := await self._sent.remember(record)) is not None:
+                return quicker  # another process, under the same key
+            try:
+                await self._send(record)
+            except (NodeUnreachable, NodeMisbehaved):
+                pass  # it may have arrived; the wait for the receipt sends it again
+            except NodeRefused as error:
+                await self._sent.forget(record)
+                self._next_nonce = 0
+                if not _USED_NONCE.search(error.said) or attempt == _NONCE_TRIES:
+                    raise
+                continue
+            self._next_nonce = nonce + 1
+            break
+        return record
+
+    async def _send(self, record: SentCall) -> None:
+        """Hand it over once, without hidden repetitions that would blur what a refusal means."""
+        try:
+            await self._rpc.call("eth_sendRawTransaction", "0x" + record.raw.hex(), attempts=1)
+        except NodeRefused as error:
+            if not _KNOWN.search(error.said):
+                raise
+
+    async def _gas(self, call: ContractCall, basics: Mapping[str, Any]) -> int:
+        gas = call.gas_limit
+        if gas is None:
+            question = {**basics, "value": hex(call.value), "from": self._signer.address}
+            try:
+                result = await self._rpc.call("eth_estimateGas", question)
+            except NodeRefused as error:
+                raise revert_of(error, call.to) or error from None
+            gas = quantity(self._rpc, result, "eth_estimateGas")
+        most = self._options.gas_max
+        if gas > most:
+            raise ExecutorUnavailable(
+                f"the call needs {gas:,} gas, more than {most:,} (setting chain_gas_max); "
+                "nothing was sent"
+            )
+        return gas if call.gas_limit is not None else min(gas * 6 // 5, most)
+
+    async def _fees(self) -> dict[str, int]:
+        block = await self._rpc.call("eth_getBlockByNumber", "latest", False)
+        base = block.get("baseFeePerGas") if isinstance(block, dict) else None
+        if base is None:
+            price = await self._rpc.call("eth_gasPrice")
+            return {"gasPrice": quantity(self._rpc, price, "eth_gasPrice")}
+        try:
+            advice = await self._rpc.call("eth_maxPriorityFeePerGas")
+            tip = quantity(self._rpc, advice, "eth_maxPriorityFeePerGas")
+        except NodeRefused:
+            tip = _TIP
+        ceiling = 2 * quantity(self._rpc, base, "eth_getBlockByNumber") + tip
+        return {"maxFeePerGas": ceiling, "maxPriorityFeePerGas": tip}
+
+    async def _nonce(self) -> int:
+        """The next one: what the node counts, or more when it has not yet seen our last."""
+        method = "eth_getTransactionCount"
+        count = await self._rpc.call(method, self._signer.address, "pending")
+        return max(quantity(self._rpc, count, method), self._next_nonce)
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    async def _outcome(self, record: SentCall, call: ContractCall, data: bytes) -> CallOutcome:
+        if record.outcome:
+            return CallOutcome(record.outcome == "ok", record.tx, record.error)
+        try:
+            async with asyncio.timeout(self._options.receipt_seconds):
+                receipt = await self._receipt(record)
+        except TimeoutError:
+            self._next_nonce = 0  # what stands in nobody's queue must not hold up the next ones
+            raise ExecutorUnavailable(
+                f"transaction {record.tx} was sent, but is not mined after "
+                f"{self._options.receipt_seconds:g} s (setting chain_receipt_seconds); "
+                "it may still be"
+            ) from None
+        if quantity(self._rpc, receipt.get("status"), "eth_getTransactionReceipt"):
+            await self._sent.settle(record, "ok", "")
+            return CallOutcome(True, record.tx)
+        error = await self._why(call, data, receipt)
+        await self._sent.settle(record, "reverted", error)
+        return CallOutcome(False, record.tx, error)
+
+    async def _receipt(self, record: SentCall) -> Mapping[str, Any]:
+        """Ask until it is there; a node that does not have the transaction gets it again."""
+        for turn in itertools.count():
+            try:
+                receipt = await self._rpc.call("eth_getTransactionReceipt", record.tx)
+                if isinstance(receipt, dict):
+                    return receipt
+                if turn % _SEND_EVERY == 0:
+                    await self._send(record)
+            except (NodeUnreachable, NodeRefused):
+                pass  # a refusal now says nothing: it may be mined, or stand in another queue
+            await asyncio.sleep(self._options.poll_seconds)
+        raise AssertionError("counting never ends")
+
+    async def _why(self, call: ContractCall, data: bytes, receipt: Mapping[str, Any]) -> str:
+        """The reason of a revert: the call asked again at its block. Only for the message."""
+        more = {"from": self._signer.address, "value": hex(call.value)}
+        block = receipt.get("blockNumber")
+        try:
+            await eth_call(self._rpc, call.to, data, str(block or "latest"), more)
+        except ChainError as error:
+            return error.message
+        return f"the contract {call.to} refused the call without a reason"

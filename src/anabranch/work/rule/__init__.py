@@ -1,0 +1,1 @@
+"""The kind `rule`: an XRC-137 rule document carried out."""

@@ -1,0 +1,279 @@
+"""One rule document carried out for one process: inputs, reads, calls, rules.
+
+    inputs → contractReads → apiCalls → rules → branch → payload → execution
+
+The order matters and is fixed. Three kinds of ending: valid or invalid (both are answers, and
+`onInvalid` is a path like any other), a hard error (`HardError`), or what a typed rule demands.
+What follows the choice of the branch is in `branch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.clock import Clock
+from anabranch.dialects.xrc137.casts import CastFailed, Overflow, cast, is_address
+from anabranch.dialects.xrc137.document import (
+    ApiCall,
+    ContractRead,
+    Extract,
+    ReadSlot,
+    Rule,
+    RuleDocument,
+    RuleKind,
+)
+from anabranch.expressions.cel_values import (
+    CelError,
+    CelEvalError,
+    CelLimitError,
+    CelMissingName,
+    check_lists,
+    plain_of,
+)
+from anabranch.work.rule.api import ApiCaller, CallFailed, request_for
+from anabranch.work.rule.branch import BranchWork, typed
+from anabranch.work.rule.ports import (
+    BadAbi,
+    ContractReader,
+    Executor,
+    ExecutorUnavailable,
+    ReadFailed,
+)
+from anabranch.work.rule.steps import (
+    Evaluated,
+    Findings,
+    HardError,
+    Prepared,
+    Process,
+    SessionCancelled,
+    StepAborted,
+)
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a rule reaches the world with."""
+
+    reader: ContractReader
+    executor: Executor
+    calls: ApiCaller
+    clock: Clock
+
+
+class Evaluation:
+    def __init__(
+        self, document: RuleDocument, payload: Mapping[str, Any], process: Process, means: Means
+    ) -> None:
+        self._document = document
+        self._payload = payload
+        self._process = process
+        self._means = means
+        self.findings = Findings()
+        self._names: dict[str, Any] = {}
+
+    async def run(self) -> Evaluated:
+        """Raises `HardError`, `StepAborted` or `SessionCancelled`; `findings` then say how far it
+        came."""
+        self._take_inputs()
+        for number, read in enumerate(self._document.reads):
+            await self._read(read, f"contractReads[{number}]")
+        for call in self._document.calls:
+            await self._call(call)
+        valid = not self.findings.inputs_missing and self._rules_hold()
+        return await self._finish(valid and not self.findings.softly)
+
+    # -- inputs ------------------------------------------------------------------------------
+
+    def _take_inputs(self) -> None:
+        names = self._process.gives()
+        for each in self._document.inputs:
+            given = self._payload.get(each.name)
+            if _is_empty(given):
+                names.pop(each.name, None)
+                if each.default is None:
+                    self.findings.inputs_missing.append(each.name)
+                else:
+                    names[each.name] = each.default.value
+                continue
+            try:
+                names[each.name] = cast(given, each.type)
+            except CastFailed as error:
+                raise HardError(f"input {each.name}: {error.message}", code=error.code) from None
+        self._names = names | self._process.insists()
+
+    # -- reads -------------------------------------------------------------------------------
+
+    async def _read(self, read: ContractRead, what: str) -> None:
+        try:
+            values = await self._values_of(read, what)
+        except (ReadFailed, CelMissingName) as error:
+            self.findings.failures.append(f"{what}: {error.message}")
+            values = ()
+        for slot in read.slots:
+            self._save_slot(slot, values, what)
+
+    async def _values_of(self, read: ContractRead, what: str) -> Sequence[Any]:
+        to = self._worked_out(lambda: read.to.evaluate(self._names), f"`to` of {what}")
+        if not is_address(to):
+            raise HardError(f"`to` of {what} is no address", code="bad_to")
+        args = [typed(arg, self._names, f"args[{n}] of {what}") for n, arg in enumerate(read.args)]
+        try:
+            return await self._means.reader.read(
+                to=to,
+                function=read.function,
+                args=args,
+                saved_types={slot.index: slot.type for slot in read.slots},
+                rpc=read.rpc,
+            )
+        except BadAbi as error:
+            raise HardError(f"{what}: {error.message}", code="abi") from None
+
+    def _save_slot(self, slot: ReadSlot, values: Sequence[Any], what: str) -> None:
+        value: Any = _MISSING
+        if slot.index < len(values):
+            try:
+                value = cast(_from_chain(values[slot.index]), slot.type)
+            except Overflow as error:
+                raise HardError(f"{what}, {slot.key}: {error.message}", code=error.code) from None
+            except CastFailed as error:
+                self.findings.failures.append(f"{what}, {slot.key}: {error.message}")
+        if value is _MISSING and slot.default is not None:
+            value = slot.default.value
+        self._save(slot.key, value, self.findings.contract_saves)
+
+    def _save(self, key: str, value: Any, saves: dict[str, Any] | None) -> None:
+        """Put a value into the environment. One that is missing makes the step invalid."""
+        if value is _MISSING:
+            self._names.pop(key, None)
+            self.findings.softly.append(f"{key} could not be had and has no default")
+            return
+        self._names[key] = value
+        if saves is not None:
+            saves[key] = plain_of(value)
+
+    # -- calls -------------------------------------------------------------------------------
+
+    async def _call(self, call: ApiCall) -> None:
+        answer: Any = _MISSING
+        try:
+            request = request_for(call, self._names, self._key_for(call))
+            answer = await self._means.calls.call(request)
+        except (CallFailed, CelMissingName) as error:
+            self.findings.failures.append(f"call {call.name}: {error.message}")
+        if answer is not _MISSING:
+            try:
+                check_lists(answer)
+            except CelLimitError as error:
+                raise HardError(f"call {call.name}: {error.message}", code="limit") from None
+        for extract in call.extracts:
+            value = self._extracted(extract, answer, call.name)
+            if value is _MISSING and extract.default is not None:
+                value = extract.default.value
+            saves = self.findings.api_saves if extract.save else None
+            self._save(extract.alias, value, saves)
+
+    def _key_for(self, call: ApiCall) -> str:
+        """Two calls of one step must not be taken for one by a server that knows the header."""
+        one = len(self._document.calls) == 1
+        return self._process.pid if one else f"{self._process.pid}:{call.name}"
+
+    def _extracted(self, extract: Extract, answer: Any, call: str) -> Any:
+        if answer is _MISSING:
+            return _MISSING
+        what = f"call {call}, {extract.alias}"
+        names = {**self._names, "resp": answer}
+        try:
+            value = extract.value.evaluate_checked(names)
+            return _scalar(value) if not extract.type else cast(value, extract.type)
+        except (CelLimitError, Overflow) as error:
+            code = error.code if isinstance(error, Overflow) else "limit"
+            raise HardError(f"{what}: {error.message}", code=code) from None
+        except (CelError, CastFailed) as error:
+            self.findings.failures.append(f"{what}: {error.message}")
+            return _MISSING
+
+    # -- rules -------------------------------------------------------------------------------
+
+    def _rules_hold(self) -> bool:
+        """The session's end comes before the step's, and that before valid or not."""
+        for number in self._true_rules("cancelSession"):
+            raise SessionCancelled(f"rules[{number}] cancels the session")
+        for number in self._true_rules("abortStep"):
+            raise StepAborted(f"rules[{number}] aborts the step")
+        wanted = [n for n, rule in enumerate(self._document.rules) if rule.kind == "validate"]
+        holding = self._true_rules("validate")
+        self.findings.rules_failed.extend(n for n in wanted if n not in holding)
+        return not self.findings.rules_failed
+
+    def _true_rules(self, kind: RuleKind) -> list[int]:
+        return [
+            number
+            for number, rule in enumerate(self._document.rules)
+            if rule.kind == kind and self._holds(rule, number)
+        ]
+
+    def _holds(self, rule: Rule, number: int) -> bool:
+        if rule.expression.missing(self._names):
+            return False
+        what = f"rules[{number}]"
+        value = self._worked_out(lambda: rule.expression.evaluate_checked(self._names), what)
+        if not isinstance(value, bool):
+            raise HardError(f"{what} gives neither true nor false", code="expression")
+        return value
+
+    def _worked_out(self, work: Any, what: str) -> Any:
+        try:
+            return work()
+        except CelMissingName:
+            raise
+        except CelLimitError as error:
+            raise HardError(f"{what}: {error.message}", code="limit") from None
+        except CelEvalError as error:
+            raise HardError(f"{what}: {error.message}", code="expression") from None
+
+    # -- the branch --------------------------------------------------------------------------
+
+    async def _finish(self, valid: bool) -> Evaluated:
+        work = BranchWork(self._process, self._names, self._means.clock.now())
+        if valid:
+            try:
+                prepared = work.prepared(self._document.on_valid)
+            except CelMissingName as error:
+                self.findings.softly.append(f"onValid: {error.message}")
+                valid = False
+        if not valid:
+            prepared = work.prepared_as_far_as_possible(self._document.on_invalid)
+        if prepared.call is not None and not await self._carried_out(prepared) and valid:
+            valid = False  # what was done is undone by the chain; the other branch speaks
+            prepared = work.prepared_as_far_as_possible(self._document.on_invalid, call=False)
+        return Evaluated("valid" if valid else "invalid", prepared, self.findings)
+
+    async def _carried_out(self, prepared: Prepared) -> bool:
+        assert prepared.call is not None
+        self.findings.call = prepared.call
+        try:
+            self.findings.called = await self._means.executor.execute(prepared.call)
+        except ExecutorUnavailable as error:
+            raise HardError(error.message, code="execution") from None
+        except BadAbi as error:
+            raise HardError(f"execution: {error.message}", code="abi") from None
+        return self.findings.called.ok
+
+
+def _is_empty(value: Any) -> bool:
+    """Not given: null, and texts, lists and mappings without anything in them."""
+    return value is None or (isinstance(value, str | list | tuple | dict) and not value)
+
+
+def _scalar(value: Any) -> Any:
+    if value is None or isinstance(value, list | tuple | dict):
+        raise CastFailed("only a single value can be saved")
+    return value
+
+
+def _from_chain(value: Any) -> Any:
+    return "0x" + value.hex() if isinstance(value, bytes) else value

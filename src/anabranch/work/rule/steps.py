@@ -1,0 +1,103 @@
+"""What the evaluation of a rule works with: who it is for, what may go wrong, what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from anabranch.dialects.xrc137.document import RuleBranch
+from anabranch.errors import AnabranchError
+from anabranch.expressions.cel_values import UInt
+from anabranch.kernel.values import WakeRequest
+from anabranch.work.rule.ports import CallOutcome, ContractCall
+
+Validity = Literal["valid", "invalid"]
+PRIVATE = "__"  # keys that are shown nowhere
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process a rule is evaluated for."""
+
+    session: str
+    iteration: int
+    step: str
+    owner: str = ""
+    rule: str = ""  # the address of its rule
+
+    @property
+    def pid(self) -> str:
+        """Also the idempotency key of whatever the step does outside."""
+        return f"{self.session}:{self.iteration}"
+
+    def gives(self) -> dict[str, Any]:
+        """Names that declared inputs may replace."""
+        return {"from": self.owner, "pid": self.pid}
+
+    def insists(self) -> dict[str, Any]:
+        """Names that nothing replaces."""
+        return {
+            "__sessionId": self.session,
+            "__pid": self.pid,
+            "__stepId": self.step,
+            "__iteration": UInt(self.iteration),
+        }
+
+
+class HardError(AnabranchError):
+    """The process ends as aborted. `code` is the class in the receipt."""
+
+
+class StepAborted(AnabranchError):
+    """An `abortStep` rule holds."""
+
+    code = "abort_step"
+
+
+class SessionCancelled(AnabranchError):
+    """A `cancelSession` rule holds."""
+
+    code = "cancel_session"
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is known so far; also what a receipt says about a step that did not get through."""
+
+    inputs_missing: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # reads and calls that gave nothing
+    rules_failed: list[int] = field(default_factory=list)
+    softly: list[str] = field(default_factory=list)  # why it cannot be valid, beside the rules
+    contract_saves: dict[str, Any] = field(default_factory=dict)
+    api_saves: dict[str, Any] = field(default_factory=dict)
+    call: ContractCall | None = None
+    called: CallOutcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A branch with everything worked out, and nothing done yet."""
+
+    branch: RuleBranch
+    output: Mapping[str, Any]
+    call: ContractCall | None
+    wait_ms: int
+    wakes: tuple[WakeRequest, ...]
+    grants: tuple[Mapping[str, Any], ...]
+    dropped: tuple[str, ...] = ()  # outputs of `onInvalid` that could not be computed
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A step that got to its end."""
+
+    validity: Validity
+    prepared: Prepared
+    findings: Findings
+
+    @property
+    def overlay(self) -> dict[str, Any]:
+        """What goes over the stored payload, weakest first."""
+        saved = self.findings.contract_saves | self.findings.api_saves
+        return {**saved, **self.prepared.output}

@@ -1,0 +1,61 @@
+"""The page about rules knows every type, function and limit, and its example works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from anabranch.dialects.xrc137 import gas, limits
+from anabranch.dialects.xrc137.casts import TYPES
+from anabranch.dialects.xrc137.document import ENGINE_NAMES
+from anabranch.dialects.xrc137.read import RULE_KINDS, read_rule
+from anabranch.expressions.cel_functions import FUNCTIONS, METHODS
+from anabranch.expressions.cel_parser import MACROS
+from anabranch.expressions.cel_statistics import METRICS
+from anabranch.expressions.cel_values import NODES_MAX, SOURCE_BYTES_MAX, STEPS_MAX
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_page_has_no_problem() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    document, problems = read_rule(example)
+    assert document is not None
+    assert problems == ()
+
+
+@pytest.mark.parametrize("word", [*TYPES, *RULE_KINDS, *ENGINE_NAMES, *METHODS, *MACROS])
+def test_every_type_kind_name_method_and_macro_is_mentioned(word: str) -> None:
+    assert f"`{word}`" in PAGE
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"dyn", "bytes"}))
+def test_every_function_is_mentioned(name: str) -> None:
+    assert re.search(rf"`{name}[`(]", PAGE)
+
+
+def test_every_metric_has_a_name_on_the_page() -> None:
+    named = {METRICS[name] for name in ("rel", "abs", "eq", "hamming", "lev")}
+    assert named == set(METRICS.values())
+
+
+PRICES = {name: price for name, price in vars(gas).items() if name.isupper() and name[0] != "_"}
+
+
+@pytest.mark.parametrize("name", [name for name in PRICES if isinstance(PRICES[name], int)])
+def test_every_price_is_in_the_table(name: str) -> None:
+    assert re.search(rf"\b{PRICES[name]}\b", PAGE.partition("## Gas")[2])
+
+
+def test_the_limits_of_the_page_are_those_of_the_program() -> None:
+    table = PAGE.partition("## Limits")[2].partition("## ")[0]
+    shown = {
+        limits.DOCUMENT_BYTES, limits.INPUTS, limits.RULES, limits.OUTCOME_KEYS, limits.READS,
+        limits.CALLS, limits.GRANTS, limits.WAKE_UPS, limits.READ_ARGS, limits.EXECUTION_ARGS,
+        limits.SAVES, limits.EXTRACTS, limits.HEADERS, limits.URL, limits.BODY, limits.TEXT,
+        SOURCE_BYTES_MAX, NODES_MAX,
+    }  # fmt: skip
+    assert [most for most in shown if not re.search(rf"\b{most}\b", table)] == []
+    assert f"{STEPS_MAX:,}" in table

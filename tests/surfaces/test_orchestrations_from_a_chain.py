@@ -1,0 +1,72 @@
+"""`run --registry`: the orchestration and its rules come from contracts of a real EVM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from anabranch.dialects.xrc729.compile import hash_of
+from anabranch.errors import AnabranchError
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import parser
+from anabranch.surfaces.cli.main import VERBS
+from work.chain.contracts import registry
+from work.chain.contracts import rule as rule_contract
+from work.chain.node import Evm
+
+from .support import Here
+
+RULE = '{"payload":{"n":{"type":"int64"}},"onValid":{"payload":{"n":"[n] + 1"}}}'
+
+
+@pytest.fixture(scope="module")
+def evm() -> Evm:
+    return Evm()
+
+
+def deployed(evm: Evm) -> tuple[str, str]:
+    """The registry, and the text it keeps under `orders`."""
+    contract = evm.deploy(rule_contract(RULE))
+    steps = {"A1": {"rule": contract, "onValid": {"spawns": ["B1"]}}, "B1": {"rule": contract}}
+    text = json.dumps({"id": "orders", "structure": steps}, separators=(",", ":"))
+    return evm.deploy(registry({"orders": text})), text
+
+
+def run_here(here: Here, evm: Evm, *words: str) -> int:
+    async def whole() -> int:
+        async with evm.served() as url:
+            given = ["run", *words, "--rpc", url, "--json", "--input", "n=1"]
+            options = parser.build().parse_args(given)
+            settings = Settings(store=str(here.store), chain_url=url)
+            return await VERBS["run"](options, settings)
+
+    return asyncio.run(whole())
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_session_runs_from_contracts(
+    here: Here, evm: Evm, pinned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, text = deployed(evm)
+    flags = ["--pin-rules"] if pinned else []
+    code = run_here(
+        here, evm, "--registry", where, "--ostc", "orders", "--hash", hash_of(text), *flags
+    )
+    assert code == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["steps"]["B1"]["result"] == {"n": 3}
+    receipts = here.ok("session", "receipts", "last", "--json").json
+    assert [one["ruleHash"] for one in receipts] == [hash_of(RULE)] * 2
+    assert {one["orchestration"] for one in receipts} == {where}
+    assert {one["ostcHash"] for one in receipts} == {hash_of(text)}
+
+
+def test_another_text_than_the_pinned_one_starts_nothing(here: Here, evm: Evm) -> None:
+    where, _ = deployed(evm)
+    with pytest.raises(AnabranchError):
+        run_here(here, evm, "--registry", where, "--ostc", "orders", "--hash", "0x" + "1" * 64)
+    with pytest.raises(AnabranchError):
+        run_here(here, evm, "--registry", where, "--ostc", "other")
+    assert not here.store.exists()
