@@ -18,7 +18,7 @@ $(RUNTIME): pyproject.toml
 
 $(STAMP): $(RUNTIME)
 	@echo "setting up the tools for testing (once)"
-	@$(PIP) --group dev --editable '.[duckdb,evm,parquet,postgres]'
+	@$(PIP) --group dev --editable '.[duckdb,evm,market,parquet,postgres]'
 	@touch $(STAMP)
 
 demo: $(RUNTIME)        ## set everything up and run the showcase

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from anabranch.operations.definitions import Prepared
 from bench import probe, world
 from bench.joins import b7
 from bench.loops import b4, b5, b6
+from bench.parties import b8, b9, b10
 from bench.rows import Row
 
 
@@ -168,4 +170,8 @@ async def memory(folder: Path, runs: int = 2_000) -> list[Row]:
     ]
 
 
-CASES = {"b1": b1, "b2": b2, "b3": b3, "b4": b4, "b5": b5, "b6": b6, "b7": b7, "memory": memory}
+Case = Callable[[Path], Coroutine[Any, Any, list[Row]]]
+
+CASES: dict[str, Case] = {
+    case.__name__: case for case in (b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, memory)
+}

@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from anabranch import Settings, Toolbox
 from anabranch.app import Parts, open_store
@@ -92,11 +93,13 @@ def playbook(name: str, workflow: object) -> str:
 
 
 @asynccontextmanager
-async def engine(path: Path, **settings: object) -> AsyncIterator[Parts]:
+async def engine(
+    path: Path, participants: Mapping[str, Any] | None = None, **settings: object
+) -> AsyncIterator[Parts]:
     chosen = Settings(store=str(path), **settings)  # type: ignore[arg-type]
     store = open_store(chosen)
-    parts = Parts(store, chosen, toolbox())
-    await parts.engine.open()
+    parts = Parts(store, chosen, toolbox(), participants)
+    await parts.open()
     try:
         yield parts
     finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from anabranch.clock import SystemClock
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer
+from anabranch.market.directory import PassportDirectory
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, compiler, prepare
@@ -41,6 +42,9 @@ from anabranch.work.http import HttpOptions
 from anabranch.work.keychain import Keychain
 from anabranch.work.lazily import Lazily
 from anabranch.work.loop_results import LoopResults
+from anabranch.work.participants.book import Book, read_book
+from anabranch.work.participants.limits import HttpLimits
+from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Performer
@@ -52,6 +56,9 @@ from anabranch.work.shards import ReadAhead, Shards
 from anabranch.work.sql.task import SqlOptions
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
+
+#: Who can be asked: a book, a mapping of its shape, or the path of a file that holds one.
+Participants = Book | Mapping[str, Any] | str | os.PathLike[str]
 
 #: The tools registered with `@anabranch.tool`.
 default_toolbox = Toolbox()
@@ -82,9 +89,17 @@ def open_store(settings: Settings, *, read_only: bool = False) -> Store:
 class Parts:
     """An engine and everything it was built from."""
 
-    def __init__(self, store: Store, settings: Settings, toolbox: Toolbox) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        toolbox: Toolbox,
+        participants: Participants | None = None,
+    ) -> None:
         self.store = store
         self.toolbox = toolbox
+        self.book = _book(participants, settings)
+        self._directory = PassportDirectory(self.book, SystemClock())
         self.redactor = Redactor()
         self._unguard_logs = guard_logs(self.redactor)
         self._keychain = Keychain(self.redactor)
@@ -129,6 +144,10 @@ class Parts:
         self.performers["loop.shard"] = Shards(means, reader)
         self.performers["loop.cut"] = ReadAhead(reader)
         self.performers["playbook"] = Child(self._start_child)
+        self.performers["targets"] = Targets(self._directory)
+        self.performers["dispatch"] = Dispatch(self.book)
+        self.performers["request"] = Request(self.book)
+        self.performers["capability"] = Capability(self.book)
         self.performers["rule"] = Lazily(self._rule_performer)
 
     def _rule_performer(self) -> Performer:
@@ -139,6 +158,11 @@ class Parts:
             return rule_performer()
         chain = self._chain
         return rule_performer(rules=chain.rules, reader=chain.reader, executor=chain.executor)
+
+    async def open(self, only: Collection[str] | None = None) -> None:
+        """Begin to work; who can be asked is known before the first run is."""
+        await self._directory.open()
+        await self.engine.open(only=only)
 
     async def _keyring(self, net: Net, workload: Mapping[str, Any]) -> Mapping[str, Any]:
         """The secrets that a definition declares, resolved where the work is done."""
@@ -161,8 +185,10 @@ class Parts:
         return await self.verbs.start(Path(path), given, run=run, parent=parent, returns=returns)
 
     async def close(self, grace_seconds: float | None = None) -> None:
+        await self._directory.close()
         await self.engine.close(grace_seconds)
         await close_all(self.performers)
+        await self.book.close()
         await self._collections.close()
         await self._keychain.close()
         if self._chain is not None:
@@ -180,6 +206,19 @@ def _work_settings(settings: Settings) -> WorkSettings:
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
         threads=settings.threads_max,
     )
+
+
+def _book(given: Participants | None, settings: Settings) -> Book:
+    """Who can be asked: as given, or as in the file that the settings name."""
+    if isinstance(given, Book):
+        return given
+    limits = HttpLimits(
+        total_seconds=settings.participant_seconds, reply_bytes=settings.participant_reply_bytes
+    )
+    if isinstance(given, Mapping):
+        return Book(given, limits=limits)
+    path = given if given is not None else settings.participants
+    return read_book(Path(path), limits=limits) if path else Book(limits=limits)
 
 
 def _rendered(entry: Any, names: Mapping[str, Any]) -> Any:
@@ -204,17 +243,19 @@ class Engine:
         *,
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
+        participants: Participants | None = None,
     ) -> None:
         chosen = settings or config.from_environment()
         self._settings = replace(chosen, store=os.fspath(store)) if store is not None else chosen
         self._toolbox = toolbox if toolbox is not None else default_toolbox
+        self._participants = participants
         self._parts: Parts | None = None
 
     async def __aenter__(self) -> Engine:
         store = open_store(self._settings)
         try:
-            self._parts = Parts(store, self._settings, self._toolbox)
-            await self._parts.engine.open()
+            self._parts = Parts(store, self._settings, self._toolbox, self._participants)
+            await self._parts.open()
         except BaseException:
             store.close()
             raise
@@ -315,6 +356,7 @@ def run(
     toolbox: Toolbox | None = None,
     rules: Rules | None = None,
     step: str | None = None,
+    participants: Participants | None = None,
 ) -> RunResult:
     """Run a definition to its end (or until only somebody can move it) and return the result.
 
@@ -326,7 +368,9 @@ def run(
     prepared = prepare(definition, [tool.name for tool in tools], rules)
 
     async def whole() -> RunResult:
-        async with Engine(store, settings=settings, toolbox=toolbox) as engine:
+        async with Engine(
+            store, settings=settings, toolbox=toolbox, participants=participants
+        ) as engine:
             begun = await engine.start(prepared, input, step=step)
             return await engine.wait(begun, standing=True)
 

@@ -1,9 +1,10 @@
-"""Run ids: short, sortable by creation, safe in a shell, a path and a URL."""
+"""Run ids: short, sortable by creation, safe in a shell, a path and a URL. Derived ids."""
 
 from __future__ import annotations
 
 import re
 import secrets
+import uuid
 
 from anabranch.errors import InputError
 
@@ -34,3 +35,14 @@ def _letters(number: int, count: int) -> str:
         number, digit = divmod(number, 32)
         letters.append(_ALPHABET[digit])
     return "".join(reversed(letters))
+
+
+_DISPATCHES = uuid.UUID("6f1b7f1e-5b0e-5c3a-9a55-3d1c5a7a0d29")  # a name space of our own
+
+
+def dispatch_id(run: str, job: str, tries: int = 1) -> str:
+    """The id of one request to one participant: the same whenever it is asked for.
+
+    Executions that were lost are the same request; one that failed and is tried again is not.
+    """
+    return f"dispatch:{uuid.uuid5(_DISPATCHES, f'{run}/{job}/{tries}')}"

@@ -52,6 +52,9 @@ class Settings:
     chain_sent: str = ""  # the file that remembers what was sent; beside the store if empty
     chain_gas_max: int = 5_000_000  # of one call
     chain_receipt_seconds: float = 120.0  # how long to wait until a call is mined
+    participants: str = ""  # the file that says who can be asked, and how
+    participant_reply_bytes: int = 1024 * 1024  # a larger reply of a participant is no answer
+    participant_seconds: float = 300.0  # for one request, where the step has no timeout
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:

@@ -110,7 +110,11 @@ def fan_net(
 ) -> Net:
     """One fan-out named `ask`; `more` are fields of its rule, its fan and its step."""
     rule_fields = {key: more.pop(key) for key in GatherRule.__struct_fields__ if key in more}
-    fan_fields = {key: more.pop(key) for key in ("window", "score", "usable") if key in more}
+    fan_fields = {
+        key: more.pop(key)
+        for key in ("window", "score", "usable", "targets", "rounds")
+        if key in more
+    }
     fan = Fan(Constant(list(slots)), GatherRule(mode=mode, **rule_fields), **fan_fields)  # type: ignore[arg-type]
     after = [router(name) for name in next_steps]
     return net(step("ask", *next_steps, work=work, fan=fan, **more), *after)

@@ -234,7 +234,9 @@ class Drive:
         elif state.jobs:
             self._finish(next(iter(state.jobs.values())))
         elif state.gates:
-            self._send(s.Decide(next(iter(state.gates)), "fulfil", "alice"))
+            gate = next(iter(state.gates.values()))  # what failed for good is given up
+            actor = next(iter(gate.actors), "alice")
+            self._send(s.Decide(gate.id, "reject" if gate.failed else "fulfil", actor))
         elif state.held:
             self._send(s.Decide(f"gate-{next(iter(state.held))}", "fulfil", "alice"))
         else:

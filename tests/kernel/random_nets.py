@@ -31,6 +31,7 @@ from anabranch.net.net import (
     Step,
     Work,
 )
+from anabranch.testing.random_arca import soliciting, with_room
 
 from .nets import Fn, Wrong, ctx
 
@@ -41,6 +42,7 @@ Losers = Literal["kill", "drain"]
 
 class RandomNet:
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = Random(f"net {seed}")
         self.loops = self.random.random() < 0.25
         self.count = self.random.randint(2, 10)
@@ -48,7 +50,10 @@ class RandomNet:
         self.works = [self.loops or self._chance(0.75) for _ in self.names]
 
     def net(self) -> Net:
-        steps = {name: self._step(number, name) for number, name in enumerate(self.names)}
+        steps = {
+            name: soliciting(self.seed, self._step(number, name), 10)
+            for number, name in enumerate(self.names)
+        }
         final = None
         if self._chance(0.3):
             final = "final"
@@ -60,7 +65,7 @@ class RandomNet:
             steps=steps,
             entry=self.names[0],
             final=final,
-            policy=self._policy(),
+            policy=with_room(self.seed, self._policy()),
             carries_payload=self._chance(0.5),
             workload={"base": {"a": 1}},
         )

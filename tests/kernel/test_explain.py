@@ -18,7 +18,7 @@ from anabranch.net.net import (
 )
 
 from .driver import Run
-from .nets import arcs, ctx, fan_net, net, retrying, router, step
+from .nets import Fn, arcs, ctx, fan_net, net, retrying, router, step
 
 START = 1_000
 
@@ -163,7 +163,8 @@ def test_an_open_fan_counts_its_answers_and_lists_its_jobs() -> None:
     run.done("1.0")
     fan, *jobs = explained(run)
     assert fan == Waiting(
-        "gather", "f1", "ask", "answers: 1 of 3 in, 2 needed, 0 lost, 2 open", START, START + 900,
+        "gather", "f1", "ask", "answers: 1 of 3 in (x), 2 needed, 0 lost, 2 open (y, z)",
+        START, START + 900,
         ("its jobs",),
     )  # fmt: skip
     assert [job.id for job in jobs] == ["1.1", "1.2"]
@@ -174,3 +175,39 @@ def test_a_deadline_is_named() -> None:
     assert explained(run)[0] == Waiting(
         "run", "run", "", "its end, before the deadline", START, START + 4_000, ("time",)
     )
+
+
+def test_an_open_fan_says_who_answered_who_was_lost_and_why_and_who_is_out() -> None:
+    usable = Fn(lambda names: names["outcome"] != "negative")
+    run = Run(fan_net(["ann", "bob", "cy", "dee"], "best_of", usable=usable, score=Fn(lambda _: 1)))
+    for number in range(4):
+        run.begin(f"1.{number}")
+    run.at = 2_000
+    run.done("1.2", {"price": 1})
+    run.done("1.1", {"error": {"code": "http_500"}}, outcome="negative")
+    run.fails("1.0", kind="unreachable", retryable=False)
+    fan, job = explained(run)
+    assert fan.waits_for == (
+        "answers: 1 of 4 in (cy), 1 needed, 2 lost (bob: negative: http_500, ann: unreachable), "
+        "1 open (dee)"
+    )
+    assert job == Waiting(
+        "job", "1.3", "ask", "the answer of dee (attempt 1)", START, None, ("dee",)
+    )
+
+
+def test_an_open_fan_of_many_names_a_few_and_counts_the_rest() -> None:
+    run = Run(fan_net([f"p{n}" for n in range(1000)], "all"))
+    fan, *jobs = explained(run)
+    assert fan.waits_for == (
+        "answers: 0 of 1000 in, 1000 needed, 0 lost, 1000 open (p0, p1, p2, p3, p4, 995 more)"
+    )
+    assert len(jobs) == 10
+    assert jobs[0].waits_for == "a free worker (attempt 1), for p0"
+
+
+def test_a_fan_over_values_counts_without_names() -> None:
+    run = Run(fan_net([{"n": 1}, {"n": 2}], "all"))
+    fan, *jobs = explained(run)
+    assert fan.waits_for == "answers: 0 of 2 in, 2 needed, 0 lost, 2 open"
+    assert [job.waits_for for job in jobs] == ["a free worker (attempt 1)"] * 2

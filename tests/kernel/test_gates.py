@@ -208,14 +208,16 @@ def test_a_rejection_can_pause_the_run_and_be_taken_back() -> None:
     assert run.state.results["a"]["decision"] == "fulfilled"
 
 
-def test_a_rejected_fan_out_fails_and_is_not_asked_again() -> None:
+def test_a_rejected_fan_out_asks_everybody_again() -> None:
     run = Run(fan_net(["x", "y"], "any", decision=Decision(on_reject="retry"), losers="drain"))
     run.begin("1.0")
     run.done("1.1", "answer")
     assert run.token("ask").phase == "deciding"
     decide(run, "reject", gate="ask")
     run.done("1.0", "late")
-    assert run.status == "failed"
+    run.done("1r1.0", "better")
+    decide(run, "fulfil", gate="ask")
+    assert (run.status, run.result) == ("completed", {"responses": ["better"]})
 
 
 def test_only_those_named_may_decide() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from anabranch.kernel.values import failed, succeeded
 from anabranch.net.net import Net, Retry, RunPolicy, Work
 
 from .driver import Run
-from .nets import chain, net, router, step
+from .nets import chain, fan_net, net, router, step
 
 START = 1_000
 
@@ -128,6 +129,18 @@ def test_the_deadline_ends_a_run_whatever_it_does() -> None:
     run.done("a", "too late")
     assert run.status == "deadline_exceeded"
     assert run.statuses("a") == ["aborted"]
+
+
+@pytest.mark.parametrize("losers", ["kill", "drain"])
+def test_a_run_whose_steps_ended_in_time_is_complete_whatever_its_losers_do(losers: str) -> None:
+    asks = fan_net(["x", "y"], "any", losers=losers)
+    run = Run(replace(asks, policy=RunPolicy(deadline_ms=5_000)))
+    run.begin("1.1")
+    run.done("1.0", "first")
+    assert not run.state.finished, "the other one is still at work"
+    run.tick(START + 5_000)
+    run.discharge("1.1")
+    assert (run.status, run.state.problem) == ("completed", None)
 
 
 def test_the_deadline_holds_for_a_paused_run_too() -> None:

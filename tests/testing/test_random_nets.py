@@ -14,6 +14,7 @@ from anabranch.net.net import Net
 from anabranch.store.ports import Commit
 from anabranch.testing import simulate
 from anabranch.testing.audit import Audit
+from anabranch.testing.random_arca import POLICIES
 from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
 
 
@@ -57,9 +58,7 @@ def test_all_parts_of_a_net_occur() -> None:
     assert {rule.losers for rule in rules} == {"kill", "drain"}
     assert {step.on_timeout for step in steps if step.timeout_ms} == {"fail", "skip", "abort_run"}
     assert {step.decision.on_reject for step in steps if step.decision} == {
-        "fail",
-        "retry",
-        "pause",
+        *("fail", "retry", "pause", "continue")
     }
     assert {step.admission.on_deny for step in steps if step.admission} == {
         *("pending", "discard", "skip")
@@ -94,6 +93,22 @@ def test_loops_of_every_kind_occur() -> None:
         assert any(getattr(loop, number) for loop in loops)
         assert not all(getattr(loop, number) for loop in loops)
     assert any(step.timeout_ms for step in steps if step.loop is not None)
+
+
+def test_all_that_arca_definitions_bring_occurs() -> None:
+    nets = [random_net(seed) for seed in range(400)]
+    steps = [step for flow in nets for step in flow.steps.values()]
+    fans = [step.fan for step in steps if step.fan is not None]
+    decisions = [step.decision for step in steps if step.decision is not None]
+    assert any(fan.targets for fan in fans)
+    assert any(fan.rounds.attempts > 1 for fan in fans)
+    assert {fan.keeps_targets for fan in fans} == {True, False}
+    assert {decision.policy for decision in decisions} >= {*POLICIES}
+    assert {decision.on_error for decision in decisions} == {"fail", "retry", "pause"}
+    assert any(decision.source for decision in decisions)
+    assert {step.on_failure for step in steps} == {"route", "skip", "pause", "abort_run"}
+    assert any(step.work is not None and step.work.retry_timeouts for step in steps)
+    assert {flow.policy.parallel_max for flow in nets} == {None, 1, 2, 3}
 
 
 def test_simulation_reaches_every_kind_of_event_and_verdict(

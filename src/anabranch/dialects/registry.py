@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch.dialects.nodes import Fields, Scalar, kind_of
+from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of
 from anabranch.dialects.port import Compiled, Dialect, Options
 from anabranch.dialects.source import Document, SourceLimits, read_source, too_large
 from anabranch.errors import DefinitionError, InputError
@@ -36,6 +36,14 @@ def _is_orchestration(root: Fields) -> bool:
     return "structure" in root or "orchestration" in root
 
 
+def _is_workflow(root: Fields) -> bool:
+    plan, steps = root.get("plan"), root.get("steps")
+    named = "workflow_id" in root or "definition_id" in root
+    if isinstance(plan, Fields):
+        return "steps" in plan or named
+    return isinstance(steps, Items) or named
+
+
 def _noetl() -> Dialect:
     from anabranch.dialects.noetl.dialect import Noetl
 
@@ -48,10 +56,17 @@ def _xrc729() -> Dialect:
     return Xrc729()
 
 
+def _arca() -> Dialect:
+    from anabranch.dialects.arca.dialect import Arca
+
+    return Arca()
+
+
 #: Asked in this order; the first that recognises a document compiles it.
 DIALECTS: tuple[Known, ...] = (
     Known("noetl", _is_playbook, _noetl),
     Known("xrc729", _is_orchestration, _xrc729),
+    Known("arca", _is_workflow, _arca),
 )
 
 

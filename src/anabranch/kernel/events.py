@@ -40,6 +40,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
 class RunPaused(_Event, frozen=True, tag="run.paused"):
     actor: str
     reason: str
+    gate: str = ""  # where the engine stopped for a gate: deciding it resumes the run
 
 
 class RunResumed(_Event, frozen=True, tag="run.resumed"):
@@ -90,6 +91,12 @@ class TokenAdmitted(_Event, frozen=True, tag="token.admitted"):
     by: str
 
 
+class TokenQueued(_Event, frozen=True, tag="token.queued"):
+    """As many step runs are under way as there may be."""
+
+    token: int
+
+
 class TokenSlept(_Event, frozen=True, tag="token.slept"):
     """The token goes on when its wake time comes."""
 
@@ -107,6 +114,33 @@ class TokenTimed(_Event, frozen=True, tag="token.timed"):
 
     token: int
     until: int
+
+
+class TokenRetrying(_Event, frozen=True, tag="token.retrying"):
+    """A fan came to nothing, or its work was not accepted: the step begins anew at `due`."""
+
+    token: int
+    round: int  # the one to come
+    due: int
+    reason: str = ""
+
+
+class TokenAnswered(_Event, frozen=True, tag="execution.completed"):
+    """The work of the step is done; whether the task is, is another question."""
+
+    token: int
+
+
+class TaskJudged(_Event, frozen=True, tag="task.judged"):
+    """Whether the task counts as fulfilled, and who said so."""
+
+    token: int
+    fulfilled: bool
+    policy: str
+    actor: str = ""
+    reason: str = ""
+    evidence: Any = None
+    goes_on: bool = False  # not fulfilled, and the step ends all the same
 
 
 class TokenReleased(_Event, frozen=True, tag="token.released"):
@@ -355,6 +389,7 @@ class GateOpened(_Event, frozen=True, tag="gate.opened"):
     token: int
     ask: str
     actors: Sequence[str] = ()
+    failed: bool = False  # the work failed: is it tried again, or given up?
 
 
 class GateDecided(_Event, frozen=True, tag="gate.decided"):
@@ -375,9 +410,13 @@ Event = (
     | TokenCreated
     | TokenHeld
     | TokenAdmitted
+    | TokenQueued
     | TokenSlept
     | TokenWoken
     | TokenTimed
+    | TokenRetrying
+    | TokenAnswered
+    | TaskJudged
     | TokenReleased
     | TokenDoomed
     | TokenFinished

@@ -52,6 +52,7 @@ from anabranch.kernel.state import (
     Gate,
     Gather,
     JoinRecord,
+    Judgement,
     Scope,
     State,
     StepTally,
@@ -92,12 +93,14 @@ def _run_paused(state: State, event: e.RunPaused, at: int) -> None:
     state.paused_at = at
     state.pause_reason = event.reason
     queue_times_stop(state)
+    state.paused_gate = event.gate
 
 
 def _run_resumed(state: State, event: e.RunResumed, at: int) -> None:
     state.paused = False
     state.pause_reason = ""
     queue_times_begin_anew(state, at)
+    state.paused_gate = ""
 
 
 def _run_ending(state: State, event: e.RunEnding, at: int) -> None:
@@ -167,6 +170,11 @@ def _token_admitted(state: State, event: e.TokenAdmitted, at: int) -> None:
     enter(state, token, "new", at)
 
 
+def _token_queued(state: State, event: e.TokenQueued, at: int) -> None:
+    enter(state, state.tokens[event.token], "queued", at)
+    state.queued[event.token] = True
+
+
 def _token_slept(state: State, event: e.TokenSlept, at: int) -> None:
     token = state.tokens[event.token]
     enter(state, token, "sleeping", at)
@@ -188,6 +196,36 @@ def _token_timed(state: State, event: e.TokenTimed, at: int) -> None:
         state.timers.set(f"step:{event.token}", event.until)
     else:
         state.timers.drop(f"step:{event.token}")
+
+
+def _token_retrying(state: State, event: e.TokenRetrying, at: int) -> None:
+    token = state.tokens[event.token]
+    drop_answered(state, token)
+    if token.gather:
+        gather = state.gathers.pop(token.gather)
+        token.asked = gather.values or gather.labels
+        token.gather = ""
+    if token.until:
+        token.until = 0
+        state.timers.drop(f"step:{token.id}")
+    token.round = event.round
+    token.answer = None
+    token.decided = False
+    token.admitted = True
+    token.wake = event.due
+    enter(state, token, "new", at)
+
+
+def _token_answered(state: State, event: e.TokenAnswered, at: int) -> None:
+    drop_answered(state, state.tokens[event.token])
+
+
+def _task_judged(state: State, event: e.TaskJudged, at: int) -> None:
+    token = state.tokens[event.token]
+    token.decided = event.fulfilled or event.goes_on
+    state.judged[token.step] = Judgement(
+        token.id, event.fulfilled, event.policy, event.actor, event.reason, event.evidence, at
+    )
 
 
 def _token_released(state: State, event: e.TokenReleased, at: int) -> None:
@@ -216,6 +254,7 @@ def _token_finished(state: State, event: e.TokenFinished, at: int) -> None:
     drop_answered(state, token)
     state.phases[token.phase] -= 1
     state.held.pop(token.id, None)
+    state.queued.pop(token.id, None)
     del state.tokens[event.token]
     state.steps[token.step].statuses[token.ordinal] = event.ending
     scope = state.scopes[token.scope]
@@ -429,7 +468,7 @@ def _gate_opened(state: State, event: e.GateOpened, at: int) -> None:
     token = state.tokens[event.token]
     drop_answered(state, token)
     state.gates[event.gate] = Gate(
-        event.gate, event.token, token.step, event.ask, list(event.actors), at
+        event.gate, event.token, token.step, event.ask, list(event.actors), at, event.failed
     )
     enter(state, token, "deciding", at)
 
@@ -437,6 +476,8 @@ def _gate_opened(state: State, event: e.GateOpened, at: int) -> None:
 def _gate_decided(state: State, event: e.GateDecided, at: int) -> None:
     gate = state.gates.pop(event.gate)
     token = state.tokens[gate.token]
+    if gate.failed:
+        return
     token.decided = event.verdict == "fulfil"
     if token.answer is None or token.answers_itself:
         token.answers_itself = True
@@ -462,9 +503,13 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.TokenCreated: _token_created,
     e.TokenHeld: _token_held,
     e.TokenAdmitted: _token_admitted,
+    e.TokenQueued: _token_queued,
     e.TokenSlept: _token_slept,
     e.TokenWoken: _token_woken,
     e.TokenTimed: _token_timed,
+    e.TokenRetrying: _token_retrying,
+    e.TokenAnswered: _token_answered,
+    e.TaskJudged: _task_judged,
     e.TokenReleased: _token_released,
     e.TokenDoomed: _token_doomed,
     e.TokenFinished: _token_finished,

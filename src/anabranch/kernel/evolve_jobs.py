@@ -6,12 +6,14 @@ from anabranch.kernel import events as e
 from anabranch.kernel.evolve_loops import job_given_up, queue_time_runs
 from anabranch.kernel.state import Job, JobPhase, State, Token, TokenPhase
 
-PLAIN, CUT = -1, -2  # slots of jobs that fill none
+PLAIN, CUT, JUDGE = -1, -2, -3  # slots of jobs that fill none
 
 
 def enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:
     if token.phase == "held":
         del state.held[token.id]
+    elif token.phase == "queued":
+        del state.queued[token.id]
     phases = state.phases
     phases[token.phase] -= 1
     phases[phase] = phases.get(phase, 0) + 1
@@ -70,6 +72,7 @@ def new_job(state: State, job_id: str, token_id: int, slot: int, at: int) -> Job
     state.busy += 1
     token.jobs += 1
     if slot >= 0 and token.gather:
+        job.gather = token.gather
         gather = state.gathers[token.gather]
         gather.next_slot = max(gather.next_slot, slot + 1)
     if token.phase not in ("ready", "running"):
@@ -187,6 +190,7 @@ def job_timed_out(state: State, event: e.JobTimedOut, at: int) -> None:
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.failures += 1
+    job.timeouts += 1
 
 
 def job_lost(state: State, event: e.JobLost, at: int) -> None:

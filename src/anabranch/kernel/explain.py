@@ -6,7 +6,8 @@ A pure function of net and state; every surface shows the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -17,6 +18,8 @@ from anabranch.kernel.gather import needed
 from anabranch.kernel.state import Gather, Job, State, Token
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
+
+FEW = 5  # names before they are only counted
 
 
 class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,16 +76,21 @@ def _tokens(net: Net, state: State) -> Iterator[Waiting]:
                 yield _held(net, state, token)
             case "joining":
                 yield _gathering(net, state, token)
+            case "queued":
+                most = net.policy.parallel_max
+                yield _waiting(token, f"room: {most} steps at once", None, ("the others' end",))
             case "sleeping":
                 yield _waiting(token, "its wake time", token.wake, ("time", "a wake-up"))
             case "deciding":
                 yield _deciding(state, token)
             case _:
+                mine = jobs.get(token.id, [])
                 if token.loop:
                     yield _looping(state, token)
                 elif token.gather:
                     yield _fanning(state, token)
-                for job in jobs.get(token.id, ()):
+                    mine = _few_of(state, mine)
+                for job in mine:
                     yield _job(state, job)
 
 
@@ -175,19 +183,56 @@ def _looping(state: State, token: Token) -> Waiting:
 
 
 def _fanning(state: State, token: Token) -> Waiting:
+    """Who has answered, who was lost and why, who is still out."""
     gather = state.gathers[token.gather]
-    busy = len(gather.labels) - len(gather.filled) - len(gather.lost)
+    filled, lost = gather.filled, gather.lost
+    out = [slot for slot in range(len(gather.labels)) if slot not in filled and slot not in lost]
+    answered = _names(gather, sorted(filled, key=lambda slot: filled[slot].order))
+    gone = _names(gather, lost, lost)
     what = (
-        f"answers: {len(gather.filled)} of {len(gather.labels)} in, {needed(gather)} needed, "
-        f"{len(gather.lost)} lost, {busy} open"
+        f"answers: {len(filled)} of {len(gather.labels)} in{answered}, {needed(gather)} needed, "
+        f"{len(lost)} lost{gone}, {len(out)} open{_names(gather, out)}"
     )
     until = token.until or None
     return Waiting("gather", gather.id, token.step, what, gather.opened_at, until, ("its jobs",))
 
 
+def _names(gather: Gather, slots: Collection[int], why: Mapping[int, str] | None = None) -> str:
+    """A few of those by name, where the slots have names, then how many more there are."""
+    if gather.values or not slots:
+        return ""
+    shown = [
+        f"{gather.labels[slot]}: {why[slot]}" if why is not None else gather.labels[slot]
+        for slot in islice(slots, FEW)
+    ]
+    more = [f"{len(slots) - FEW} more"] if len(slots) > FEW else []
+    return f" ({', '.join([*shown, *more])})"
+
+
+def _few_of(state: State, jobs: list[Job]) -> list[Job]:
+    """Of those who were asked by name the first few, by when they were: the fan counts the rest."""
+    gather = state.gathers[jobs[0].gather] if jobs and jobs[0].gather in state.gathers else None
+    if gather is None or gather.values:
+        return jobs
+    return sorted(jobs, key=lambda job: job.since)[: 2 * FEW]
+
+
 def _job(state: State, job: Job) -> Waiting:
     what, until, movers = _job_words(state, job)
+    whom = _asked(state, job)
+    if whom and job.phase == "running":
+        what, movers = f"the answer of {whom} (attempt {job.attempt})", (whom,)
+    elif whom:
+        what = f"{what}, for {whom}"
     return Waiting("job", job.id, job.step, what, job.since, until or None, movers)
+
+
+def _asked(state: State, job: Job) -> str:
+    """Whom this job asks, where the slots of its fan have names."""
+    gather = state.gathers.get(job.gather)
+    if gather is None or gather.values or not 0 <= job.slot < len(gather.labels):
+        return ""
+    return gather.labels[job.slot]
 
 
 def _job_words(state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:

@@ -7,12 +7,14 @@ are told to stop and the token goes on at once, without waiting for them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anabranch.errors import ExpressionError
 from anabranch.kernel import events as e
 from anabranch.kernel.gather import Verdict, expire, open_slots, weigh
-from anabranch.kernel.jobs import cancel, fan_id, jobs_of, schedule
+from anabranch.kernel.jobs import CUT_SLOT, cancel, fan_id, jobs_of, schedule
+from anabranch.kernel.rounds import FINAL, NOBODY
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Gather, Job, Token
 from anabranch.kernel.turn import Conclude, EndRun, FillWindow, SlotOver, Turn
@@ -21,9 +23,43 @@ from anabranch.net.net import Fan
 
 
 def open_fan(turn: Turn, token: Token, fan: Fan) -> None:
-    """Find the slots and schedule the first window of jobs."""
+    """Find out whom to ask, by a job where the world has to be looked at."""
+    if fan.keeps_targets and token.asked:
+        _open(turn, token, fan, token.asked)
+    elif fan.targets is not None:
+        schedule(turn, token, CUT_SLOT)
+    else:
+        _ask(turn, token, fan, names_for(turn.state, token))
+
+
+def targets_found(turn: Turn, item: SlotOver) -> None:
+    """The job that looked for targets is over."""
+    job = turn.state.jobs[item.job]
+    token, answer = turn.state.tokens.get(job.token), job.answer
+    turn.emit(e.JobDischarged(job.id, "reported" if answer is not None else "lost"))
+    fan = turn.net.steps[job.step].fan
+    if token is None or fan is None:
+        return
+    if item.fault is not None or token.doomed or answer is None or answer.status != "ok":
+        fault = item.fault or (answer.fault if answer is not None else None)
+        turn.later(Conclude(token.id, _search_failed(fault)))
+        return
+    _ask(turn, token, fan, {**names_for(turn.state, token), "found": answer.result})
+
+
+def _search_failed(fault: Fault | None) -> Fault:
+    """A search that took too long is a failure; the time limit of the step is another matter."""
+    if fault is None:
+        return Fault("targets", "no targets could be found")
+    if fault.kind == "timeout":
+        return Fault("targets", f"the search for targets: {fault.message}", "TIMEOUT")
+    return fault
+
+
+def _ask(turn: Turn, token: Token, fan: Fan, names: Mapping[str, Any]) -> None:
+    """Find the slots."""
     try:
-        slots = fan.over.evaluate(names_for(turn.state, token))
+        slots = fan.over.evaluate(names)
     except ExpressionError as error:
         turn.later(Conclude(token.id, Fault("expression", str(error), retryable=False)))
         return
@@ -31,11 +67,16 @@ def open_fan(turn: Turn, token: Token, fan: Fan) -> None:
         message = f"a fan-out needs a list, not {type(slots).__name__}"
         turn.later(Conclude(token.id, Fault("collection", message, retryable=False)))
         return
+    _open(turn, token, fan, slots)
+
+
+def _open(turn: Turn, token: Token, fan: Fan, slots: Sequence[Any]) -> None:
+    """Open the slots and schedule the first window of jobs."""
     plain = all(isinstance(slot, str) for slot in slots)
     labels = list(slots) if plain else [str(index) for index in range(len(slots))]
     values: list[Any] = [] if plain else list(slots)
-    turn.emit(e.GatherOpened(fan_id(token.id), "fan", token.id, fan.rule, labels, (), values))
-    _settle(turn, turn.state.gathers[fan_id(token.id)])
+    turn.emit(e.GatherOpened(fan_id(token), "fan", token.id, fan.rule, labels, (), values))
+    _settle(turn, turn.state.gathers[fan_id(token)])
     turn.later(FillWindow(token.id))
 
 
@@ -45,9 +86,10 @@ def fill_window(turn: Turn, item: FillWindow) -> None:
     if token is None or gather is None or gather.verdict != "open" or token.doomed:
         return
     fan = turn.step_of(token).fan
-    window = fan.window if fan is not None and fan.window else len(gather.labels)
+    window = fan.window if fan is not None else None
     while gather.verdict == "open" and gather.next_slot < len(gather.labels):
-        if token.jobs >= window:
+        out = gather.next_slot - len(gather.filled) - len(gather.lost)  # of this round
+        if window and out >= window:
             return
         schedule(turn, token, gather.next_slot)
 
@@ -62,60 +104,74 @@ def slot_over(turn: Turn, item: SlotOver) -> None:
     job = turn.state.jobs.get(item.job)
     if job is None:
         return
-    gather = turn.state.gathers.get(fan_id(job.token))
+    gather = turn.state.gathers.get(job.gather)
     if gather is None or gather.verdict != "open":
         if job.answer is not None and job.answer.status == "ok":
-            turn.emit(e.DeliveryLate(fan_id(job.token), job.id, job.answer.outcome))
+            turn.emit(e.DeliveryLate(job.gather, job.id, job.answer.outcome))
         turn.emit(e.JobDischarged(job.id, "reported" if job.answer is not None else "lost"))
         return
     if job.answer is not None and job.answer.status == "cancel_run":
         why = job.answer.fault.message if job.answer.fault is not None else "asked by its work"
         turn.later(EndRun(why))
-    _take(turn, gather, job, item.fault)
-    _settle(turn, gather)
+    fault = item.fault or (job.answer.fault if job.answer is not None else None)
+    _take(turn, gather, job, fault)
+    _settle(turn, gather, fault)
     turn.later(FillWindow(job.token))
 
 
 def _take(turn: Turn, gather: Gather, job: Job, fault: Fault | None) -> None:
     if fault is not None or job.answer is None or job.answer.status != "ok":
-        fault = fault or (job.answer.fault if job.answer is not None else None)
         kind = fault.kind if fault is not None else "aborted"
         turn.emit(e.SlotLost(gather.id, job.slot, job.id, kind, kind == "unreachable"))
         return
     try:
-        usable, score = _judge(turn, job)
+        unusable, score = _judge(turn, job)
     except ExpressionError as error:
         turn.emit(e.SlotLost(gather.id, job.slot, job.id, f"not scored: {error}"))
         return
-    if usable:
-        turn.emit(e.Delivered(gather.id, job.slot, job.id, job.answer.outcome, score))
+    if unusable:
+        turn.emit(e.SlotLost(gather.id, job.slot, job.id, unusable))
     else:
-        turn.emit(e.SlotLost(gather.id, job.slot, job.id, "negative"))
+        turn.emit(e.Delivered(gather.id, job.slot, job.id, job.answer.outcome, score))
 
 
-def _judge(turn: Turn, job: Job) -> tuple[bool, float | None]:
-    """Does the answer count, and with which score? Without a number where one is needed: no."""
+def _judge(turn: Turn, job: Job) -> tuple[str, float | None]:
+    """Why the answer does not count, or nothing; and its score."""
     fan = turn.net.steps[job.step].fan
     assert fan is not None, "a slot belongs to a fan"
     assert job.answer is not None, "judged after an answer"
-    names = {"answer": job.answer.result}
+    names = {"answer": job.answer.result, "outcome": job.answer.outcome}
     if fan.usable is not None and not fan.usable.evaluate(names):
-        return False, None
+        return _said_no(job.answer.result), None
     if fan.score is None:
-        return True, None
+        return "", None
     score = fan.score.evaluate(names)
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        return fan.rule.select != "score", None
-    return True, float(score)
+    if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
+        return "no score" if fan.rule.select == "score" else "", None
+    return "", float(score)
 
 
-def _settle(turn: Turn, gather: Gather) -> None:
+def _said_no(answer: Any) -> str:
+    """With the code of the reason, where the answer gives one."""
+    error = answer.get("error") if isinstance(answer, Mapping) else None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    return f"negative: {code[:40]}" if isinstance(code, str) and code else "negative"
+
+
+def _finite(score: float) -> bool:
+    try:
+        return math.isfinite(score)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _settle(turn: Turn, gather: Gather, last: Fault | None = None) -> None:
     verdict = weigh(gather, open_slots(gather))
     if verdict is not None:
-        close(turn, gather, verdict)
+        close(turn, gather, verdict, last)
 
 
-def close(turn: Turn, gather: Gather, verdict: Verdict) -> None:
+def close(turn: Turn, gather: Gather, verdict: Verdict, last: Fault | None = None) -> None:
     """Record the verdict, stop the losers, let the token go on."""
     token = turn.state.tokens[gather.token]
     turn.emit(e.GatherSettled(gather.id, verdict.verdict, verdict.selected, verdict.reason))
@@ -125,8 +181,24 @@ def close(turn: Turn, gather: Gather, verdict: Verdict) -> None:
             cancel(turn, job, f"the gather at {token.step} is {verdict.verdict}")
     fault = None
     if verdict.verdict != "closed":
-        fault = Fault(f"gather_{verdict.verdict}", verdict.reason, retryable=False)
+        code, why = _why_not(gather, verdict)
+        fault = Fault(f"gather_{verdict.verdict}", why, code, retryable=False)
+        if last is not None and (len(gather.labels) == 1 or last.kind in FINAL):
+            fault = last  # one was asked, or nobody could be: its reason is the reason
     turn.later(Conclude(token.id, fault))
+
+
+def _why_not(gather: Gather, verdict: Verdict) -> tuple[str, str]:
+    """The code and the words for a fan that came to nothing."""
+    asked = len(gather.labels)
+    if not asked:
+        return NOBODY, "there is nobody to ask"
+    if gather.excluded == asked:
+        return "no_reachable_targets", f"none of the {asked} asked could be reached"
+    if not gather.filled and len(gather.lost) == asked:
+        reasons = ", ".join(dict.fromkeys(gather.lost.values()))
+        return "no_usable_response", f"none of the {asked} answers can be used ({reasons})"
+    return "not_enough_responses", verdict.reason
 
 
 def time_is_up(turn: Turn, token: Token) -> bool:

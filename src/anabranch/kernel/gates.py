@@ -14,10 +14,11 @@ from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import end_now, gate_id
-from anabranch.kernel.jobs import try_again
+from anabranch.kernel.fulfilment import Said, judge, record
 from anabranch.kernel.reducers import preview
+from anabranch.kernel.rounds import begin_again
 from anabranch.kernel.routing import names_for
-from anabranch.kernel.state import Gate, Token
+from anabranch.kernel.state import Gate, State, Token
 from anabranch.kernel.turn import Activate, Conclude, Turn
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Admission, Decision, Step
@@ -48,56 +49,13 @@ def readmit(turn: Turn) -> None:
             turn.later(Activate(token.id))
 
 
-def open_decision(turn: Turn, token: Token) -> bool:
-    """Ask, if the step has something to ask; false when it may simply end."""
-    decision = turn.step_of(token).decision
-    if decision is None or token.decided:
-        return False
-    names = names_for(turn.state, token)
-    names["answer"] = token.answer.result if token.answer is not None else None
-    try:
-        said = decision.when.evaluate(names) if decision.when is not None else None
-    except ExpressionError as error:
-        message = f"the decision of step {token.step}: {error}"
-        turn.later(Conclude(token.id, Fault("expression", message, retryable=False)))
-        return True
-    if said is True:
-        return False
-    if said is False:
-        _reject_by_rule(turn, token, decision)
-    else:
-        turn.emit(e.GateOpened(gate_id(token), token.id, decision.ask, decision.actors))
-    return True
-
-
-def _reject_by_rule(turn: Turn, token: Token, decision: Decision) -> None:
-    """Nobody asks for these retries one by one, so they keep to the limits of the work."""
-    fault = Fault("rejected", f"rejected by the rule of step {token.step}", "REJECTED")
-    job = turn.state.jobs.get(f"{token.id}.0")
-    work = turn.step_of(token).work
-    if decision.on_reject == "pause":
-        _ask_again(turn, token, decision, "engine", fault.message)
-        return
-    if decision.on_reject == "retry" and work is not None and job is not None and job.slot < 0:
-        tries = job.attempt - job.losses
-        if tries < work.retry.attempts:
-            try_again(turn, job, work.retry.delay_before(tries))
-            return
-    turn.later(Conclude(token.id, fault))
-
-
-def _ask_again(turn: Turn, token: Token, decision: Decision, actor: str, why: str) -> None:
-    """The gate stays, and the run stands still until somebody has looked at it."""
-    turn.emit(e.GateOpened(gate_id(token), token.id, decision.ask, decision.actors))
-    if not turn.state.paused:
-        turn.emit(e.RunPaused(actor, why))
-
-
 def decide(turn: Turn, stimulus: s.Decide) -> None:
     if stimulus.verdict not in ("fulfil", "reject"):
         raise InputError(
             f"a decision is fulfil or reject, not {stimulus.verdict!r}", code="verdict"
         )
+    if said_before(turn.state, stimulus):
+        return
     gate = _gate(turn, stimulus.gate)
     if isinstance(gate, Token):
         _decide_admission(turn, gate, stimulus)
@@ -112,23 +70,57 @@ def decide(turn: Turn, stimulus: s.Decide) -> None:
         e.GateDecided(gate.id, stimulus.verdict, stimulus.actor, stimulus.reason, stimulus.evidence)
     )
     token = turn.state.tokens[gate.token]
-    if stimulus.verdict == "fulfil":
-        turn.later(Conclude(token.id))
+    if gate.failed:
+        _after_failure(turn, token, stimulus)
     else:
-        _after_rejection(turn, token, stimulus)
+        _after_decision(turn, token, stimulus)
 
 
-def _after_rejection(turn: Turn, token: Token, stimulus: s.Decide) -> None:
+def said_before(state: State, stimulus: s.Decide) -> bool:
+    """The same decision by the same actor, once more: it is heard, and changes nothing."""
+    if stimulus.gate in state.gates:
+        return False
+    return any(
+        stimulus.gate in (f"gate-{said.token}", step)
+        and stimulus.actor == said.actor
+        and said.fulfilled == (stimulus.verdict == "fulfil")
+        and not any(gate.step == step for gate in state.gates.values())
+        for step, said in state.judged.items()
+    )
+
+
+def _after_failure(turn: Turn, token: Token, stimulus: s.Decide) -> None:
+    _resume_for(turn, token, stimulus.actor)
+    if stimulus.verdict == "fulfil":
+        begin_again(turn, token, 0, f"tried again by {stimulus.actor or 'somebody'}")
+        return
+    why = f"given up by {stimulus.actor or 'somebody'}"
+    message = f"{why}: {stimulus.reason}" if stimulus.reason else why
+    turn.later(Conclude(token.id, Fault("rejected", message, "REJECTED"), given_up=True))
+
+
+def _after_decision(turn: Turn, token: Token, stimulus: s.Decide) -> None:
     step = turn.step_of(token)
     decision = step.decision or Decision()
-    why = f"rejected by {stimulus.actor or 'somebody'}"
-    fault = Fault("rejected", f"{why}: {stimulus.reason}" if stimulus.reason else why, "REJECTED")
-    if decision.on_reject == "retry" and _is_plain(step):
-        turn.emit(e.JobScheduled(f"{token.id}.0", token.id, -1, token.attempt + 1))
-    elif decision.on_reject == "pause":
-        _ask_again(turn, token, decision, stimulus.actor, fault.message)
-    else:
-        turn.later(Conclude(token.id, fault))
+    fulfilled = stimulus.verdict == "fulfil"
+    if fulfilled or decision.on_reject != "pause":
+        _resume_for(turn, token, stimulus.actor)
+    works = _is_plain(step) or (step.fan is not None and step.loop is None)
+    said = Said(fulfilled, stimulus.actor, stimulus.reason, stimulus.evidence)
+    if not fulfilled and decision.on_reject == "retry" and works:
+        # A person asks for this one by one: no limit of the work applies.
+        record(turn, token, decision, said)
+        begin_again(turn, token, 0, f"rejected by {stimulus.actor or 'somebody'}")
+        return
+    judge(turn, token, decision, said)
+    if fulfilled:
+        turn.later(Conclude(token.id))
+
+
+def _resume_for(turn: Turn, token: Token, actor: str) -> None:
+    """A pause that the engine made for this gate ends with it."""
+    if turn.state.paused and turn.state.paused_gate == gate_id(token):
+        turn.emit(e.RunResumed(actor))
 
 
 def _is_plain(step: Step) -> bool:

@@ -21,28 +21,45 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import reuse_key
 from anabranch.kernel.state import Job, Token
-from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
+from anabranch.kernel.turn import Conclude, FillLoop, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import Answer, Fault, failed
 from anabranch.net.net import Step, Work
 
 PLAIN_SLOT = -1
-CUT_SLOT = -2  # the job that reads ahead in a loop's collection
+CUT_SLOT = -2  # the job that reads ahead in a loop's collection, or finds whom a fan asks
+JUDGE_SLOT = -3  # the job that is asked whether the task is fulfilled
 DEFAULT_WORK = Work(kind="noop")
+_LOOP_READER = Work(kind="loop.cut")
+_NAMED_SLOTS = {CUT_SLOT: "cut", JUDGE_SLOT: "judge", PLAIN_SLOT: "0"}
 
 
-def job_id(token: int, slot: int) -> str:
-    return f"{token}.cut" if slot == CUT_SLOT else f"{token}.{max(slot, 0)}"
+def job_id(token: int, slot: int, asked_again: int = 0) -> str:
+    """`7.0`; in a later round of a fan `7r1.0`."""
+    again = f"r{asked_again}" if asked_again else ""
+    return f"{token}{again}.{_NAMED_SLOTS.get(slot, slot)}"
+
+
+def token_of(job: str) -> int:
+    """The token that a job works for, from its id."""
+    return int(job.partition(".")[0].partition("r")[0])
+
+
+def work_of(step: Step, job: Job) -> Work:
+    """What this job does: the step's work, except for the jobs beside it."""
+    if job.slot == CUT_SLOT:
+        targets = step.fan.targets if step.fan is not None else None
+        return targets or _LOOP_READER
+    if job.slot == JUDGE_SLOT and step.decision is not None and step.decision.source is not None:
+        return step.decision.source
+    return step.work or DEFAULT_WORK
 
 
 def kind_of_job(step: Step, job: Job) -> str:
-    """Which kind of work the job is: its step's, except for a loop's reader."""
-    if job.slot == CUT_SLOT:
-        return "loop.cut"
-    return (step.work or DEFAULT_WORK).kind
+    return work_of(step, job).kind
 
 
-def fan_id(token: int) -> str:
-    return f"f{token}"
+def fan_id(token: Token) -> str:
+    return f"f{token.id}r{token.round}" if token.round else f"f{token.id}"
 
 
 def idempotency_key(run: str, job: str) -> str:
@@ -54,8 +71,15 @@ def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     """A new job for the token, or its answer at once where the origin of a redrive had it."""
     if turn.state.reuse and reuse_answer(turn, token, slot):
         return
-    attempt = token.attempt + 1 if slot < 0 else 1
-    turn.emit(e.JobScheduled(job_id(token.id, slot), token.id, slot, attempt))
+    attempt = token.attempt + 1 if slot == PLAIN_SLOT else 1
+    turn.emit(
+        e.JobScheduled(job_id(token.id, slot, _round_of(token, slot)), token.id, slot, attempt)
+    )
+
+
+def _round_of(token: Token, slot: int) -> int:
+    """The one job of a plain step counts attempts; the jobs of a fan are new ones every time."""
+    return 0 if slot == PLAIN_SLOT else token.round
 
 
 def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
@@ -64,7 +88,7 @@ def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     answers = turn.state.reuse.get(key)
     if not answers:
         return False
-    job = job_id(token.id, slot)
+    job = job_id(token.id, slot, _round_of(token, slot))
     turn.emit(e.JobReused(job, token.id, slot, answers[0], key))
     settle(turn, turn.state.jobs[job])
     return True
@@ -93,7 +117,7 @@ def start(turn: Turn, stimulus: s.JobStart) -> None:
         raise Refused(f"job {job.id} is {job.phase}, not scheduled", code="job_not_scheduled")
     if turn.state.paused:
         raise Refused("the run is paused; resume it first", code="paused")
-    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    work = work_of(turn.net.steps[job.step], job)
     until = turn.at + work.timeout_ms if work.timeout_ms is not None else 0
     turn.emit(e.JobStarted(job.id, job.attempt, stimulus.worker, stimulus.lease_until, until))
 
@@ -138,7 +162,7 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
     if job.phase != "running":
         raise Refused(f"job {job.id} is {job.phase}: nobody has it", code="job_not_running")
     turn.emit(e.JobLost(job.id, job.attempt, stimulus.reason, stimulus.counted))
-    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    work = work_of(turn.net.steps[job.step], job)
     if job.losses > work.losses_max or not _still_wanted(turn, job):
         message = f"lost {job.losses} times, the last time by: {stimulus.reason}"
         over(turn, job, Fault("lost", message, code="JOB_LOST"))
@@ -148,7 +172,7 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
 
 def time_out(turn: Turn, job: Job) -> None:
     """The attempt took longer than it may."""
-    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    work = work_of(turn.net.steps[job.step], job)
     seconds = (work.timeout_ms if work.timeout_ms is not None else job.until - job.since) / 1000
     turn.emit(e.JobTimedOut(job.id, job.attempt, job.ticket))
     fault = Fault("timeout", f"no answer within {seconds:g} s", "TIMEOUT")
@@ -177,17 +201,22 @@ def settle(turn: Turn, job: Job) -> None:
         over(turn, job, None)
         return
     fault = answer.fault or Fault("unknown", "the work failed and did not say why")
-    work = turn.net.steps[job.step].work or DEFAULT_WORK
+    work = work_of(turn.net.steps[job.step], job)
     if not _retry(turn, job, work, fault):
         over(turn, job, fault)
 
 
 def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
-    if job.failures >= work.retry.attempts or not fault.retryable:
+    retry, failures = work.retry, job.failures
+    if work.retry_timeouts is not None:  # two budgets, which do not touch one another
+        timed_out = fault.kind == "timeout"
+        retry = work.retry_timeouts if timed_out else work.retry
+        failures = job.timeouts if timed_out else job.failures - job.timeouts
+    if failures >= retry.attempts or not fault.retryable:
         return False
     if not _still_wanted(turn, job):
         return False
-    try_again(turn, job, work.retry.delay_before(job.failures))
+    try_again(turn, job, retry.delay_before(failures))
     return True
 
 
@@ -205,7 +234,9 @@ def _still_wanted(turn: Turn, job: Job) -> bool:
         return False
     if token.loop:
         return turn.state.loops[token.loop].status == "open"
-    return job.slot < 0 or turn.state.gathers[token.gather].verdict == "open"
+    if job.slot < 0:
+        return True
+    return job.gather == token.gather and turn.state.gathers[token.gather].verdict == "open"
 
 
 def over(turn: Turn, job: Job, fault: Fault | None) -> None:
@@ -222,8 +253,8 @@ def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
     if job.slot == PLAIN_SLOT and job.token in turn.state.tokens:
         turn.later(Conclude(job.token, answer.fault))
         return
-    if answer.status == "ok" and fan_id(job.token) in turn.state.joins:
-        turn.emit(e.DeliveryLate(fan_id(job.token), job.id, answer.outcome))
+    if answer.status == "ok" and job.gather in turn.state.joins:
+        turn.emit(e.DeliveryLate(job.gather, job.id, answer.outcome))
     discharge(turn, job, "reported")
 
 
@@ -255,6 +286,8 @@ def discharge(turn: Turn, job: Job, how: Literal["stopped", "reported", "lost"])
     turn.emit(e.JobDischarged(job.id, how))
     if token is not None and token.loop:
         turn.later(FillLoop(token.id))
+    elif token is not None and token.gather:
+        turn.later(FillWindow(token.id))
     if token is not None and token.doomed and token.jobs == 0:
         turn.later(Conclude(token.id, Fault("cancelled", token.reason, retryable=False)))
 
@@ -265,11 +298,10 @@ def jobs_of(turn: Turn, token: Token) -> list[Job]:
         return []
     if token.loop:
         return _jobs_of_loop(turn, token)
-    if not token.gather:
-        job = turn.state.jobs.get(job_id(token.id, PLAIN_SLOT))
-        return [job] if job is not None else []
-    gather = turn.state.gathers[token.gather]
-    names = (job_id(token.id, slot) for slot in range(gather.next_slot))
+    slots = [PLAIN_SLOT, CUT_SLOT, JUDGE_SLOT]
+    if token.gather:
+        slots[:1] = range(turn.state.gathers[token.gather].next_slot)
+    names = (job_id(token.id, slot, _round_of(token, slot)) for slot in slots)
     return [turn.state.jobs[name] for name in names if name in turn.state.jobs]
 
 

@@ -73,6 +73,8 @@ def _counters(state: State) -> Iterator[str]:
             yield f"scope {scope.id} lists a member that is gone"
     if phases != {phase: count for phase, count in state.phases.items() if count}:
         yield f"tokens are counted as {state.phases} and are {phases}"
+    if phases.get("queued", 0) != len(state.queued):
+        yield f"queued tokens are listed as {list(state.queued)}"
     if phases.get("held", 0) != len(state.held) or not state.held.keys() <= state.tokens.keys():
         yield f"held tokens are listed as {list(state.held)}"
     yield from _job_counters(state)
@@ -116,7 +118,7 @@ def _references(state: State) -> Iterator[str]:
 def _may_outlive_its_token(state: State, job: Job) -> bool:
     """Told to stop, or a loser of a fan that drains."""
     if job.phase in ("running", "parked"):
-        record = state.joins.get(f"f{job.token}")
+        record = state.joins.get(job.gather)
         return job.slot >= 0 and record is not None and record.verdict != "open"
     return job.phase in ("cancelling", "answered")
 

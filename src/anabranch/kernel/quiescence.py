@@ -58,7 +58,11 @@ def settle(turn: Turn) -> bool:
 def _moves(state: State) -> bool:
     phases = state.phases
     return bool(
-        phases.get("running") or phases.get("ready") or phases.get("sleeping") or phases.get("new")
+        phases.get("running")
+        or phases.get("ready")
+        or phases.get("sleeping")
+        or phases.get("new")
+        or phases.get("queued")
     )
 
 
@@ -72,7 +76,7 @@ def completion(net: Net, state: State) -> tuple[str, Fault | None]:
     4. otherwise `completed`
     """
     why = state.unhandled or state.failure
-    if state.ending:
+    if state.ending and state.ending != "completed":
         stopped = Fault(state.ending, state.ending_reason, retryable=False)
         by_failure = state.ending in ("failed", "partial", "step_timeout")
         return state.ending, (why or stopped) if by_failure else stopped

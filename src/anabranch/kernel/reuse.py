@@ -59,9 +59,10 @@ def _answer_in(state: State, event: Event) -> tuple[str, Answer] | None:
             return _of_step_run(state, state.tokens[event.token], event.end)
         case JobReported():
             job = state.jobs[event.job]
-            return _of_slot(state, job.token, job.slot, event.answer)
+            return _of_slot(state, job.token, job.slot, job.gather, event.answer)
         case JobReused():
-            return _of_slot(state, event.token, event.slot, event.answer)
+            token = state.tokens[event.token]
+            return _of_slot(state, event.token, event.slot, token.gather, event.answer)
         case _:
             return None
 
@@ -133,10 +134,12 @@ def _of_step_run(state: State, token: Token, end: str) -> tuple[str, Answer] | N
     return reuse_key(state, token), answer
 
 
-def _of_slot(state: State, token_id: int, slot: int, answer: Answer) -> tuple[str, Answer] | None:
+def _of_slot(
+    state: State, token_id: int, slot: int, gather: str, answer: Answer
+) -> tuple[str, Answer] | None:
     token = state.tokens.get(token_id)
     if slot < 0 or token is None or token.loop or answer.status != "ok":
         return None
-    if state.gathers[token.gather].verdict != "open":
+    if gather != token.gather or state.gathers[gather].verdict != "open":
         return None  # too late to count there, so it does not count here
     return reuse_key(state, token, slot), answer

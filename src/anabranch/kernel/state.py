@@ -18,7 +18,7 @@ from anabranch.net.net import GatherRule
 
 ROOT_SCOPE = 0
 
-TokenPhase = Literal["new", "held", "joining", "sleeping", "ready", "running", "deciding"]
+TokenPhase = Literal["new", "held", "queued", "joining", "sleeping", "ready", "running", "deciding"]
 JobPhase = Literal["scheduled", "running", "parked", "backoff", "answered", "cancelling"]
 
 
@@ -42,6 +42,8 @@ class Token(msgspec.Struct, gc=False):
     fanin: dict[str, Any] | None = None  # what its loop came to
     jobs: int = 0  # its jobs that are not over
     attempt: int = 0  # the last attempt of its one job
+    round: int = 0  # of a fan that asked everybody again: how often,
+    asked: list[Any] = []  # and whom the last time
     admitted: bool = False
     decided: bool = False
     answers_itself: bool = False  # the decision is its answer: there was no work
@@ -56,7 +58,9 @@ class Job(msgspec.Struct, gc=False):
     attempt: int
     since: int
     phase: JobPhase = "scheduled"
-    failures: int = 0
+    gather: str = ""  # the fan it fills a slot of
+    failures: int = 0  # attempts that failed or took too long;
+    timeouts: int = 0  # those of them that took too long
     losses: int = 0
     worker: str = ""
     lease: int = 0
@@ -161,6 +165,19 @@ class Gate(msgspec.Struct, gc=False):
     ask: str
     actors: list[str]
     since: int
+    failed: bool = False
+
+
+class Judgement(msgspec.Struct, gc=False):
+    """What was said about the task of a step run, the last of each step."""
+
+    token: int
+    fulfilled: bool
+    policy: str
+    actor: str
+    reason: str
+    evidence: Any
+    at: int
 
 
 class Timers(msgspec.Struct, dict=True):
@@ -270,6 +287,7 @@ class State(msgspec.Struct, gc=False):
     scopes: dict[int, Scope] = {}
     gates: dict[str, Gate] = {}
     held: dict[int, bool] = {}  # the tokens at an admission gate
+    queued: dict[int, bool] = {}  # the tokens for which there is no room yet
     phases: dict[str, int] = {}  # phase → how many tokens are in it
     busy: int = 0  # jobs that are not parked
     timers: Timers = msgspec.field(default_factory=Timers)
@@ -282,6 +300,8 @@ class State(msgspec.Struct, gc=False):
     paused: bool = False
     paused_at: int = 0
     pause_reason: str = ""
+    paused_gate: str = ""  # the gate for which the engine paused the run
+    judged: dict[str, Judgement] = {}  # step → what was said about its task
     ending: str = ""  # the status a winding-down run will finish with
     ending_at: int = 0
     ending_reason: str = ""

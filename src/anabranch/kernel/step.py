@@ -12,7 +12,17 @@ from typing import Any
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
-from anabranch.kernel import fans, gates, jobs, joins, loops, quiescence, timing, tokens
+from anabranch.kernel import (
+    fans,
+    fulfilment,
+    gates,
+    jobs,
+    joins,
+    loops,
+    quiescence,
+    timing,
+    tokens,
+)
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import ROOT_SCOPE, State
 from anabranch.kernel.turn import (
@@ -31,6 +41,8 @@ from anabranch.net.problems import did_you_mean
 def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]:
     """Decide what `stimulus`, arriving at instant `at`, means for this run."""
     if state.finished:
+        if isinstance(stimulus, s.Decide) and gates.said_before(state, stimulus):
+            return []
         raise Refused(f"the run has ended: {state.status}", code="run_finished")
     if not state.run and not isinstance(stimulus, s.Start):
         raise Refused("the run has not been started", code="not_started")
@@ -59,6 +71,8 @@ def _work_off(turn: Turn) -> None:
         elif turn.readmit:
             turn.readmit = False
             gates.readmit(turn)
+        elif tokens.admit_queued(turn):
+            pass
         elif not turn.events or not quiescence.settle(turn):
             return
 
@@ -153,10 +167,18 @@ _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
 
 
 def _slot_over(turn: Turn, item: SlotOver) -> None:
-    """A job that is one of many: of a loop, or of a fan."""
+    """A job that is one of many, or beside the work of its step."""
     job = turn.state.jobs.get(item.job)
-    looped = job is not None and loops.loop_id(job.token) in turn.state.looped
-    (loops.job_over if looped else fans.slot_over)(turn, item)
+    if job is None:
+        return
+    if loops.loop_id(job.token) in turn.state.looped:
+        loops.job_over(turn, item)
+    elif job.slot == jobs.JUDGE_SLOT:
+        fulfilment.judged(turn, item)
+    elif job.slot == jobs.CUT_SLOT:
+        fans.targets_found(turn, item)
+    else:
+        fans.slot_over(turn, item)
 
 
 _AGENDA: dict[type, Callable[[Turn, Any], None]] = {

@@ -16,12 +16,14 @@ from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.allowing import OWNER, may_wake
-from anabranch.kernel.ending import close_gate, end_now, give_up
+from anabranch.kernel.ending import close_gate, give_up
 from anabranch.kernel.fans import time_is_up
 from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out, wait_over
 from anabranch.kernel.loops import waited_too_long
+from anabranch.kernel.quiescence import completion
+from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.state import State, Token
-from anabranch.kernel.tokens import finish, wind_down
+from anabranch.kernel.tokens import timed_out, wind_down
 from anabranch.kernel.turn import Activate, Turn
 from anabranch.kernel.values import Fault
 
@@ -48,7 +50,13 @@ def tick(turn: Turn) -> None:
 
 
 def _deadline(turn: Turn, _name: str) -> None:
-    wind_down(turn, "deadline_exceeded", "the run passed its deadline")
+    state = turn.state
+    if state.tokens or (turn.net.final is not None and not state.finalised):
+        wind_down(turn, "deadline_exceeded", "the run passed its deadline")
+        return
+    # Every step has ended in time; only the work of losers is not over yet.
+    status, _problem = completion(turn.net, state)
+    wind_down(turn, status, "nobody waits for what is still out at the deadline")
 
 
 def _step_timeout(turn: Turn, name: str) -> None:
@@ -65,14 +73,8 @@ def _step_timeout(turn: Turn, name: str) -> None:
         cancel(turn, job, fault.message)
     close_gate(turn, token, fault.message)
     give_up(turn, token, fault.message)
-    match step.on_timeout:
-        case "fail":
-            finish(turn, token, "failed", fault)
-        case "skip":
-            finish(turn, token, "skipped", fault)
-        case "abort_run":
-            end_now(turn, token, "failed", fault)
-            wind_down(turn, "step_timeout", fault.message)
+    if not ask_everybody_again(turn, token, fault):
+        timed_out(turn, token, fault)
 
 
 def _wake(turn: Turn, name: str) -> None:

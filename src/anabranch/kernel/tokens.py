@@ -13,11 +13,13 @@ from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import abort, close_gate, comes_to_its_end, end_now
 from anabranch.kernel.fans import open_fan
-from anabranch.kernel.gates import admitted, open_decision
+from anabranch.kernel.fulfilment import ask_whether_to_try_again, open_decision
+from anabranch.kernel.gates import admitted
 from anabranch.kernel.jobs import cancel, reuse_answer, schedule
 from anabranch.kernel.joins import arrive, offer, open_join
 from anabranch.kernel.loops import open_loop
 from anabranch.kernel.reducers import preview
+from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.routing import (
     Taken,
     boundary_event,
@@ -30,6 +32,7 @@ from anabranch.kernel.state import Token
 from anabranch.kernel.turn import Activate, Conclude, EndRun, Turn
 from anabranch.kernel.values import ContextPatch, Ending, Fault
 from anabranch.net.net import Branch, Step
+from anabranch.net.reach import positions
 
 TOKENS_PER_TURN_MAX = 20_000
 
@@ -112,6 +115,9 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
 
 
 def _make_ready(turn: Turn, token: Token, step: Step) -> None:
+    if turn.net.policy.parallel_max is not None and not token.round and _queues(turn, token, step):
+        turn.emit(e.TokenQueued(token.id))
+        return
     if step.timeout_ms is not None and not token.until:
         turn.emit(e.TokenTimed(token.id, turn.at + step.timeout_ms))
     if step.loop is not None:
@@ -122,6 +128,42 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
         schedule(turn, token)
     elif step.decision is None or not reuse_answer(turn, token):
         turn.later(Conclude(token.id))
+
+
+_UNDER_WAY = ("ready", "running", "sleeping", "deciding")
+
+
+def _queues(turn: Turn, token: Token, step: Step) -> bool:
+    """Where not everybody fits, who comes next is not whom this turn happens to look at first."""
+    if _works(step) and not token.admitted:
+        return len(turn.state.tokens) > (turn.net.policy.parallel_max or 1)
+    return _crowded(turn, step)
+
+
+def _works(step: Step) -> bool:
+    return step.work is not None or step.fan is not None or step.loop is not None
+
+
+def _crowded(turn: Turn, step: Step) -> bool:
+    """There is no room for another step run; what does no work needs none."""
+    if not _works(step):
+        return False
+    phases = turn.state.phases
+    return sum(phases.get(phase, 0) for phase in _UNDER_WAY) >= (turn.net.policy.parallel_max or 1)
+
+
+def admit_queued(turn: Turn) -> bool:
+    """If there is room, the next in the order of the net goes on."""
+    queued = turn.state.queued
+    if not queued or turn.state.ending:
+        return False
+    order = positions(turn.net)
+    token = min((turn.state.tokens[each] for each in queued), key=lambda t: (order[t.step], t.id))
+    if _crowded(turn, turn.step_of(token)):
+        return False
+    turn.emit(e.TokenAdmitted(token.id, "room"))
+    turn.later(Activate(token.id))
+    return True
 
 
 # -- the end of its work ---------------------------------------------------------------------
@@ -136,7 +178,9 @@ def conclude(turn: Turn, item: Conclude) -> None:
         _bury(turn, token)
         return
     answer = token.answer
-    if item.fault is not None or (answer is not None and answer.status == "error"):
+    if item.given_up:
+        finish(turn, token, "failed", item.fault)
+    elif item.fault is not None or (answer is not None and answer.status == "error"):
         fault = item.fault or (answer.fault if answer is not None else None)
         _fail(turn, token, fault or Fault("unknown", "the work failed"))
     elif answer is not None and answer.status in ("aborted", "cancel_run"):
@@ -146,11 +190,43 @@ def conclude(turn: Turn, item: Conclude) -> None:
 
 
 def _fail(turn: Turn, token: Token, fault: Fault) -> None:
-    work = turn.step_of(token).work
+    step = turn.step_of(token)
+    work = step.work
     if work is not None and work.error_aborts:
         end_now(turn, token, "aborted", fault)
+    elif ask_everybody_again(turn, token, fault):
+        pass
+    elif fault.kind == "timeout" and work is not None and work.retry_timeouts is not None:
+        own = Fault("step_timeout", f"step {step.name}: {fault.message}", "STEP_TIMEOUT")
+        timed_out(turn, token, own)
     else:
-        finish(turn, token, "failed", fault)
+        _failed_for_good(turn, token, step, fault)
+
+
+def _failed_for_good(turn: Turn, token: Token, step: Step, fault: Fault) -> None:
+    match step.on_failure:
+        case "route":
+            finish(turn, token, "failed", fault)
+        case "skip":
+            finish(turn, token, "skipped", fault)
+        case "pause":
+            ask_whether_to_try_again(turn, token, fault)
+        case "abort_run":
+            end_now(turn, token, "failed", fault)
+            if not turn.state.ending:
+                wind_down(turn, "failed", f"step {token.step} failed: {fault.message}")
+
+
+def timed_out(turn: Turn, token: Token, fault: Fault) -> None:
+    """The step has taken too long, and nothing is left to try."""
+    match turn.step_of(token).on_timeout:
+        case "fail":
+            finish(turn, token, "failed", fault)
+        case "skip":
+            finish(turn, token, "skipped", fault)
+        case "abort_run":
+            end_now(turn, token, "failed", fault)
+            wind_down(turn, "step_timeout", fault.message)
 
 
 def _bury(turn: Turn, token: Token) -> None:

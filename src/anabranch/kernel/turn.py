@@ -30,6 +30,7 @@ class Conclude:
 
     token: int
     fault: Fault | None = None
+    given_up: bool = False  # somebody decided that it is not tried again
 
 
 @dataclass(frozen=True, slots=True)

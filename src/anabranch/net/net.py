@@ -134,6 +134,8 @@ class Work:
     timeout_ms: int | None = None  # per attempt
     lease_ms: int = 60_000
     retry: Retry = Retry()
+    #: Where attempts that took too long have a budget of their own; None counts them as failures.
+    retry_timeouts: Retry | None = None
     #: An error ends the step run as aborted: no branch, no delivery, no failure of the run.
     error_aborts: bool = False
     #: Whoever kills its token (a closed join, the end of the run) lets work that runs come to its
@@ -149,12 +151,20 @@ class Work:
 class Fan:
     """One job per slot for a single token, gathered before the step has its outcome."""
 
-    #: Gives the list of slot labels or slot values when the token becomes ready.
+    #: Gives the list of slot labels or slot values when the token becomes ready; with `targets`,
+    #: over what that job found (`found`).
     over: Expression
     rule: GatherRule
     window: int | None = None  # jobs in flight at once
-    score: Expression | None = None  # over {"answer": …}; None when the answer has no score
-    usable: Expression | None = None  # over {"answer": …}; false is a negative answer
+    score: Expression | None = None  # over `answer`; no number means no candidate
+    usable: Expression | None = None  # over `answer` and `outcome`; false is a negative answer
+    #: A job that finds out whom to ask, each time anew.
+    targets: Work | None = None
+    #: How often everybody is asked again when a round came to nothing or ran out of time.
+    rounds: Retry = Retry()
+    #: A later round asks those of the first one, whoever else may be there by then; `rounds` are
+    #: for a search that found nobody.
+    keeps_targets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +193,15 @@ class Decision:
 
     ask: str = ""
     actors: tuple[str, ...] = ()  # empty: anybody with access may decide
-    on_reject: Literal["fail", "retry", "pause"] = "fail"
-    when: Expression | None = None  # decides by itself when it gives true or false
+    on_reject: Literal["fail", "retry", "pause", "continue"] = "fail"
+    #: Decides by itself when it gives true or false (or a mapping with `fulfilled`, `reason` and
+    #: `evidence`), over `answer` and the `reply` of `source`. None leaves it to somebody.
+    when: Expression | None = None
+    #: Who is asked before `when` is looked at: a job over the answer.
+    source: Work | None = None
+    on_error: Literal["fail", "retry", "pause"] = "fail"  # neither yes nor no could be had
+    #: Under which name the judgement is recorded, as a fact beside the end of the work.
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +234,11 @@ class Step:
     #: Values of the step run itself, set when it ends well; its patches and arcs see them.
     locals: tuple[Patch, ...] = ()
     branches: tuple[Branch, ...] = ()
-    timeout_ms: int | None = None  # from ready to outcome, retries included
+    timeout_ms: int | None = None  # from ready to outcome, retries included; for a fan per round
     on_timeout: Literal["fail", "skip", "abort_run"] = "fail"
+    #: What a failure that is left after all retries comes to: the branch for it, as if the step
+    #: had been skipped, a gate at which somebody has it tried again or gives up, the end of it all.
+    on_failure: Literal["route", "skip", "pause", "abort_run"] = "route"
     description: str = ""
     position: Position | None = None
     #: Keys its result puts into the payload, where they are known; the analysis compares them.
@@ -237,6 +257,8 @@ class RunPolicy:
     on_final_failure: Literal["fail", "partial"] = "fail"
     #: A step that timed out ends the run as `step_timeout` rather than `failed`.
     timeouts_have_own_status: bool = True
+    #: How many step runs may be under way at once; those to come wait in the order of the net.
+    parallel_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,11 @@ CODES: Mapping[str, str] = {
     "payload-gap": "a rule needs an input that nothing before it gives",
     "other-id": "the id of the document differs from the one it is kept under",
     "wrong-hash": "a text that does not match its hash",
+    # definitions of workflows
+    "removed-key": "a key that is no longer read, with what replaced it",
+    "dependency-cycle": "steps that depend on one another",
+    "unknown-reference": "a reference to something that cannot be there",
+    "unmeetable-policy": "a policy that cannot get what it asks for",
     # the net
     "unreachable-step": "a step no route leads to",
     "several-tokens": "a step that runs once for each of several tokens of a fork",

@@ -71,6 +71,12 @@ class Reachability:
     def __init__(self, net: Net) -> None:
         self.anywhere: Reach = _closure(net, all_edges)
         self.in_scope: Reach = _closure(net, scope_edges)
+        self.positions = {name: index for index, name in enumerate(net.steps)}
+
+
+def positions(net: Net) -> Mapping[str, int]:
+    """Where each step stands in the order of the net."""
+    return reachability(net).positions
 
 
 class _Hold:

@@ -8,6 +8,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel import events as e
+from anabranch.kernel.jobs import token_of
 from anabranch.kernel.summary import PROCESS
 from anabranch.kernel.values import Fault
 
@@ -72,7 +73,7 @@ def _job(
     at: int,
     event: e.JobStarted | e.JobLost | e.JobRetrying | e.JobReported | e.JobReused,
 ) -> None:
-    one = found.get(int(event.job.partition(".")[0]))
+    one = found.get(token_of(event.job))
     if one is None:
         return
     one.updated = at

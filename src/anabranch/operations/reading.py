@@ -15,8 +15,10 @@ from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import faults_of, loops_of, summarise
 from anabranch.net.net import Net
+from anabranch.operations.dispatches import Dispatch, dispatches_of
 from anabranch.operations.items import ItemState, Page, Wanted, page_of
 from anabranch.operations.shown import EventRecord, Shown
+from anabranch.operations.snapshots import snapshot_of
 from anabranch.runtime.core import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import resolve
@@ -153,6 +155,20 @@ class Reader:
         if after:
             shown.skip(history(self._store.read(run))[:after])
         return shown
+
+    def dispatches(self, run: str) -> list[Dispatch]:
+        """Every request that the run made of a participant, with what became of it."""
+        head = self.find(run)
+        return dispatches_of(self.net(head), head.run, history(self._store.read(head.run)))
+
+    def snapshot(self, run: str) -> dict[str, Any]:
+        """The run as a `WorkflowRunSnapshot`."""
+        head = self.find(run)
+        events = history(self._store.read(head.run))
+        state = self.state(head.run)
+        snapshot = snapshot_of(self.net(head), state, events, self._whole)
+        whole: dict[str, Any] = self._whole(snapshot)
+        return whole
 
     def graph(self, run: str, form: str) -> str:
         head = self.find(run)

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, ExpressionError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.fans import slot_value
-from anabranch.kernel.jobs import DEFAULT_WORK, fan_id, idempotency_key, kind_of_job
+from anabranch.kernel.jobs import JUDGE_SLOT, idempotency_key, kind_of_job, work_of
 from anabranch.kernel.routing import names_for
-from anabranch.kernel.state import Job
+from anabranch.kernel.state import Job, State
 from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net, Work
@@ -76,7 +76,7 @@ class Crew:
             self._hand_back(effect)
             return
         assert live is not None
-        if job.token not in live.state.tokens:  # its gather closed while the batch was written
+        if nobody_waits(live.state, job):  # its gather closed while the batch was written
             self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits for it"))
             return
         if live.net.keychain and self._safe is not None:
@@ -85,7 +85,7 @@ class Crew:
         try:
             task = build_task(live, effect.job, self._fetch)
         except AnabranchError as error:
-            self._deliver(effect, failed("expression", str(error), retryable=False))
+            self._deliver(effect, not_built(error))
             return
         performer = self._performers.get(task.kind)
         if performer is None:
@@ -104,7 +104,7 @@ class Crew:
         try:
             keyring = await safe.keyring(live.net, live.state.workload)
             job = live.state.jobs.get(effect.job)
-            if job is None or job.token not in live.state.tokens:
+            if job is None or nobody_waits(live.state, job):
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
             task = build_task(live, effect.job, self._fetch, keyring)
         except AnabranchError as error:
@@ -224,6 +224,17 @@ def _resolve_refs(names: dict[str, Any], fetch: Callable[[str], bytes | None]) -
             names[name] = Resolved(names[name], fetch)
 
 
+def nobody_waits(state: State, job: Job) -> bool:
+    """The job only drains: its token is gone, or has gone on to ask everybody again."""
+    return job.token not in state.tokens or bool(job.gather and job.gather not in state.gathers)
+
+
+def not_built(error: AnabranchError) -> Answer:
+    """The inputs of a job cannot be worked out: nobody was asked to do anything."""
+    code = "" if error.code == ExpressionError.code else error.code
+    return failed(ExpressionError.code, str(error), code=code, retryable=False)
+
+
 def build_task(
     live: LiveRun,
     job_id: str,
@@ -234,7 +245,7 @@ def build_task(
     state = live.state
     job = state.jobs[job_id]
     token = state.tokens[job.token]
-    work = live.net.steps[job.step].work or DEFAULT_WORK
+    work = work_of(live.net.steps[job.step], job)
     names: dict[str, Any] = names_for(state, token)
     if live.holds_refs:
         _resolve_refs(names, fetch)
@@ -245,13 +256,16 @@ def build_task(
     if token.loop:
         return _loop_task(live, job, work, names, fetch)
     if job.slot >= 0:
-        names["slot"] = slot_value(state.gathers[fan_id(token.id)], job.slot)
+        names["slot"] = slot_value(state.gathers[job.gather], job.slot)
+    elif job.slot == JUDGE_SLOT:
+        names["answer"] = resolve(token.answer.result if token.answer is not None else None, fetch)
     inputs = work.inputs.evaluate(names) if work.inputs is not None else {}
     return Task(
         run=state.run,
         step=job.step,
         job=job.id,
         attempt=job.attempt,
+        tries=job.failures + 1,
         key=idempotency_key(state.run, job.id),
         kind=work.kind,
         inputs=inputs if isinstance(inputs, Mapping) else {"value": inputs},

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.allowing import OWNER
+from anabranch.kernel.jobs import token_of
 from anabranch.kernel.state import State
 
 
@@ -19,7 +20,7 @@ def wake_ups(
     state: State, fresh: Sequence[e.Event], event: e.JobReported
 ) -> Iterator[tuple[str, s.Wake]]:
     """(run, stimulus) for every wake-up of an answer, once its step run is `done`."""
-    token = int(event.job.partition(".")[0])
+    token = token_of(event.job)
     if not any(
         isinstance(each, e.TokenFinished) and each.token == token and each.ending == "done"
         for each in fresh

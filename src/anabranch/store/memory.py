@@ -143,6 +143,18 @@ class MemoryStore:
         with self._open():
             return self._definitions.get(fingerprint)
 
+    def definitions(
+        self, *, dialect: str | None = None, name: str | None = None, limit: int = 1000
+    ) -> list[Definition]:
+        with self._lock:
+            found = [
+                each
+                for each in self._definitions.values()
+                if dialect in (None, each.dialect) and name in (None, each.name)
+            ]
+        found.sort(key=lambda each: (-each.created_at, each.fingerprint))
+        return found[:limit]
+
     # Payloads
 
     def put_payload(self, sha256: str, content: bytes, hold: Hold | None = None) -> None:

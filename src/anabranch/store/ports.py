@@ -169,6 +169,12 @@ class Definitions(Protocol):
 
     def definition(self, fingerprint: str) -> Definition | None: ...
 
+    def definitions(
+        self, *, dialect: str | None = None, name: str | None = None, limit: int = 1000
+    ) -> list[Definition]:
+        """Those of that dialect and name, newest first (then by fingerprint)."""
+        ...
+
 
 class Payloads(Protocol):
     def put_payload(self, sha256: str, content: bytes, hold: Hold | None = None) -> None:

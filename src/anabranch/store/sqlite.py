@@ -158,6 +158,12 @@ class SqliteStore:
         rows = self._rows(STATEMENTS["definition"], {"fingerprint": fingerprint})
         return _definition(rows[0]) if rows else None
 
+    def definitions(
+        self, *, dialect: str | None = None, name: str | None = None, limit: int = 1000
+    ) -> list[Definition]:
+        wanted = {"dialect": dialect, "name": name, "limit": limit}
+        return [_definition(row) for row in self._rows(STATEMENTS["definitions"], wanted)]
+
     # Payloads
 
     def put_payload(self, sha256: str, content: bytes, hold: Hold | None = None) -> None:

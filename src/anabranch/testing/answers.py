@@ -9,6 +9,7 @@ A script says, for each step, one answer or a list of them. An answer is
     valid(payload)            a rule that holds
     invalid(payload)          a rule that does not
     unreachable()             nobody is there
+    negative(reply)           a participant answers, and the answer is no
     aborts(kind, message)     the step run ends here: no branch, no delivery
     hard_error(message)       a rule that cannot be evaluated: the same, for an orchestration
     stubborn(answer)          work that cannot be stopped: it answers even when told to stop
@@ -99,6 +100,12 @@ def hard_error(message: str = "") -> Answer:
 def unreachable(message: str = "nobody is there") -> Answer:
     """The party asked cannot be reached."""
     return failed("unreachable", message)
+
+
+def negative(reply: Any = None) -> Answer:
+    """The party asked says no, with this reply."""
+    said = {"status": "no_offer_available"} if reply is None else reply
+    return succeeded(require_json(said, "the reply", root="reply"), outcome="negative")
 
 
 def aborts(kind: str, message: str = "") -> Answer:

@@ -20,7 +20,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
 from anabranch.runtime.core import ENGINE, LiveRun
-from anabranch.runtime.crew import build_task
+from anabranch.runtime.crew import build_task, nobody_waits, not_built
 from anabranch.runtime.effects import Stop
 from anabranch.testing.answers import Planned
 from anabranch.testing.audit import Audit, Recent
@@ -213,14 +213,14 @@ class Parties(World):
         if job is None or job.phase != "running" or job.attempt != event.attempt:
             return  # stopped before it began
         self._elsewhere.add(key)
-        if self.strikes("silent") or job.token not in state.tokens:
+        if self.strikes("silent") or nobody_waits(state, job):
             return
         try:
             live = LiveRun(self.audits[run].net, state)
             task = build_task(live, event.job, self.store.payload)
             plan = self.plan(key, task, label_of(state, job))
         except AnabranchError as error:
-            plan = Planned(failed("expression", str(error), retryable=False))
+            plan = Planned(not_built(error))
         if plan.answer is not None:
             self._heartbeats(key, event.lease, plan.delay_ms)
             self.report(key, plan.answer, plan.delay_ms)
@@ -282,7 +282,7 @@ class Parties(World):
             yield run, s.Resume
         for gate in state.gates.values():
             if (run, gate.id) not in self.verdicts:
-                yield run, partial(self._decision, gate.id, gate.actors)
+                yield run, partial(self._decision, gate.id, gate.actors, failed=gate.failed)
         for token in state.tokens.values():
             if token.phase == "sleeping":
                 yield run, partial(s.Wake, token.id, payload={"woken": True})
@@ -291,10 +291,12 @@ class Parties(World):
                 yield run, partial(self._decision, token.step, ())
                 yield from ((run, partial(_patch, patch)) for patch in self._patches)
 
-    def _decision(self, gate: str, actors: Sequence[str]) -> s.Stimulus:
+    def _decision(self, gate: str, actors: Sequence[str], *, failed: bool = False) -> s.Stimulus:
         wrong = self.dice.random() < 0.1
         actor = self.dice.choice(list(actors)) if actors and not wrong else "somebody"
         rejects = not self.calm and self.dice.random() < 0.3
+        if failed:  # some work fails for ever: it is given up sooner or later
+            rejects = self.dice.random() < 0.5
         return s.Decide(gate, "reject" if rejects else "fulfil", actor, "simulated")
 
 

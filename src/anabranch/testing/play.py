@@ -30,6 +30,7 @@ from anabranch.runtime.core import history
 from anabranch.runtime.payloads import resolve
 from anabranch.testing.answers import Scripted
 from anabranch.testing.definitions import Definition, compiled
+from anabranch.testing.participants import prepared
 from anabranch.testing.played import Played, PlayedEvent
 from anabranch.testing.post import Letter
 from anabranch.testing.script import Script
@@ -59,9 +60,11 @@ def play(
 
     `script` maps step names to an answer or a list of answers, used in execution order, the last
     one repeating (see `anabranch.testing.answers`). The job of a fan-out slot looks for its label
-    first, then for its step. Steps that are not scripted: `noop` and `python` really run, taking no
-    virtual time; a decision stays open; anything that would reach outside answers `None` and is
-    listed in `Played.unscripted`.
+    first, then for its step; so participants are scripted by their id. Capabilities are scripted by
+    theirs: for a search the participants it finds, for a decision source its reply. What is not
+    scripted: `noop` and `python` really run, taking no virtual time; a decision stays open; a
+    search finds every participant of the script; anything that would reach outside answers `None`
+    and is listed in `Played.unscripted`.
 
     `start` begins at another step than the definition says. `concurrency` is how many jobs run at
     once; the others stay scheduled. `seed` fixes the order of things that happen at the same
@@ -85,7 +88,9 @@ def play(
     _check_numbers(concurrency, limit)
     theatre = Theatre(
         net,
-        Scripts(Script(net, script or {}), Script(net, decisions or {}, "decisions")),
+        Scripts(
+            Script(net, prepared(net, script or {})), Script(net, decisions or {}, "decisions")
+        ),
         dice=Random(seed) if seed else None,
         concurrency=concurrency,
     )

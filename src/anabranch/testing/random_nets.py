@@ -14,6 +14,7 @@ from random import Random
 
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import Arc, Barrier, Branch, Join, Net, Patch, RunPolicy, Slot, Step
+from anabranch.testing.random_arca import soliciting, with_room
 from anabranch.testing.random_steps import (
     RANDOM_PATCHES,
     RANDOM_WORK,
@@ -66,7 +67,7 @@ class _Garden:
             steps=dict(self.steps),
             entry=entry.first,
             final=final,
-            policy=self._policy(),
+            policy=with_room(self.seed, self._policy()),
             workload={"seed": self.seed},
             carries_payload=self.dice.random() < 0.5,
         )
@@ -87,7 +88,7 @@ class _Garden:
 
     def _step(self, *, plain: bool = False) -> str:
         name = f"s{len(self.steps) + 1}"
-        step = random_step(self.dice, name)
+        step = soliciting(self.seed, random_step(self.dice, name))
         if plain:
             step = replace(step, admission=None)
         self.steps[name] = step

@@ -8,7 +8,7 @@ execution that was lost, by a crash or a lost lease, does not count: the next on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from anabranch.errors import InputError
@@ -44,6 +44,9 @@ class Script:
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
     def take(self, step: str, label: str = "") -> Scripted:
         """The next answer for a job of this step, or `UNSCRIPTED`."""
         name = self._name(step, label)
@@ -62,6 +65,10 @@ class Script:
             return UNSCRIPTED
         self._used[name] = used + 1
         return entries[min(used, len(entries) - 1)]
+
+    def entries(self, name: str) -> Sequence[Scripted]:
+        """All that the script says under that name."""
+        return self._entries.get(name, ())
 
     def saw_slots(self, step: str, labels: Iterable[str]) -> None:
         """A fan-out opened: these labels exist."""

@@ -34,6 +34,7 @@ from anabranch.testing.answers import Scripted
 from anabranch.testing.chaos import Chaos
 from anabranch.testing.definitions import Definition, compiled
 from anabranch.testing.faults import Faults
+from anabranch.testing.participants import prepared
 from anabranch.testing.parties import RUN
 from anabranch.testing.played import PlayedEvent
 from anabranch.testing.script import Script
@@ -127,7 +128,8 @@ class _Plan:
         _add(sums, again)
 
     def _world(self, net: Net, dice: Random) -> Chaos:
-        scripts = Scripts(Script(net, self.script), Script(net, self.decisions, "decisions"))
+        answers = Script(net, prepared(net, self.script))
+        scripts = Scripts(answers, Script(net, self.decisions, "decisions"))
         return Chaos(net, scripts, dice=dice, faults=self.faults, patches=self.patches)
 
     def _through(self, world: Chaos, start: s.Start, seed: int) -> None:

@@ -283,6 +283,22 @@ class StoreSuite(RetentionSuite):
         assert self.store.definition("f1") == first
         assert self.store.definition("f2") is None
 
+    def test_definitions_are_listed_by_dialect_and_name_newest_first(self) -> None:
+        for number, (dialect, name) in enumerate([("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")]):
+            self.store.put_definition(
+                Definition(
+                    fingerprint=f"f{number}",
+                    dialect=dialect,
+                    name=name,
+                    source="s",
+                    created_at=number,
+                )
+            )
+        listed = [each.fingerprint for each in self.store.definitions(dialect="a", name="x")]
+        assert listed == ["f3", "f0"]
+        assert [each.fingerprint for each in self.store.definitions(limit=2)] == ["f3", "f2"]
+        assert self.store.definitions(dialect="c") == []
+
     def test_a_payload_must_match_its_hash(self) -> None:
         content = bytes(range(256)) * 300
         self.store.put_payload(sha256(content), content)

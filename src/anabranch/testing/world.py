@@ -21,10 +21,10 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import gate_id
 from anabranch.kernel.state import Job, State
-from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
-from anabranch.runtime.crew import build_task
+from anabranch.runtime.crew import build_task, nobody_waits, not_built
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes, Ready
 from anabranch.runtime.nets import Nets
@@ -41,12 +41,21 @@ from anabranch.testing.backstage import (
     perform_scripted_shard,
     timed,
 )
+from anabranch.testing.participants import (
+    SEARCH,
+    SOURCE,
+    as_participant,
+    everybody,
+    found_by,
+    name_of,
+    see_participants,
+)
 from anabranch.testing.parts import Parts
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter, Post
 from anabranch.testing.rules import RULE, RulesInside, judged
 from anabranch.testing.script import UNSCRIPTED, Script
-from anabranch.work.port import Parked, Task
+from anabranch.work.port import Parked, Task, whole
 
 EPOCH = 1_700_000_000_000  # virtual time begins here; any instant above zero would do
 UNLIMITED = 1_000_000
@@ -92,6 +101,7 @@ class World:
         self.net = net
         self.known = {net.fingerprint: net}  # what the dialects would compile again
         self.scripts = scripts
+        see_participants(net, scripts.answers)
         self.dice = dice
         self.concurrency = concurrency if concurrency is not None else UNLIMITED
         self.clock = ManualClock(EPOCH)
@@ -205,6 +215,8 @@ class World:
 
     def _lighten(self, run: str, report: s.JobReport) -> s.JobReport:
         """As in the engine, a large result is kept beside the log and only its ref travels."""
+        if getattr(report.answer, "inline", False):
+            return report
         light = lighten(report.answer.result, self.inline_bytes_max)
         if not light.sha256:
             return report
@@ -219,14 +231,14 @@ class World:
         job = live.state.jobs.get(effect.job) if live is not None else None
         if live is None or job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
-        if job.token not in live.state.tokens:  # drained before it began: nobody wants it
+        if nobody_waits(live.state, job):  # drained before it began
             self.core.offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits"))
             return
         key = (effect.run, effect.job, effect.attempt)
         try:
             task = build_task(live, effect.job, self.store.payload)
         except AnabranchError as error:
-            plan = Planned(failed("expression", str(error), retryable=False))
+            plan = Planned(not_built(error))
         else:
             plan = self.plan(key, task, label_of(live.state, job))
             if plan.answer is not None and live.sealed.values:
@@ -241,12 +253,27 @@ class World:
         """What this execution will answer, and when."""
         if task.kind == "loop.cut":
             return self.unscripted_plan(task)
+        if task.kind in (SEARCH, SOURCE):
+            return self._beside_the_work(key, task)
         entry = self._entry(key, task.step, label)
         if task.kind == "loop.shard" and entry is not UNSCRIPTED:
             return self._shard_plan(task, entry)
         if entry is UNSCRIPTED:
             return self.unscripted_plan(task)
-        return judged(task, planned(entry, task))
+        return judged(task, as_participant(task, planned(entry, task)))
+
+    def _beside_the_work(self, key: JobKey, task: Task) -> Planned:
+        """A search for participants, or the question to a decision source."""
+        name = name_of(task.inputs)
+        self.scripts.answers.saw_slots(task.step, [name])
+        entry = self._entry(key, "", name) if name in self.scripts.answers else UNSCRIPTED
+        if entry is not UNSCRIPTED:
+            plan = planned(entry, task)
+            self.scripts.answers.saw_slots(task.step, found_by(plan.answer))
+            return plan._replace(answer=whole(plan.answer)) if plan.answer is not None else plan
+        if task.kind == SEARCH:
+            return Planned(whole(everybody(self.net, self.scripts.answers, task)))
+        return self.unscripted_plan(task)
 
     def _shard_plan(self, task: Task, first: Scripted) -> Planned:
         """The items of a shard take one answer of the script each."""

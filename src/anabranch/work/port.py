@@ -23,6 +23,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     job: str
     attempt: int
+    tries: int = 1  # the same, without the executions that were lost
     key: str  # the same for every attempt of this job: the idempotency key
     kind: str
     inputs: Mapping[str, Any]  # rendered
@@ -41,6 +42,13 @@ class InlineAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """An answer whose result stays as it is, however large: it was just fetched from the store."""
 
     inline: bool = True
+
+
+def whole(answer: Answer) -> Answer:
+    """The answer as it is, however large: somebody is going to look into it."""
+    if answer.status != "ok" or isinstance(answer, InlineAnswer):
+        return answer
+    return InlineAnswer(**msgspec.structs.asdict(answer))
 
 
 class Parked(msgspec.Struct, frozen=True):

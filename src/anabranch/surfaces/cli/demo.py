@@ -74,7 +74,7 @@ async def demo(options: argparse.Namespace, settings: Settings) -> int:
         stage = Stage(Path(folder), options)
         for scene in SCENES.glob("*.yaml"):
             (stage.folder / scene.name).write_text(scene.read_text())
-        for play_scene in (_pilots, _crash, _broken, _simulated):
+        for play_scene in (_pilots, _offers, _crash, _broken, _simulated):
             await play_scene(stage)
             await stage.rest()
     seconds = time.monotonic() - began
@@ -93,8 +93,24 @@ async def _pilots(stage: Stage) -> None:
     stage.tell("bo needed three tries, chen was stopped after 2 s, and choose ran once.")
 
 
+async def _offers(stage: Stage) -> None:
+    """Real servers, one a provider; `demo_providers` says what each of them is like."""
+    from anabranch.surfaces.cli.demo_providers import providers  # brings a server along
+
+    stage.title("2. Eight providers compete for an order")
+    stage.tell((stage.folder / "offers.yaml").read_text().split("workflow_id")[0].rstrip())
+    async with providers() as book:
+        (stage.folder / "providers.json").write_text(json.dumps(book))
+        words = ("run", "offers.yaml", "--participants", "providers.json", "--run-id", "offers1")
+        code, output = await stage.anabranch(*words, *_json(stage))
+        stage.facts["offers"] = json.loads(output) if stage.quiet else None
+    await stage.anabranch("dispatches", "offers1", show=not stage.quiet)
+    stage.facts["ok"] = stage.facts["ok"] and code == 0 and "bora-1" in output
+    stage.tell("bora was the cheapest in time: the order went there, and to nobody else.")
+
+
 async def _crash(stage: Stage) -> None:
-    stage.title("2. kill -9 in the middle, then resume")
+    stage.title("3. kill -9 in the middle, then resume")
     process = await stage.spawn("run", "voyage.yaml", "--run-id", "voyage1", "--no-watch")
     while await _events(stage) < KILL_AFTER_EVENTS and process.returncode is None:
         await asyncio.sleep(0.05)
@@ -131,13 +147,13 @@ async def _exactly_once(stage: Stage) -> bool:
 
 
 async def _broken(stage: Stage) -> None:
-    stage.title("3. Every problem at once, with the change that mends it")
+    stage.title("4. Every problem at once, with the change that mends it")
     code, _ = await stage.anabranch("check", "broken.yaml")
     stage.facts["ok"] = stage.facts["ok"] and code == 2
 
 
 async def _simulated(stage: Stage) -> None:
-    stage.title("4. The same voyage under 50 random schedules with crashes, in virtual time")
+    stage.title("5. The same voyage under 50 random schedules with crashes, in virtual time")
     code, _ = await stage.anabranch(
         "simulate", "voyage.yaml", "--seeds", "50", "--input", "legs=10"
     )

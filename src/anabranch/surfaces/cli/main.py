@@ -19,11 +19,13 @@ from anabranch.surfaces.cli import (
     keeping,
     looking,
     parser,
+    passports,
     render,
     running,
     saying,
     sessions,
     simulating,
+    workflows,
 )
 
 FAILED = 1
@@ -53,6 +55,10 @@ VERBS: dict[str, Verb] = {
     "redrive": running.redrive,
     "purge": keeping.purge,
     "session": sessions.session,
+    "dispatches": workflows.dispatches,
+    "snapshot": workflows.snapshot,
+    "template": workflows.template,
+    "passport": passports.passport,
     "simulate": simulating.simulate,
     "demo": demo.demo,
 }
@@ -88,6 +94,8 @@ def command(arguments: Sequence[str]) -> int:
             settings = replace(settings, store=options.store)
         if getattr(options, "rpc", None) is not None:
             settings = replace(settings, chain_url=options.rpc)
+        if getattr(options, "participants", None) is not None:
+            settings = replace(settings, participants=options.participants)
         return asyncio.run(VERBS[options.verb](options, settings))
     except AnabranchError as error:
         return _complain(options, error)

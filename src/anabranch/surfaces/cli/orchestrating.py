@@ -63,9 +63,9 @@ def _check_form(flag: str, text: str, digits: int) -> None:
 def session_labels(options: argparse.Namespace) -> dict[str, str]:
     """The labels of the run; owner and gas of a session are among them."""
     labels = values.labels(options.label)
-    if options.owner:
+    if getattr(options, "owner", ""):  # only `run` takes orchestrations
         _check_form("--owner", options.owner, 40)
         labels[OWNER] = options.owner
-    if options.max_gas:
+    if getattr(options, "max_gas", 0):
         labels[BUDGET] = str(options.max_gas)
     return labels

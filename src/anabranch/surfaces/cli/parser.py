@@ -122,8 +122,19 @@ def _add_run(verbs: _Verbs) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help="a playbook or an orchestration; `-` reads standard input",
+        help="a definition; `-` reads standard input",
     )
+    _starting(parser)
+    _from_chain(parser)
+
+
+def _participants(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--participants", metavar="FILE", help="who can be asked, and how (YAML or JSON)"
+    )
+
+
+def _starting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         action="append",
@@ -140,7 +151,7 @@ def _add_run(verbs: _Verbs) -> None:
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
     )
-    _from_chain(parser)
+    _participants(parser)
     _watching(parser)
 
 
@@ -225,6 +236,7 @@ def _add_resume(verbs: _Verbs) -> None:
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
     )
     _actor(parser)
+    _participants(parser)
     _watching(parser)
 
 
@@ -235,6 +247,7 @@ def _add_redrive(verbs: _Verbs) -> None:
     parser.add_argument(
         "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
     )
+    _participants(parser)
     _watching(parser)
 
 
@@ -303,6 +316,58 @@ def _add_session(verbs: _Verbs) -> None:
     add_actions(_verb(verbs, "session", text, store=False))
 
 
+def _add_dispatches(verbs: _Verbs) -> None:
+    text = "List what a run asked of whom, and what became of it."
+    parser = _verb(verbs, "dispatches", text)
+    _run_argument(parser)
+    parser.add_argument("--step", metavar="STEP", help="only those of this step")
+
+
+def _add_snapshot(verbs: _Verbs) -> None:
+    text = "Print a run as a WorkflowRunSnapshot: steps, dispatches, tasks; no raw responses."
+    _run_argument(_verb(verbs, "snapshot", text))
+
+
+def _add_template(verbs: _Verbs) -> None:
+    parser = verbs.add_parser(
+        "template",
+        help="Keep workflow templates, and run them with parameters.",
+        description="Keep workflow templates, and run them with parameters.",
+        epilog=EXIT_CODES,
+        formatter_class=_Formatter,
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    put = _verb(actions, "put", "Keep a template; a changed text is a new version.")
+    put.add_argument("file", metavar="FILE")
+    _verb(actions, "list", "List the templates, each in its newest version.")
+    show = _verb(actions, "show", "Print a template.")
+    run = _verb(actions, "run", "Make a definition of a template, and run it.")
+    for one in (show, run):
+        one.add_argument("id", metavar="TEMPLATE")
+        one.add_argument(
+            "--version", type=int, dest="kept", metavar="N", help="instead of the newest"
+        )
+    run.add_argument("--param", action="append", default=[], metavar="K=V")
+    run.add_argument("--dry-run", action="store_true", help="print the definition, run nothing")
+    _starting(run)
+
+
+def _add_passport(verbs: _Verbs) -> None:
+    text = "Make identities and capability passports, and look whether they hold."
+    parser = verbs.add_parser("passport", help=text, description=text, epilog=EXIT_CODES,
+                              formatter_class=_Formatter)  # fmt: skip
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    new = _verb(actions, "new", "Make a secret key; print its identities.", store=False)
+    issue = _verb(actions, "issue", "Sign a passport for a node.", store=False)
+    verify = _verb(actions, "verify", "Say of each passport whether it holds.", store=False)
+    new.add_argument("file", metavar="KEY")
+    issue.add_argument("file", metavar="KEY")
+    issue.add_argument("node", metavar="NODE", help="node:did:key:…")
+    issue.add_argument("capability", metavar="CAPABILITY")
+    issue.add_argument("--days", type=_natural, default=30, metavar="N", help="valid so long (30)")
+    verify.add_argument("file", metavar="FILE", help="a passport, or a directory of them")
+
+
 def _add_simulate(verbs: _Verbs) -> None:
     text = "Run a definition in virtual time under random schedules and faults."
     parser = _verb(verbs, "simulate", text, store=False)
@@ -340,6 +405,10 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     _add_redrive,
     _add_purge,
     _add_session,
+    _add_dispatches,
+    _add_snapshot,
+    _add_template,
+    _add_passport,
     _add_simulate,
     _add_demo,
 )

@@ -52,6 +52,11 @@ def json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=ascii_only, default=str)
 
 
+def json_text(value: Any) -> str:
+    """For people: indented, one key a line."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
 def clean(text: str) -> str:
     """Without control characters: what a step answers must not reach into the terminal."""
     if text.isprintable():
@@ -207,7 +212,7 @@ def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) 
             line += f", {duration(left)} left" if left > 0 else ", time is up"
         lines.append(line)
         lines += [_slot_line(slot) for slot in one.get("slots", ())]
-        movers = [mover for mover in one.get("movers", ()) if mover]
+        movers = [clean(mover) for mover in one.get("movers", ()) if mover]
         if movers:
             lines.append(f"      can be moved by: {'; '.join(movers)}")
     return lines

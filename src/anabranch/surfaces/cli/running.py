@@ -19,6 +19,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
+from anabranch.operations.definitions import Prepared
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, values
@@ -34,8 +35,14 @@ class Session:
 
     def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
         self.options = options
+        if settings.participants:
+            values.look_here()  # for the functions that it names
         self.store = app.open_store(settings)
-        self.parts = app.Parts(self.store, settings, app.default_toolbox)
+        try:
+            self.parts = app.Parts(self.store, settings, app.default_toolbox)
+        except BaseException:
+            self.store.close()
+            raise
         self.interrupted = asyncio.Event()
         self._began = time.monotonic()
         self._live: LiveView | None = None
@@ -59,7 +66,7 @@ class Session:
 
     async def open(self, only: Collection[str] | None) -> None:
         try:
-            await self.parts.engine.open(only=only)
+            await self.parts.open(only=only)
         except StoreInUse as error:
             raise StoreInUse(
                 f"{error.message} Reading verbs and decide, patch, pause and cancel work beside it."
@@ -151,8 +158,13 @@ def _go_on(run: str) -> str:
 
 async def run(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
-    given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     prepared = await definition(options, settings)
+    return await start(prepared, options, settings)
+
+
+async def start(prepared: Prepared, options: argparse.Namespace, settings: Settings) -> int:
+    """Run a compiled definition to its end."""
+    given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     _warn(prepared.problems)
     async with Session(options, settings) as session:
         await session.open(only=())

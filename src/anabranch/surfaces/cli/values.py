@@ -111,10 +111,16 @@ def require_store(settings: Settings) -> None:
         raise NotFound(f"there is no store {settings.store}; --store PATH names another")
 
 
+def look_here() -> None:
+    """Modules in the working directory can be imported, as in a script that lies there."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
 def import_tools(modules: Sequence[str]) -> None:
     """Import modules that register tools; the working directory counts as a place for them."""
-    if modules and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    if modules:
+        look_here()
     for name in modules:
         try:
             importlib.import_module(name)

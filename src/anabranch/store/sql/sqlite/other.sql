@@ -10,6 +10,13 @@ SELECT fingerprint, dialect, name, source, origin, created_at
 FROM definitions
 WHERE fingerprint = :fingerprint
 
+-- name: definitions
+SELECT fingerprint, dialect, name, source, origin, created_at
+FROM definitions
+WHERE (:dialect IS NULL OR dialect = :dialect) AND (:name IS NULL OR name = :name)
+ORDER BY created_at DESC, fingerprint
+LIMIT :limit
+
 -- name: payload
 SELECT content FROM payloads WHERE sha256 = :sha256
 

@@ -1,0 +1,117 @@
+"""What a step sends: its input with the references put in, and what came from upstream.
+
+Upstream outputs lie below, merged in the order of `input_from` (later ones win), with a copy by
+step id under `upstream`, because two steps may use the same keys; the step's own input lies on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.errors import ExpressionError
+from anabranch.expressions.references import References, compile_references, document_of
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """The input of a step."""
+
+    given: References
+    upstream: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.given.text
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        given = self.given.render(document_of(names))
+        if not self.upstream:
+            return given
+        outputs = {step: names["results"].get(step) for step in self.upstream}
+        merged: dict[str, Any] = {}
+        for output in outputs.values():
+            merged.update(output if isinstance(output, Mapping) else {})
+        return {**merged, "upstream": outputs, **(given or {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a job: fixed facts of the definition beside what is worked out."""
+
+    input: StepInput
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    slot: str = ""  # the key under which the job of a fan gets its slot
+    own: str = ""  # the step whose output is at hand and not yet recorded as its result
+
+    @property
+    def text(self) -> str:
+        return self.input.text
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        asked = {self.slot: names["slot"]} if self.slot else {}
+        if self.own:
+            names = {**names, "results": {**names["results"], self.own: names["answer"]}}
+        return {**self.facts, **asked, "input": self.input.evaluate(names)}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Inputs that are the same for every run."""
+
+    facts: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return repr(dict(self.facts))
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the port's signature
+        return self.facts
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The participants that the definition names, at most `limit` of them.
+
+    A name may be a reference, such as to the provider of an offer that was chosen before.
+    """
+
+    participants: tuple[str, ...]
+    limit: int | None = None
+
+    @property
+    def text(self) -> str:
+        return ", ".join(self.participants[: self.limit])
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        named = list(self.participants[: self.limit])
+        if not any("{{" in name for name in named):
+            return named
+        found = compile_references(named).render(document_of(names))
+        if not all(isinstance(name, str) and name for name in found):
+            raise ExpressionError(f"{self.text} does not come to the name of a participant")
+        return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The participants that the search for targets came to, each once and at most `limit`."""
+
+    limit: int | None = None
+    text: str = "the targets found"
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        targets = names["found"]
+        found = targets.get("targets", []) if isinstance(targets, Mapping) else targets
+        return list(dict.fromkeys(found))[: self.limit]
+
+
+@dataclass(frozen=True, slots=True)
+class Positive:
+    """Whether an answer may be used: it is not a no."""
+
+    text: str = "a usable answer"
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        return names["outcome"] != "negative"

@@ -1,0 +1,233 @@
+"""One step of a plan, read and lowered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from anabranch.dialects.arca.fulfilment import read_fulfilment
+from anabranch.dialects.arca.requests import Inputs, StepInput
+from anabranch.dialects.arca.targets import (
+    FanIn,
+    Target,
+    choice_of,
+    fan_of,
+    read_fan_in,
+    read_target,
+)
+from anabranch.dialects.arca.timing import (
+    FAIL_POLICY,
+    Timing,
+    read_older_retry,
+    read_timing,
+    refuse_seconds,
+)
+from anabranch.dialects.findings import Findings, Section
+from anabranch.dialects.nodes import Fields, Items, Node, Scalar, kind_of, plain
+from anabranch.errors import ExpressionError
+from anabranch.expressions.references import References, compile_references
+from anabranch.net.net import Decision, Retry, Step, Work
+from anabranch.net.problems import Position
+
+_STEP_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_ON_FAILURE: Mapping[str, Literal["abort_run", "skip", "pause"]] = {
+    "abort_workflow": "abort_run",
+    "skip": "skip",
+    "pause": "pause",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """A step as it was read; `named` says where its dependencies are written."""
+
+    step_id: str
+    position: Position
+    service_type: str
+    given: References
+    input_from: tuple[str, ...]
+    depends_on: tuple[str, ...]
+    named: Mapping[str, Position]
+    target: Target | None
+    fan_in: FanIn | None
+    timing: Timing
+    older: Retry | None
+    fail_policy: str
+    decision: Decision
+    reads_at: tuple[Position, Position]  # where its input stands, and its fulfilment
+    description: str = ""
+    is_new: bool = False  # it uses what proposal 033 brought
+
+    def lowered(self) -> Step:
+        """The step without its routes, which are the plan's affair."""
+        step_input = StepInput(self.given, self.input_from)
+        facts: dict[str, Any] = {"step_id": self.step_id, "service_type": self.service_type}
+        if self.timing.timeout_ms is not None:
+            facts["timeout_ms"] = self.timing.timeout_ms
+        if self._is_looked_into:
+            facts["whole"] = True
+        on_failure = _ON_FAILURE[self.fail_policy]
+        common: dict[str, Any] = {
+            "decision": self.decision,
+            "on_timeout": self.timing.on_timeout,
+            "on_failure": on_failure,
+            "description": self.description,
+            "position": self.position,
+        }
+        if self.fan_in is None or self.target is None:
+            inputs = Inputs(step_input, facts, "target")
+            again = self.older or self.timing.retry or Retry()
+            one = choice_of(self.target, self.service_type, again)
+            return Step(self.step_id, self._request(inputs), fan=one, **common)
+        if self.target.filter is not None:
+            facts["filter"] = self.target.filter
+        rounds = self.timing.retry or self.older or Retry()
+        return Step(
+            self.step_id,
+            Work(kind="dispatch", inputs=Inputs(step_input, facts, "target")),
+            fan=fan_of(self.target, self.fan_in, self.service_type, rounds),
+            timeout_ms=self.timing.timeout_ms,
+            **common,
+        )
+
+    @property
+    def _is_looked_into(self) -> bool:
+        """Its answers are scored or matched, which cannot be done with a ref to a large one."""
+        scored = self.fan_in is not None and self.fan_in.policy == "best_of"
+        return scored or self.decision.policy == "output_match"
+
+    def _request(self, inputs: Inputs) -> Work:
+        """Of one provider, which stays the same however often it is asked."""
+        return Work(
+            kind="request",
+            inputs=inputs,
+            timeout_ms=self.timing.timeout_ms,
+            retry=self.older or Retry(),
+            retry_timeouts=self.timing.retry or Retry(),
+        )
+
+
+def read_step(node: Fields, findings: Findings) -> PlanStep | None:
+    step_id = _step_id(node, findings)
+    section = Section(node, f"step {step_id!r}" if step_id else "a step", findings)
+    section.ask("step_id")
+    refuse_seconds(section)
+    target = read_target(section.section("target"))
+    fan_in = read_fan_in(_fan_in(section))
+    if fan_in is not None and target is None and "target" not in section:
+        section.require("target", "say whom it asks: `fan_in` needs a `target`")
+    named: dict[str, Position] = {}
+    input_from = _names(section, "input_from", named)
+    depends_on = _names(section, "depends_on", named)
+    timing = read_timing(section.section("timing"))
+    older = read_older_retry(section)
+    decision = read_fulfilment(section.section("fulfillment"), step_id)
+    new = ("target", "fan_in", "timing", "fulfillment")
+    step = PlanStep(
+        step_id=step_id,
+        position=node.position,
+        service_type=_service_type(section, target),
+        given=_given(section),
+        input_from=input_from,
+        depends_on=tuple(dict.fromkeys([*depends_on, *input_from])),
+        named=named,
+        target=target,
+        fan_in=fan_in,
+        timing=timing,
+        older=older,
+        fail_policy=section.choice("fail_policy", FAIL_POLICY, "abort_workflow"),
+        decision=decision,
+        reads_at=(_place(section, "request_input"), _place(section, "fulfillment")),
+        description=section.string("description") or section.string("label"),
+        is_new=any(key in section for key in new),
+    )
+    _check_budgets(section, step)
+    section.finish()
+    return step if step_id else None
+
+
+def _place(section: Section, key: str) -> Position:
+    return section.key_position(key) if key in section else section.position
+
+
+def _step_id(node: Fields, findings: Findings) -> str:
+    named = node.get("step_id")
+    if named is None:
+        findings.add(node.position, "missing-key", "a step has no `step_id`", "give it one")
+        return ""
+    if not _can_be_called(named):
+        message = f"a step cannot be called {kind_of(named)}"
+        hint = "use up to 128 letters, digits and . _ : -"
+        findings.add(named.position, "bad-name", message, hint)
+        return ""
+    return str(plain(named))
+
+
+def _can_be_called(named: Node) -> bool:
+    if not isinstance(named, Scalar) or isinstance(named.value, bool):
+        return False
+    return isinstance(named.value, str | int) and bool(_STEP_ID.fullmatch(str(named.value)))
+
+
+def _fan_in(section: Section) -> Section | None:
+    """`fan_in: {}` counts: its presence is what makes a fan-out."""
+    return section.section("fan_in")
+
+
+def _service_type(section: Section, target: Target | None) -> str:
+    given = section.string("service_type")
+    if given or (target is not None and target.task_type):
+        return given or (target.task_type if target is not None else "")
+    section.require("service_type", "name the service it asks for, such as text/summarise")
+    return ""
+
+
+def _given(section: Section) -> References:
+    node = section.ask("request_input")
+    if node is None:
+        return References({}, "{}")
+    if not isinstance(node, Fields):
+        section.findings.wrong_type(node, f"`request_input` of {section.what}", "a mapping")
+        return References({}, "{}")
+    try:
+        return compile_references(plain(node))
+    except ExpressionError as error:
+        section.findings.add(node.position, "bad-template", str(error))
+        return References({}, "{}")
+
+
+def _names(section: Section, key: str, named: dict[str, Position]) -> tuple[str, ...]:
+    """Step ids: one as text, or a list of them."""
+    node = section.ask(key)
+    if node is None:
+        return ()
+    found = []
+    for item in node.items if isinstance(node, Items) else (node,):
+        if isinstance(item, Scalar) and isinstance(item.value, str) and item.value:
+            named.setdefault(item.value, item.position)
+            found.append(item.value)
+        else:
+            section.findings.wrong_type(item, f"`{key}` of {section.what}", "a step id")
+    return tuple(dict.fromkeys(found))
+
+
+def _check_budgets(section: Section, step: PlanStep) -> None:
+    """Say what has no effect, rather than let somebody wait for it."""
+    if step.fan_in is not None and step.older is not None and step.timing.retry is not None:
+        at = section.key_position("max_retries" if "max_retries" in section else "retry_delay_ms")
+        message = "a fan-out with `timing.retry` does not use `max_retries`"
+        section.findings.warn(at, "ignored-key", message, "keep `timing.retry`")
+    if step.fan_in is None and step.timing.retry is not None and step.timing.timeout_ms is None:
+        message = "`timing.retry` is for what takes too long, and the step has no `timeout`"
+        hint = "add `timing.timeout`; for failures use `max_retries`"
+        section.findings.warn(section.key_position("timing"), "ignored-key", message, hint)
+    decision = step.decision
+    if decision.on_reject == "retry" and decision.policy in ("output_match", "external_decision"):
+        rounds = step.timing.retry or step.older if step.fan_in is not None else step.older
+        if rounds is None or rounds.attempts < 2:
+            message = f"{section.what} is to be tried again when not fulfilled, and has no tries"
+            hint = "add `timing.retry`" if step.fan_in is not None else "add `max_retries`"
+            at = section.key_position("fulfillment")
+            section.findings.warn(at, "unmeetable-policy", message, hint)

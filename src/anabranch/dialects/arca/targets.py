@@ -1,0 +1,252 @@
+"""`target` and `fan_in`: whom a step asks, and when it has heard enough.
+
+Without `fan_in` a target is only the candidates among whom one provider is chosen; its presence,
+and only that, makes a step ask many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from anabranch.dialects.arca.requests import Facts, Found, Listed, Positive
+from anabranch.dialects.findings import Findings, Section
+from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
+from anabranch.errors import ExpressionError
+from anabranch.expressions.pointer import Path, parse_path
+from anabranch.expressions.references import compile_references
+from anabranch.net.net import Fan, GatherRule, Retry, Work
+from anabranch.net.problems import Position
+
+Policy = Literal["any_one", "all", "quorum", "best_of"]
+POLICIES: tuple[Policy, ...] = ("any_one", "all", "quorum", "best_of")
+RESOLVE: tuple[Literal["capability", "static", "task_type"], ...] = (
+    "capability",
+    "static",
+    "task_type",
+)
+LIMIT_MAX = 100_000
+#: A search is our own affair: a directory that could not be read is tried again before it counts.
+SEARCH_RETRY = Retry(attempts=3, delay_ms=1_000, backoff="exponential")
+ORDERS: tuple[Literal["asc", "desc"], ...] = ("asc", "desc")
+#: Which key each way to resolve needs, and which it knows besides.
+_NEEDS = {"capability": "capability_id", "static": "participants", "task_type": "task_type"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom to ask, as the definition says."""
+
+    resolve: Literal["capability", "static", "task_type"]
+    position: Position
+    capability_id: str = ""
+    task_type: str = ""
+    participants: tuple[str, ...] = ()
+    filter: Mapping[str, Any] | None = None
+    limit: int | None = None
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """For the job that looks for them."""
+        facts: dict[str, Any] = {
+            "resolve": self.resolve,
+            "capability_id": self.capability_id,
+            "task_type": self.task_type,
+            "participants": list(self.participants),
+            "filter": self.filter,
+            "limit": self.limit,
+        }
+        return {key: value for key, value in facts.items() if value not in ("", None, [])}
+
+
+@dataclass(frozen=True, slots=True)
+class FanIn:
+    policy: Policy
+    position: Position
+    min_responses: int = 1
+    score: Path | None = None
+    order: Literal["asc", "desc"] = "desc"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The number at a path of the answer; nothing, where there is none."""
+
+    path: Path
+
+    @property
+    def text(self) -> str:
+        return self.path.text
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        return self.path.find(names["answer"])
+
+
+def read_target(section: Section | None) -> Target | None:
+    if section is None:
+        return None
+    if "resolve" not in section:
+        section.require("resolve", "choose one of capability, static, task_type")
+        return None
+    resolve = section.choice("resolve", RESOLVE, "static")
+    target = Target(
+        resolve,
+        section.position,
+        section.string("capability_id"),
+        section.string("task_type"),
+        _participants(section),
+        _filter(section),
+        section.whole("limit", 0, least=1, most=LIMIT_MAX) or None,
+    )
+    needed = _NEEDS[resolve]
+    if needed not in section:
+        section.require(needed, f"a target that is resolved by {resolve!r} needs it")
+    for other in set(_NEEDS.values()) - {needed}:
+        if other in section:
+            message = f"`{other}` has no effect where targets are resolved by {resolve!r}"
+            section.findings.warn(section.key_position(other), "ignored-key", message, "remove it")
+    section.finish()
+    return target
+
+
+def _participants(section: Section) -> tuple[str, ...]:
+    items = section.items("participants")
+    if items is None:
+        return ()
+    found = [_participant(item, section.findings) for item in items]
+    names = [name for name in found if name]
+    if not items.items:
+        message = f"`participants` of {section.what} is empty"
+        section.findings.add(items.position, "missing-key", message, "name at least one")
+    return tuple(_each_once(names, items, section.findings))
+
+
+def _participant(node: Any, findings: Findings) -> str:
+    if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip():
+        try:
+            compile_references(node.value)
+        except ExpressionError as error:
+            findings.add(node.position, "bad-template", str(error))
+        return node.value
+    message = f"a participant is {kind_of(node)}"
+    findings.add(node.position, "wrong-type", message, "write its id as text")
+    return ""
+
+
+def _each_once(names: list[str], items: Items, findings: Findings) -> list[str]:
+    if len(set(names)) != len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        message = f"participant {twice!r} is named twice and asked once"
+        findings.warn(items.position, "ignored-key", message, "name each once")
+    return list(dict.fromkeys(names))
+
+
+def _filter(section: Section) -> Mapping[str, Any] | None:
+    node = section.ask("filter")
+    if node is None:
+        return None
+    if not isinstance(node, Fields):
+        section.findings.wrong_type(node, f"`filter` of {section.what}", "a mapping")
+        return None
+    value: Mapping[str, Any] = plain(node)
+    return value
+
+
+def read_fan_in(section: Section | None) -> FanIn | None:
+    """`fan_in`, which an empty mapping is enough for."""
+    if section is None:
+        return None
+    policy = section.choice("policy", POLICIES, "any_one")
+    asked = section.whole("min_responses", 1, least=1, most=LIMIT_MAX)
+    score = _score(section)
+    order = section.choice("score_order", ORDERS, "desc")
+    if policy == "quorum" and "min_responses" not in section:
+        section.require("min_responses", "say how many answers are enough")
+    if policy == "best_of" and "score_field" not in section:
+        section.require("score_field", "name the number to choose by, such as /price")
+    if policy != "best_of":
+        for key in ("score_field", "score_order"):
+            if key in section:
+                message = f"`{key}` has no effect with the policy {policy!r}"
+                section.findings.warn(
+                    section.key_position(key), "ignored-key", message, "remove it"
+                )
+    if policy in ("all", "best_of") and asked > 1:
+        message = f"`min_responses` has no effect with the policy {policy!r}"
+        at = section.key_position("min_responses")
+        section.findings.warn(at, "ignored-key", message, "remove it, or choose quorum")
+    if policy == "any_one" and asked > 1:
+        message = f"any_one goes on with one answer, and `min_responses` asks for {asked}"
+        at = section.key_position("min_responses")
+        section.findings.add(at, "conflicting-keys", message, "choose the policy quorum")
+    section.finish()
+    return FanIn(policy, section.position, asked, score, order)
+
+
+def _score(section: Section) -> Path | None:
+    node = section.text("score_field")
+    if node is None:
+        return None
+    try:
+        return parse_path(str(node.value))
+    except ExpressionError as error:
+        section.findings.add(node.position, "bad-template", str(error), "write /a/b or $.a.b")
+        return None
+
+
+def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> Fan:
+    """The fan that asks those targets under that policy."""
+    searched = target.resolve != "static"
+    return Fan(
+        over=Found(target.limit) if searched else Listed(target.participants, target.limit),
+        rule=_rule(fan_in),
+        score=Score(fan_in.score) if fan_in.policy == "best_of" and fan_in.score else None,
+        usable=None if fan_in.policy == "all" else Positive(),
+        targets=_search(target, service_type) if searched else None,
+        rounds=rounds,
+    )
+
+
+def choice_of(target: Target | None, service_type: str, search_again: Retry) -> Fan:
+    """A fan over the one provider that an ordinary step asks, and keeps asking."""
+    rule = GatherRule(mode="any", combine="one", losers="kill", exclude_lost=True)
+    if target is not None and target.resolve == "static":
+        return Fan(Listed(target.participants, 1), rule, keeps_targets=True)
+    search = _search(target, service_type, one=True)
+    return Fan(Found(1), rule, targets=search, rounds=search_again, keeps_targets=True)
+
+
+def _search(target: Target | None, service_type: str, *, one: bool = False) -> Work:
+    described = target.described if target is not None else {"resolve": "service_type"}
+    facts = {**described, "service_type": service_type, **({"one": True} if one else {})}
+    return Work(kind="targets", inputs=Facts(facts), timeout_ms=60_000, retry=SEARCH_RETRY)
+
+
+def _rule(fan_in: FanIn) -> GatherRule:
+    match fan_in.policy:
+        case "any_one":
+            return GatherRule(
+                mode="any", select="arrival", combine="one", losers="kill", exclude_lost=True
+            )
+        case "all":
+            return GatherRule(mode="all", combine="list", losers="kill", exclude_lost=True)
+        case "quorum":
+            return GatherRule(
+                mode="quorum",
+                k=fan_in.min_responses,
+                combine="list",
+                losers="kill",
+                exclude_lost=True,
+            )
+        case "best_of":
+            return GatherRule(
+                mode="best_of",
+                select="score",
+                order=fan_in.order,
+                combine="one",
+                losers="kill",
+                exclude_lost=True,
+                partial_on_expiry=True,
+            )

@@ -1,0 +1,192 @@
+"""Fulfilment: the work is done; is the task?
+
+    work done ─▶ judged by a rule (over the answer, or over what a declared source replies)
+              ─▶ or by somebody at a gate
+              ─▶ fulfilled: the step ends  |  not fulfilled, or no verdict: as the decision says
+
+Only what the definition names can judge: the rule, its source, the actors of the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.errors import ExpressionError
+from anabranch.kernel import events as e
+from anabranch.kernel.ending import gate_id
+from anabranch.kernel.jobs import JUDGE_SLOT, schedule, try_again
+from anabranch.kernel.rounds import begin_again, tries_left
+from anabranch.kernel.routing import names_for
+from anabranch.kernel.state import Job, Token
+from anabranch.kernel.turn import Conclude, SlotOver, Turn
+from anabranch.kernel.values import Fault
+from anabranch.net.net import Decision
+
+ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A verdict and its grounds. `fulfilled` is None where it is left to somebody."""
+
+    fulfilled: bool | None
+    actor: str = ENGINE
+    reason: str = ""
+    evidence: Any = None
+
+
+def open_decision(turn: Turn, token: Token) -> bool:
+    """Ask, if the step has something to ask; false when it may simply end."""
+    decision = turn.step_of(token).decision
+    if decision is None or token.decided:
+        return False
+    if decision.policy:
+        turn.emit(e.TokenAnswered(token.id))
+        _stop_the_clock(turn, token)
+    if decision.source is not None:
+        schedule(turn, token, JUDGE_SLOT)
+        return True
+    said = _by_rule(turn, token, decision, None)
+    if isinstance(said, Fault):
+        _no_verdict(turn, token, decision, said)
+    elif said.fulfilled is None:
+        open_gate(turn, token, decision)
+    else:
+        judge(turn, token, decision, said)
+        return said.fulfilled is not True
+    return True
+
+
+def _stop_the_clock(turn: Turn, token: Token) -> None:
+    """The time limit of a step is for its work, not for people."""
+    if token.until:
+        turn.emit(e.TokenTimed(token.id, 0))
+
+
+def judged(turn: Turn, item: SlotOver) -> None:
+    """The declared source has replied, or could not be asked."""
+    job = turn.state.jobs[item.job]
+    token = turn.state.tokens.get(job.token)
+    if token is None or token.doomed:
+        turn.emit(e.JobDischarged(job.id, "reported" if job.answer is not None else "lost"))
+        return
+    decision = turn.step_of(token).decision
+    assert decision is not None, "a judge was asked for a decision"
+    said = _reply(turn, token, decision, job, item.fault)
+    if isinstance(said, Fault) and _ask_source_again(turn, decision, job):
+        return
+    turn.emit(e.JobDischarged(job.id, "reported"))
+    if isinstance(said, Fault):
+        _no_verdict(turn, token, decision, said)
+    elif said.fulfilled is None:
+        open_gate(turn, token, decision)
+    else:
+        judge(turn, token, decision, said)
+        if said.fulfilled:
+            turn.later(Conclude(token.id))
+
+
+def _reply(
+    turn: Turn, token: Token, decision: Decision, job: Job, fault: Fault | None
+) -> Said | Fault:
+    if fault is not None or job.answer is None or job.answer.status != "ok":
+        fault = fault or (job.answer.fault if job.answer is not None else None)
+        why = fault.message if fault is not None else "it gave no answer"
+        return Fault("decision", f"{decision.ask or 'the decision source'}: {why}")
+    return _by_rule(turn, token, decision, job.answer.result)
+
+
+def _ask_source_again(turn: Turn, decision: Decision, job: Job) -> bool:
+    """A reply nobody can read is an error like any other: the source's own tries bound it."""
+    source = decision.source
+    if decision.on_error != "retry" or source is None or job.attempt >= source.retry.attempts:
+        return False
+    try_again(turn, job, source.retry.delay_before(job.attempt))
+    return True
+
+
+def _by_rule(turn: Turn, token: Token, decision: Decision, reply: Any) -> Said | Fault:
+    if decision.when is None:
+        return Said(None)
+    names = names_for(turn.state, token)
+    names["answer"] = token.answer.result if token.answer is not None else None
+    names["reply"] = reply
+    try:
+        said = decision.when.evaluate(names)
+    except ExpressionError as error:
+        message = f"the decision of step {token.step}: {error}"
+        return Fault("expression", message, retryable=False)
+    actor = decision.ask if decision.source is not None and decision.ask else ENGINE
+    if isinstance(said, Mapping):
+        reason = str(said.get("reason") or "")
+        return Said(said.get("fulfilled"), actor, reason, said.get("evidence"))
+    return Said(said if isinstance(said, bool) else None, actor)
+
+
+def judge(turn: Turn, token: Token, decision: Decision, said: Said) -> None:
+    """Record the verdict; where it is no, do what the decision says about that."""
+    goes_on = said.fulfilled is False and decision.on_reject == "continue"
+    record(turn, token, decision, said, goes_on)
+    if said.fulfilled is not False:
+        return
+    if goes_on:
+        turn.later(Conclude(token.id))
+        return
+    by = f"the rule of step {token.step}" if said.actor == ENGINE else said.actor
+    why = f"rejected by {by or 'somebody'}"
+    fault = Fault("rejected", f"{why}: {said.reason}" if said.reason else why, "REJECTED")
+    delay = tries_left(turn, token)
+    if decision.on_reject == "pause":
+        ask_again(turn, token, decision, said.actor, fault.message)
+    elif decision.on_reject == "retry" and delay is not None:
+        begin_again(turn, token, delay, fault.message)
+    else:
+        turn.later(Conclude(token.id, fault))
+
+
+def record(turn: Turn, token: Token, decision: Decision, said: Said, goes_on: bool = False) -> None:
+    if decision.policy:
+        turn.emit(
+            e.TaskJudged(
+                token.id,
+                bool(said.fulfilled),
+                decision.policy,
+                said.actor,
+                said.reason,
+                said.evidence,
+                goes_on,
+            )
+        )
+
+
+def _no_verdict(turn: Turn, token: Token, decision: Decision, fault: Fault) -> None:
+    """Neither yes nor no could be had."""
+    delay = tries_left(turn, token)
+    if decision.on_error == "pause":
+        ask_again(turn, token, decision, ENGINE, fault.message)
+    elif decision.on_error == "retry" and decision.source is None and delay is not None:
+        begin_again(turn, token, delay, fault.message)
+    else:
+        turn.later(Conclude(token.id, fault))
+
+
+def open_gate(turn: Turn, token: Token, decision: Decision) -> None:
+    turn.emit(e.GateOpened(gate_id(token), token.id, decision.ask, decision.actors))
+
+
+def ask_again(turn: Turn, token: Token, decision: Decision, actor: str, why: str) -> None:
+    """The gate stays, and the run stands still until somebody has looked at it."""
+    open_gate(turn, token, decision)
+    if not turn.state.paused:
+        turn.emit(e.RunPaused(actor, why, gate_id(token)))
+
+
+def ask_whether_to_try_again(turn: Turn, token: Token, fault: Fault) -> None:
+    """The work failed for good: somebody has it tried again, or gives it up."""
+    ask = f"step {token.step} failed: {fault.message}; fulfil to try again, reject to give up"
+    _stop_the_clock(turn, token)
+    turn.emit(e.GateOpened(gate_id(token), token.id, ask, (), True))
+    if not turn.state.paused:
+        turn.emit(e.RunPaused(ENGINE, ask, gate_id(token)))

@@ -1,0 +1,1 @@
+"""The world that Arca workflows live in: identities, capability passports, the directory."""

@@ -1,0 +1,255 @@
+"""The directory: which participants hold a valid passport for a capability.
+
+Steps look into a cache and never ask the network when they dispatch. The cache is read once before
+the first run and then again every `sync_seconds` (or half the shortest life of a passport), beside
+the work; a source that cannot be read leaves the last good copy in place, and expiry is looked at
+anew with every question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.clock import Clock
+from anabranch.errors import AnabranchError, InputError
+from anabranch.expressions.pointer import MISSING, parse_path, same
+from anabranch.market.identities import public_key
+from anabranch.market.passports import (
+    Issuers,
+    Key,
+    Passport,
+    passports_in,
+    problem_of,
+    read_passport,
+    read_revocation,
+)
+from anabranch.market.sources import fetch_source, load_source
+from anabranch.work.participants.book import Book, Listing
+from anabranch.work.participants.port import NotKnown, Query
+from anabranch.work.threads import Threads
+
+logger = logging.getLogger(__name__)
+
+SYNC_SECONDS = 60.0
+SOONEST_SECONDS = 1.0
+_NO_DIRECTORY = "there is no directory of passports: add `directory: {passports: …}` to the book"
+
+
+@dataclass(slots=True)
+class Cache:
+    """What the last reading of the sources gave."""
+
+    passports: dict[Key, Passport] = field(default_factory=dict)
+    revoked: set[Key] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)  # what was there and does not count
+    issuers: Issuers = field(default_factory=Issuers)
+    read_at: int | None = None
+
+
+class PassportDirectory:
+    def __init__(
+        self, book: Book, clock: Clock, fetch: Callable[[str], bytes] | None = None
+    ) -> None:
+        self._book = book
+        self._clock = clock
+        self._fetch = fetch or fetch_source
+        self._config = book.directory
+        self._allowed = frozenset(map(_participant, self._config.get("issuers") or ()))
+        self.cache = Cache()
+        self._unread = ""  # why the sources could not be read
+        self._thread: Threads | None = None
+        self._syncing: asyncio.Task[None] | None = None
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def find(self, query: Query) -> list[str]:
+        match query.resolve:
+            case "static":
+                found = list(dict.fromkeys(query.participants))
+            case "capability":
+                found = self._holders(query)
+            case "task_type" | "service_type":
+                found = self._offering(query.service_type or query.task_type, query)
+            case other:
+                raise InputError(f"targets cannot be resolved by {other!r}")
+        if query.one:
+            return self._cheapest(found)[:1]
+        return found[: query.limit]
+
+    def _holders(self, query: Query) -> list[str]:
+        """Participants with a passport that counts now, in a fixed order, each once."""
+        if self.cache.read_at is None:
+            if self._config:
+                raise NotKnown(self._unread or "the directory of passports has not been read yet")
+            raise InputError(_NO_DIRECTORY)
+        now, cache = self._clock.now(), self.cache
+        holders = {
+            cache.issuers.operators.get(passport.node_id, passport.issuer)
+            for passport in cache.passports.values()
+            if passport.capability_id == query.capability_id
+            and not problem_of(passport, now, cache.revoked, cache.issuers)
+            and self._fits(passport, query)
+        }
+        return sorted(holders)
+
+    def _fits(self, passport: Passport, query: Query) -> bool:
+        name = self.cache.issuers.operators.get(passport.node_id, passport.issuer)
+        entry = {
+            "node_id": passport.node_id,
+            "capability_id": passport.capability_id,
+            "scope": passport.scope,
+        }
+        return self._has(name, query, entry)
+
+    def _has(self, name: str, query: Query, entry: Mapping[str, Any]) -> bool:
+        """Keys of the filter against what is known; who lists no services may have any."""
+        listing = self._book.listings.get(name, Listing(name))
+        for key, wanted in (query.filter or {}).items():
+            if key in ("service_type", "service/type"):
+                if listing.service_types and wanted not in listing.service_types:
+                    return False
+            elif not _matches({**entry, **listing.labels}, key, wanted):
+                return False
+        return True
+
+    def _offering(self, service_type: str, query: Query) -> list[str]:
+        offering = [
+            name
+            for name, listing in self._book.listings.items()
+            if service_type in listing.service_types and self._has(name, query, {})
+        ]
+        return self._cheapest(offering)
+
+    def _cheapest(self, names: Sequence[str]) -> list[str]:
+        """The lowest price first, then by name; who names no price comes last."""
+        listings = self._book.listings
+
+        def rank(name: str) -> tuple[bool, float, str]:
+            price = listings[name].price if name in listings else None
+            return price is None, price or 0.0, name
+
+        return sorted(names, key=rank)
+
+    # -- keeping the cache -------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read once; from now on read again and again, beside the work."""
+        if not self._config or self._syncing is not None:
+            return
+        self._thread = Threads(1, close_seconds=0.1)  # one that hangs keeps nobody from leaving
+        await self._thread.run(self.sync)
+        self._syncing = asyncio.get_running_loop().create_task(self._keep_synced(self._thread))
+
+    async def close(self) -> None:
+        if self._syncing is not None:
+            self._syncing.cancel()
+            await asyncio.wait([self._syncing])
+            self._syncing = None
+        if self._thread is not None:
+            await self._thread.close()
+            self._thread = None
+
+    async def _keep_synced(self, thread: Threads) -> None:
+        while True:
+            await asyncio.sleep(self.sync_seconds)
+            await thread.run(self.sync)
+
+    @property
+    def sync_seconds(self) -> float:
+        """As the book says, but at most half the shortest life of a passport."""
+        wanted = float(self._config.get("sync_seconds") or SYNC_SECONDS)
+        lives = (
+            (passport.expires_at - passport.issued_at) / 2000
+            for passport in self.cache.passports.values()
+            if passport.expires_at is not None
+        )
+        return min(wanted, max(SOONEST_SECONDS, min(lives, default=wanted)))
+
+    def sync(self) -> None:
+        """Read the sources anew. Blocks; never raises: whoever asks is told."""
+        if not self._config:
+            return
+        try:
+            before, self.cache = self.cache, self._read(self._clock.now())
+            self._unread = ""
+        except Exception as error:  # whatever is out there must not end the reading
+            why = error.message if isinstance(error, AnabranchError) else _reason(error)
+            before, told = self.cache, self._unread
+            self._unread = f"the directory of passports cannot be read: {why}"
+            if told != self._unread:  # once, not with every reading
+                logger.warning("%s", self._unread)
+        if self.cache.refused and self.cache.refused != before.refused:
+            count, first = len(self.cache.refused), self.cache.refused[0]
+            logger.warning("%d documents of the directory do not count, such as: %s", count, first)
+
+    def _read(self, now: int) -> Cache:
+        cache = Cache(read_at=now)
+        cache.issuers = Issuers(self._allowed, self._operators())
+        of_id: dict[str, list[Passport]] = {}
+        for document in passports_in(self._loaded("passports")):
+            try:
+                passport = read_passport(document)
+            except InputError as error:
+                cache.refused.append(error.message)
+                continue
+            if passport.key not in cache.passports or _newer(passport, cache):
+                cache.passports[passport.key] = passport
+                of_id.setdefault(passport.passport_id, []).append(passport)
+        for document in _revocations(self._loaded("revocations")):
+            try:
+                cache.revoked.update(read_revocation(document, of_id))
+            except InputError as error:
+                cache.refused.append(error.message)
+        return cache
+
+    def _operators(self) -> dict[str, str]:
+        """Which participant runs a node, as the one who runs this engine says."""
+        found = self._loaded("bindings")
+        if found is not None and not isinstance(found, Mapping):
+            raise InputError("`bindings` of the directory is a mapping of nodes to participants")
+        return {_node(node): _participant(who) for node, who in (found or {}).items()}
+
+    def _loaded(self, part: str) -> Any:
+        """The document at a path or a URL, or the value itself."""
+        source = self._config.get(part)
+        return load_source(self._fetch(source), source) if isinstance(source, str) else source
+
+
+def _newer(passport: Passport, cache: Cache) -> bool:
+    return passport.issued_at > cache.passports[passport.key].issued_at
+
+
+def _revocations(value: Any) -> list[Any]:
+    rows = value.get("items", []) if isinstance(value, Mapping) else value
+    return [
+        row.get("artifact", row) if isinstance(row, Mapping) else row
+        for row in (rows if isinstance(rows, list) else [])
+    ]
+
+
+def _participant(name: Any) -> str:
+    return _identity(name, "participant")
+
+
+def _node(name: Any) -> str:
+    return _identity(name, "node")
+
+
+def _identity(name: Any, role: str) -> str:
+    if not isinstance(name, str) or not name.startswith(f"{role}:"):
+        raise InputError(f"`directory` of the book: {str(name)[:80]!r} is no {role}:did:key:…")
+    public_key(name)
+    return name
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _matches(entry: Mapping[str, Any], key: str, wanted: Any) -> bool:
+    found = parse_path(key).find(entry)
+    return found is not MISSING and same(found, wanted)

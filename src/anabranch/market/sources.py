@@ -1,0 +1,88 @@
+"""Where a directory comes from: a file or a URL, within limits of size and time."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import InputError
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
+
+SOURCE_BYTES = 16 * 1024 * 1024
+FETCH_SECONDS = 10.0
+_CHUNK = 64 * 1024
+
+
+def fetch_source(place: str, seconds: float = FETCH_SECONDS) -> bytes:
+    """The bytes at a path or a URL. Blocks, but no longer than that."""
+    if "://" not in place:
+        return _within(_read(place), place)
+    if not place.startswith(("http://", "https://")):
+        raise InputError(f"{place.partition('://')[0]} is no way to fetch a directory")
+    return _within(_downloaded(place, seconds), _bare(place))
+
+
+def _read(place: str) -> bytes:
+    try:
+        with Path(place).open("rb") as file:
+            return file.read(SOURCE_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error.strerror}", code="no_file") from None
+
+
+def _downloaded(place: str, seconds: float) -> bytes:
+    from http.client import HTTPException  # the client takes its time to load
+
+    until = time.monotonic() + seconds
+    data = bytearray()
+    try:
+        with _opener().open(place, timeout=seconds) as response:
+            while len(data) <= SOURCE_BYTES and (chunk := response.read1(_CHUNK)):
+                data += chunk
+                if time.monotonic() > until:
+                    raise InputError(f"{_bare(place)} takes longer than {seconds:g} s")
+            announced = response.length
+    except (HTTPException, OSError) as error:
+        raise InputError(f"{_bare(place)}: {error}") from None
+    if announced and len(data) <= SOURCE_BYTES:
+        raise InputError(f"{_bare(place)} ended before its end")
+    return bytes(data)
+
+
+def load_source(data: bytes, place: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise InputError(f"{_bare(place)} is not JSON") from None
+
+
+def _opener() -> OpenerDirector:
+    """Only HTTP, wherever it leads."""
+    from urllib import request
+
+    opener = request.OpenerDirector()
+    for handler in (
+        request.HTTPHandler(),
+        request.HTTPSHandler(),
+        request.HTTPRedirectHandler(),
+        request.HTTPDefaultErrorHandler(),
+        request.HTTPErrorProcessor(),
+        request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _within(data: bytes, place: str) -> bytes:
+    if len(data) > SOURCE_BYTES:
+        raise InputError(f"{place} is larger than {SOURCE_BYTES:,} bytes")
+    return data
+
+
+def _bare(place: str) -> str:
+    """Without what may be secret in a URL."""
+    return place.partition("?")[0].rpartition("@")[2]

@@ -1,0 +1,189 @@
+"""The address book: who is reached how, and what they offer.
+
+    participants:
+      "participant:did:key:z6Mk…":
+        url: "https://one.example/ask"
+        headers: {Authorization: "Bearer ${ONE_TOKEN}"}
+        service_types: [text/summarise]
+      local-summariser: {function: "my_module:summarise", service_types: [text/summarise], price: 3}
+    capabilities:
+      publication.verify: {url: "http://127.0.0.1:9100/verify"}
+    directory:
+      passports: passports.json        # see docs/solicit.md
+      issuers: ["participant:did:key:z6Mk…"]
+
+A book is read from a YAML or JSON file (`ANABRANCH_PARTICIPANTS`, `--participants`) or given as a
+mapping of the same shape, in which a function may stand for itself. `${NAME}` is filled in from the
+environment, and what comes from there is starred out of whatever the participant says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anabranch.dialects.nodes import Fields, plain
+from anabranch.dialects.source import SourceLimits, read_source
+from anabranch.errors import InputError
+from anabranch.net.problems import Position, did_you_mean
+from anabranch.work.participants.entries import (
+    BOOK_KEYS,
+    ENTRY_KEYS,
+    Address,
+    BookError,
+    Keys,
+    Listing,
+    Reading,
+    redactor_of,
+)
+from anabranch.work.participants.functions import FunctionParticipant, Rooms
+from anabranch.work.participants.limits import HttpLimits
+from anabranch.work.participants.port import Participant
+from anabranch.work.redaction import Redactor
+
+if TYPE_CHECKING:
+    from anabranch.work.participants.http import Sessions
+
+__all__ = ["Book", "BookError", "Listing", "read_book"]
+
+_LIMITS = SourceLimits(bytes_max=16 * 1024 * 1024, values_max=1_000_000)
+
+
+class Book:
+    """Everybody that this engine can ask. Raises `BookError` with everything that is wrong."""
+
+    def __init__(
+        self,
+        listed: Mapping[str, Any] | None = None,
+        *,
+        limits: HttpLimits | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._limits = limits or HttpLimits()
+        self._sessions: Sessions | None = None
+        self._rooms = Rooms(self._limits.reply_bytes)
+        self._redactors: dict[frozenset[str], Redactor] = {}
+        self.listings: dict[str, Listing] = {}
+        reading = Reading(os.environ if environment is None else environment)
+        fields = reading.fields(listed, (), "the book of participants", BOOK_KEYS)
+        self._participants = self._read(reading, fields, "participants")
+        self._capabilities = self._read(reading, fields, "capabilities")
+        self.directory = reading.directory(fields.get("directory"))
+        if reading.wrong:
+            raise BookError(reading.wrong)
+
+    def participant(self, name: str) -> Participant | None:
+        return self._participants.get(name)
+
+    def missing_participant(self, name: str) -> str:
+        hint = did_you_mean(name, self._participants)
+        return f"{name} is not in the book of participants" + (f"; {hint}" if hint else "")
+
+    def capability(self, name: str) -> Participant | None:
+        return self._capabilities.get(name)
+
+    def missing_capability(self, name: str) -> str:
+        hint = did_you_mean(name, self._capabilities) or "add it to `capabilities` of the book"
+        return f"capability {name!r} is not in the book of participants; {hint}"
+
+    async def close(self) -> None:
+        """Close whatever is open; the next request opens it again."""
+        if self._sessions is not None:
+            await self._sessions.close()
+        await self._rooms.close()
+
+    def _read(
+        self, reading: Reading, fields: Mapping[str, Any], part: str
+    ) -> dict[str, Participant]:
+        found: dict[str, Participant] = {}
+        for name, entry in reading.mapping(fields.get(part), (part,), f"`{part}`").items():
+            keys = (part, name)
+            given = {"function": entry} if callable(entry) else entry
+            known = reading.fields(given, keys, f"participant {name!r}", ENTRY_KEYS)
+            if part == "participants":
+                self.listings[name] = reading.listing(name, known, keys)
+            participant = self._reached(reading, name, known, keys)
+            if participant is not None:
+                found[name] = participant
+        return found
+
+    def _reached(
+        self, reading: Reading, name: str, entry: Mapping[str, Any], keys: Keys
+    ) -> Participant | None:
+        if (entry.get("url") is None) == (entry.get("function") is None):
+            reading.complain(keys, f"participant {name!r} needs either a `url` or a `function`")
+            return None
+        if entry.get("function") is not None:
+            if entry.get("headers") is not None:
+                message = f"participant {name!r}: `headers` are for a `url`, not for a function"
+                reading.complain((*keys, "headers"), message)
+            called = reading.function(name, entry["function"], (*keys, "function"))
+            return None if called is None else FunctionParticipant(name, called, self._rooms)
+        address = reading.address(name, entry, keys)
+        if reading.wrong:
+            return None  # it may not even be an address
+        secrets = self._redactors.get(address.secrets)
+        if secrets is None:
+            secrets = self._redactors[address.secrets] = redactor_of(address.secrets)
+        return self._by_http(address, secrets)
+
+    def _by_http(self, address: Address, secrets: Redactor) -> Participant:
+        from anabranch.work.participants.http import HttpParticipant, Sessions
+
+        if self._sessions is None:
+            self._sessions = Sessions(self._limits)
+        return HttpParticipant(address.url, self._sessions, address.headers, secrets)
+
+
+def read_book(
+    path: Path,
+    *,
+    limits: HttpLimits | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Book:
+    """The book in a YAML or JSON file; paths in it are relative to that file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", code="no_file") from None
+    document = read_source(data, file=str(path), limits=_LIMITS)
+    if document.problems:
+        raise InputError("\n".join(map(str, document.problems)), code="bad_book")
+    if not isinstance(document.root, Fields):
+        raise InputError(
+            f"{path}: a book of participants is a mapping with `participants`", code="bad_book"
+        )
+    listed = plain(document.root)
+    if isinstance(listed.get("directory"), Mapping):
+        listed["directory"] = _relative(listed["directory"], path.parent)
+    try:
+        return Book(listed, limits=limits, environment=environment)
+    except BookError as error:
+        raise BookError(
+            (keys, f"{_place(document.root, keys)}: {message}") for keys, message in error.wrong
+        ) from None
+
+
+def _place(root: Fields, keys: Keys) -> Position:
+    """Where the innermost of these keys stands that is there."""
+    place, node = root.position, root
+    for key in keys:
+        if key not in node:
+            break
+        place, inner = node.keys[key], node.get(key)
+        if not isinstance(inner, Fields):
+            break
+        node = inner
+    return place
+
+
+def _relative(directory: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    files = ("passports", "revocations", "bindings")
+    return {
+        key: str(base / value)
+        if key in files and isinstance(value, str) and "://" not in value
+        else value
+        for key, value in directory.items()
+    }

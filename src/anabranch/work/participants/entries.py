@@ -1,0 +1,220 @@
+"""Reading the entries of a book: everything that is wrong is collected, each with its path."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from anabranch.errors import InputError
+from anabranch.net.problems import did_you_mean
+from anabranch.work.redaction import Redactor
+
+BOOK_KEYS = ("participants", "capabilities", "directory")
+DIRECTORY_KEYS = ("passports", "revocations", "issuers", "bindings", "sync_seconds")
+ENTRY_KEYS = ("url", "function", "headers", "service_types", "price", "labels")
+
+#: These are ours to say.
+_OUR_HEADERS = frozenset(
+    {
+        *("content-type", "content-length", "accept", "accept-encoding", "idempotency-key"),
+        *("connection", "transfer-encoding", "te", "upgrade", "expect"),
+    }
+)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Keys = tuple[str, ...]
+
+
+class BookError(InputError):
+    """Everything that is wrong with a book: where, and what."""
+
+    def __init__(self, wrong: Iterable[tuple[Keys, str]]) -> None:
+        self.wrong = tuple(wrong)
+        super().__init__("\n".join(message for _, message in self.wrong), code="bad_book")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the book says about one participant, besides how it is reached."""
+
+    participant: str
+    service_types: tuple[str, ...] = ()
+    price: float | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a participant is reached, what is said to it besides, and what of that is secret."""
+
+    url: str
+    headers: Mapping[str, str]
+    secrets: frozenset[str]
+
+
+@dataclass(slots=True)
+class Reading:
+    """Reads values and remembers what is wrong with them."""
+
+    environment: Mapping[str, str]
+    wrong: list[tuple[Keys, str]] = field(default_factory=list)
+
+    def complain(self, keys: Keys, message: str) -> None:
+        self.wrong.append((keys, message))
+
+    def mapping(self, value: Any, keys: Keys, what: str) -> Mapping[str, Any]:
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.complain(keys, f"{what} must be a mapping, not {type(value).__name__}")
+            return {}
+        odd = [key for key in value if not isinstance(key, str)]
+        for key in odd:
+            self.complain(keys, f"{what} has the key {key!r:.80}, which is no text")
+        return {key: value[key] for key in value if isinstance(key, str)}
+
+    def fields(
+        self, value: Any, keys: Keys, what: str, known: tuple[str, ...]
+    ) -> Mapping[str, Any]:
+        """A mapping with none but these keys."""
+        found = self.mapping(value, keys, what)
+        for key in found:
+            if key not in known:
+                hint = did_you_mean(key, known)
+                self.complain((*keys, key), f"{what} has no key {key!r:.80}; {hint}")
+        return found
+
+    def listing(self, name: str, entry: Mapping[str, Any], keys: Keys) -> Listing:
+        types = entry.get("service_types") or ()
+        if not isinstance(types, list | tuple) or not all(isinstance(t, str) for t in types):
+            message = f"participant {name!r}: `service_types` is a list of names"
+            self.complain((*keys, "service_types"), message)
+            types = ()
+        price = entry.get("price")
+        if price is not None and not is_number(price):
+            self.complain((*keys, "price"), f"participant {name!r}: `price` is a number")
+            price = None
+        what = f"`labels` of participant {name!r}"
+        labels = self.mapping(entry.get("labels"), (*keys, "labels"), what)
+        return Listing(name, tuple(types), price, labels)
+
+    def directory(self, value: Any) -> Mapping[str, Any]:
+        keys, what = ("directory",), "`directory` of the book"
+        found = self.fields(value, keys, what, DIRECTORY_KEYS)
+        seconds = found.get("sync_seconds")
+        if seconds is not None and not (is_number(seconds) and seconds > 0):
+            message = f"{what}: `sync_seconds` is a number of seconds above 0"
+            self.complain((*keys, "sync_seconds"), message)
+        if found and found.get("passports") is None:
+            message = f"{what} needs `passports`: a file, a URL or a list of them"
+            self.complain(keys, message)
+        issuers = found.get("issuers")
+        if issuers is not None and not isinstance(issuers, list | tuple):
+            self.complain((*keys, "issuers"), f"{what}: `issuers` is a list of participants")
+        return found
+
+    # -- how somebody is reached -------------------------------------------------------------
+
+    def function(self, name: str, written: Any, keys: Keys) -> Callable[..., Any] | None:
+        if callable(written):
+            return written  # type: ignore[no-any-return]
+        module, _, attribute = str(written).partition(":")
+        if not module or not attribute:
+            self.complain(keys, f"participant {name!r}: write `function` as module:function")
+            return None
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # whatever the module does when it is imported
+            said = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
+            self.complain(keys, f"participant {name!r}: {said}")
+            return None
+        if not callable(found):
+            self.complain(keys, f"participant {name!r}: {written} cannot be called")
+            return None
+        return found  # type: ignore[no-any-return]
+
+    def address(self, name: str, entry: Mapping[str, Any], keys: Keys) -> Address:
+        secrets: set[str] = set()
+        url = self._filled(entry.get("url"), (*keys, "url"), f"`url` of {name!r}", secrets)
+        problem = _problem_of_url(url)
+        if problem:
+            self.complain((*keys, "url"), f"participant {name!r}: `url` {problem}")
+        else:
+            secrets.update(filter(None, [urlsplit(url).password]))
+        what = f"`headers` of participant {name!r}"
+        given = self.mapping(entry.get("headers"), (*keys, "headers"), what)
+        headers = {
+            key: self._header(key, value, (*keys, "headers", key), what, secrets)
+            for key, value in given.items()
+        }
+        if not problem and "@" in urlsplit(url).netloc and "authorization" in map(str.lower, given):
+            message = f"{what}: Authorization is in the URL already; keep one of them"
+            self.complain((*keys, "headers"), message)
+        return Address(url, headers, frozenset(secrets))
+
+    def _header(self, key: str, value: Any, keys: Keys, what: str, secrets: set[str]) -> str:
+        if not _HEADER_NAME.fullmatch(key):
+            self.complain(keys, f"{what}: {key!r:.80} is not the name of a header")
+        elif key.lower() in _OUR_HEADERS:
+            self.complain(keys, f"{what}: {key} is set by the engine; remove it")
+        text = self._filled(value, keys, f"header {key} of {what}", secrets)
+        if not text.isprintable():
+            self.complain(keys, f"{what}: {key} has characters that a header cannot carry")
+        return text
+
+    def _filled(self, value: Any, keys: Keys, what: str, secrets: set[str]) -> str:
+        """The text with `${NAME}` filled in; what comes from the environment is secret."""
+
+        def look_up(match: re.Match[str]) -> str:
+            name = match[1]
+            if not _NAME.fullmatch(name):
+                self.complain(keys, f"{what}: write a variable of the environment as ${{NAME}}")
+                return ""
+            found = self.environment.get(name, "")
+            if not found:
+                message = f"{what} needs the environment variable {name}, which is not set"
+                self.complain(keys, message)
+            secrets.add(found)
+            return found
+
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.complain(keys, f"{what} is text, not {type(value).__name__}")
+            return ""
+        return _VARIABLE.sub(look_up, str(value))
+
+
+def is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _problem_of_url(url: str) -> str:
+    """Never with the URL itself: there may be a secret in it."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is not a valid address"
+    if parts.scheme not in ("http", "https"):
+        return "must begin with http:// or https://"
+    if not host:
+        return "names no host"
+    return "" if url.isprintable() and " " not in url else "has blanks or control characters in it"
+
+
+def redactor_of(secrets: Iterable[str]) -> Redactor:
+    redactor = Redactor()
+    for secret in secrets:
+        redactor.learn(secret)
+    return redactor

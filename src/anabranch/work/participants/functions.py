@@ -1,0 +1,120 @@
+"""A participant that is a Python function: `def answer(request) -> reply`, or `async def`.
+
+It gets the request as it would be sent (`dispatch_id`, `service_type`, `input`, …) and returns
+plain JSON. `ConnectionError` means that nobody is there, any other exception is an answer that
+cannot be used. A function that may block runs in a thread, and each has only a few: one that never
+returns holds up itself and nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.work.json_values import require_json
+from anabranch.work.participants.port import Ask, BadReply, Unreachable
+from anabranch.work.participants.replies import check_dispatch
+from anabranch.work.texts import clip
+from anabranch.work.threads import Threads
+
+Answering = Callable[[Mapping[str, Any]], Any]
+
+THREADS_EACH = 4
+THREADS_MAX = 128
+_REASON = 1_000
+
+
+class Rooms:
+    """The threads of all functions that may block, opened at the first request."""
+
+    def __init__(self, reply_bytes: int) -> None:
+        self.reply_bytes = reply_bytes
+        self.functions = 0  # how many share them
+        self._threads: Threads | None = None
+        self._room: dict[str, asyncio.Semaphore] = {}
+
+    async def run(self, name: str, call: Callable[[], Any]) -> Any:
+        """What `call()` gives, when this function has a thread free for it."""
+        threads = self._open()
+        room = self._room.setdefault(name, asyncio.Semaphore(THREADS_EACH))
+        await room.acquire()
+        loop, ours = asyncio.get_running_loop(), [True]  # whoever takes it begins, or gives it up
+
+        def begun() -> Any:
+            try:
+                ours.pop()
+            except IndexError:
+                return None  # nobody waits any more
+            try:
+                return call()
+            finally:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(room.release)
+
+        try:
+            return await threads.run(begun)
+        finally:
+            if ours:  # cancelled before it began
+                with suppress(IndexError):
+                    ours.pop()
+                    room.release()
+
+    def _open(self) -> Threads:
+        if self._threads is None:
+            self._threads = Threads(min(THREADS_MAX, THREADS_EACH * max(1, self.functions)))
+        return self._threads
+
+    async def close(self) -> None:
+        threads, self._threads = self._threads, None
+        self._room.clear()
+        if threads is not None:
+            await threads.close()
+
+
+class FunctionParticipant:
+    def __init__(self, name: str, function: Answering, rooms: Rooms) -> None:
+        self._name = name
+        self._function = function
+        self._rooms = rooms
+        self._waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+        )
+        rooms.functions += not self._waits
+
+    async def ask(self, request: Ask) -> Any:
+        body = request.body()
+        try:
+            if self._waits:
+                reply = await self._function(body)
+            else:
+                reply = await self._rooms.run(self._name, lambda: self._function(body))
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is None or current.cancelling():
+                raise
+            message = f"{self._name} waited for something that was cancelled"
+            raise BadReply(message, code="raised") from None
+        except ConnectionError as error:
+            raise Unreachable(f"{self._name}: {clip(str(error), _REASON)}") from None
+        except (Exception, SystemExit) as error:
+            message = f"{self._name} raised {type(error).__name__}: {clip(str(error), _REASON)}"
+            raise BadReply(message, code="raised") from None
+        return self._checked(reply, request)
+
+    def _checked(self, reply: Any, request: Ask) -> Any:
+        try:
+            plain = require_json(reply, f"the reply of {self._name}", root="reply")
+        except InputError as error:
+            raise BadReply(clip(error.message, _REASON), code="not_json") from None
+        most = self._rooms.reply_bytes
+        if isinstance(plain, str | list | dict) and len(msgspec.json.encode(plain)) > most:
+            message = f"{self._name} answered with more than participant_reply_bytes ({most:,})"
+            raise BadReply(message, code="reply_too_large")
+        check_dispatch(plain, request.dispatch_id, self._name)
+        return plain

@@ -1,0 +1,179 @@
+"""A participant behind an HTTP endpoint: one POST of JSON, one reply of JSON.
+
+Everything is bounded: the connection, the whole exchange, the size. Redirects are not followed, for
+a participant speaks for itself, and no cookie of one is shown to another. Each request has its own
+connection: on one that is kept, a second answer to the last request would be taken for that to the
+next. Being cancelled closes the connection at once. The module is imported with the first URL of a
+book: the client takes its time to load.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from anabranch.work.http_request import bare
+from anabranch.work.participants.limits import HttpLimits
+from anabranch.work.participants.names import Names
+from anabranch.work.participants.pace import Pace
+from anabranch.work.participants.port import Ask, BadReply, CannotAsk, Unreachable
+from anabranch.work.participants.replies import check_dispatch, parsed, refusal
+from anabranch.work.redaction import Redactor
+from anabranch.work.texts import clip
+
+_SPARE_DESCRIPTORS = 128  # for the store, the terminal, and whatever the program around us opens
+_FEWEST = 16
+_REASON = 300  # characters of what others say about a failure
+#: Not their absence but our want: descriptors, ports, memory.
+_OUR_WANT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+
+
+class Sessions:
+    """One client for all participants, opened at the first request."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.limits = limits
+        self.pace = Pace()
+        self._session: aiohttp.ClientSession | None = None
+
+    def get(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            seconds = self.limits.connect_seconds
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=connections_max(),
+                    force_close=True,
+                    ttl_dns_cache=60,
+                    resolver=Names(seconds),
+                ),
+                timeout=aiohttp.ClientTimeout(sock_connect=seconds),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,  # a small reply must not become a large one
+            )
+        return self._session
+
+    def timeout(self, wanted: float | None) -> aiohttp.ClientTimeout:
+        """The engine stops whoever is late; this only says that it will not be for ever."""
+        total = self.limits.total_seconds if wanted is None else wanted + 1.0
+        return aiohttp.ClientTimeout(total=total, sock_connect=self.limits.connect_seconds)
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def connections_max() -> int:
+    """What the process may open, less what it needs otherwise. Who has to wait for a connection
+    waits within its time limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 0 if soft == resource.RLIM_INFINITY else max(_FEWEST, soft - _SPARE_DESCRIPTORS)
+
+
+class HttpParticipant:
+    """`secrets` knows what in the URL and the headers must not be shown: a server may echo them."""
+
+    def __init__(
+        self, url: str, sessions: Sessions, headers: Mapping[str, str], secrets: Redactor
+    ) -> None:
+        self._url = url
+        self._sessions = sessions
+        self._secrets = secrets
+        self.place = secrets.text(bare(url))
+        self._headers = {
+            **headers,
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
+
+    async def ask(self, request: Ask) -> Any:
+        try:
+            reply = await self._exchange(request)
+        except aiohttp.ClientConnectorError as error:
+            raise self._not_there(error) from None
+        except (aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+            raise self._unreachable(_said(error)) from None
+        except (aiohttp.ServerDisconnectedError, ConnectionResetError):
+            message = f"{self.place} closed the connection without an answer"
+            raise BadReply(message, code="disconnected") from None
+        except TimeoutError:
+            message = f"{self.place} gave no whole answer in time"
+            raise BadReply(message, code="no_answer_in_time") from None
+        except aiohttp.ClientError as error:
+            message = f"{self.place}: {self._secrets.text(_said(error))}"
+            raise BadReply(message, code="broken_reply") from None
+        return self._secrets.clean(reply)
+
+    async def _exchange(self, request: Ask) -> Any:
+        await self._sessions.pace.turn()
+        async with self._sessions.get().post(
+            self._url,
+            data=msgspec.json.encode(request.body()),
+            headers={**self._headers, "Idempotency-Key": request.dispatch_id},
+            allow_redirects=False,
+            timeout=self._sessions.timeout(request.timeout_seconds),
+        ) as response:
+            reply = await self._reply(response)
+        check_dispatch(reply, request.dispatch_id, self.place)
+        return reply
+
+    def _not_there(self, error: aiohttp.ClientConnectorError) -> CannotAsk | Unreachable:
+        if error.os_error.errno in _OUR_WANT:
+            message = f"no connection to {self.place} can be opened here: {error.os_error.strerror}"
+            return CannotAsk(message, code="no_means")
+        return self._unreachable(error.os_error.strerror or _said(error))
+
+    def _unreachable(self, reason: str) -> Unreachable:
+        return Unreachable(f"{self.place}: {self._secrets.text(reason)}")
+
+    async def _reply(self, response: aiohttp.ClientResponse) -> Any:
+        if 300 <= response.status < 400:
+            message = f"{self.place} redirects elsewhere, which is not followed"
+            raise BadReply(message, code="redirect")
+        if response.status == 204:
+            raise BadReply(f"{self.place} answered with nothing", code="empty_reply")
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            message = f"{self.place} answered in an encoding that was not asked for"
+            raise BadReply(message, code="encoded_reply")
+        data = await self._read(response)
+        said_json = response.content_type == "text/json" or response.content_type.endswith(
+            ("/json", "+json")
+        )
+        if not response.ok:
+            return refusal(response.status, response.reason, data if said_json else b"")
+        if not said_json:
+            kind = clip(response.content_type, 80)
+            message = f"{self.place} answered with {kind}, not with JSON"
+            raise BadReply(message, code="wrong_content_type")
+        return parsed(data, self.place)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body as far as it may go; what is announced as too large is not even begun."""
+        most = self._sessions.limits.reply_bytes
+        data = bytearray()
+        if (response.content_length or 0) <= most:
+            async for chunk in response.content.iter_chunked(64 * 1024):
+                data += chunk
+                if len(data) > most:
+                    break
+            else:
+                return bytes(data)
+        response.close()
+        message = f"{self.place} answered with more than participant_reply_bytes ({most:,})"
+        raise BadReply(message, code="reply_too_large")
+
+
+def _said(error: BaseException) -> str:
+    """What went wrong, without the URL that some errors repeat."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return clip(error.message.splitlines()[0] if error.message else "bad HTTP", _REASON)
+    if isinstance(error, aiohttp.InvalidURL):
+        return "the URL is not valid"
+    return clip(str(error) or type(error).__name__, _REASON)

@@ -1,0 +1,107 @@
+"""What it is to ask a participant, and how its reply is taken.
+
+A participant answers with JSON. It may say no; it may talk nonsense; it may not be there. These are
+three different things: a *negative* answer is an answer that cannot be used, nonsense is taken for
+one and says so, and one who cannot be reached leaves the count of those who were asked. A fourth is
+our own: where we have no means left to ask, nobody is blamed and nobody leaves the count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from anabranch.errors import AnabranchError
+
+#: What a reply says in `status` when it is no answer to the question.
+NEGATIVE = frozenset(
+    {
+        *("no_offer_available", "error", "failed", "rejected", "declined", "refused"),
+        *("unavailable", "not_available", "unsupported", "no"),
+    }
+)
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to one participant."""
+
+    participant: str
+    dispatch_id: str
+    run_id: str
+    step_id: str
+    service_type: str
+    input: Any
+    filter: Mapping[str, Any] | None = None
+    respond_by: str = ""  # RFC 3339; empty: there is no time limit
+    capability_id: str = ""  # for decision sources
+    timeout_seconds: float | None = None  # how long the answer is of use, if that is known
+
+    def body(self) -> dict[str, Any]:
+        """As it is sent."""
+        fields = msgspec.to_builtins(self)
+        del fields["participant"], fields["timeout_seconds"]
+        optional = ("filter", "respond_by", "capability_id")
+        shown = {k: v for k, v in fields.items() if k not in optional or v}
+        return {"schema_version": "v1", **shown}
+
+
+class Unreachable(AnabranchError):
+    """Nobody is there."""
+
+
+class BadReply(AnabranchError):
+    """Somebody is there, and what came back is no answer. `code` says what it was."""
+
+
+class CannotAsk(AnabranchError):
+    """It is not them, it is us: no descriptors, no ports. It may be better later."""
+
+
+class Participant(Protocol):
+    async def ask(self, request: Ask) -> Any:
+        """The reply as plain JSON. Raises `Unreachable`, `BadReply` or `CannotAsk`; being cancelled
+        means that the answer is no longer wanted, and whatever was opened for it is closed."""
+        ...
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a step looks for."""
+
+    resolve: str
+    capability_id: str = ""
+    task_type: str = ""
+    service_type: str = ""
+    participants: Sequence[str] = ()
+    filter: Mapping[str, Any] | None = None
+    limit: int | None = None
+    one: bool = False  # the best one is wanted, not all of them
+
+
+class NotKnown(AnabranchError):
+    """The directory has not been read; it may be later."""
+
+    code = "directory_unread"
+
+
+class Directory(Protocol):
+    def find(self, query: Query) -> list[str]:
+        """Participants in a fixed order, from what is known here and now. Raises `InputError`
+        where the question is wrong, and `NotKnown` where it cannot be answered now."""
+        ...
+
+
+def is_negative(reply: Any) -> bool:
+    """Whether a reply says no. What is no mapping is an answer: some answer with a number."""
+    if not isinstance(reply, Mapping):
+        return reply is None
+    status = reply.get("status")
+    if isinstance(status, str):
+        return status.lower() in NEGATIVE
+    return bool(reply.get("error"))
+
+
+def nonsense(error: BadReply) -> dict[str, Any]:
+    """What stands in the place of an answer that was none."""
+    return {"status": "error", "error": {"code": error.code, "message": error.message}}

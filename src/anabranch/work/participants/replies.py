@@ -1,0 +1,55 @@
+"""From the bytes of a reply to plain JSON that can be recorded, or to the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.work.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.participants.port import BadReply
+from anabranch.work.texts import clip
+
+_decode = msgspec.json.Decoder().decode
+_REASON = 120
+_NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def parsed(data: bytes, place: str) -> Any:
+    try:
+        reply = _decode(data)
+    except _NOT_JSON as error:
+        message = f"{place} answered with no JSON: {clip(str(error), _REASON)}"
+        raise BadReply(message, code="not_json") from None
+    if _too_deep(data, reply):
+        message = f"{place} answered with JSON nested deeper than {MAX_DEPTH}"
+        raise BadReply(message, code="too_deep")
+    return reply
+
+
+def _too_deep(data: bytes, reply: Any) -> bool:
+    brackets = data.count(b"[") + data.count(b"{")  # an upper bound of the depth, at C speed
+    return brackets > MAX_DEPTH and deeper_than(reply, MAX_DEPTH)
+
+
+def refusal(status: int, reason: str | None, data: bytes) -> dict[str, Any]:
+    """An error status is a no, with whatever JSON it says about it."""
+    message = clip(f"HTTP {status} {reason or ''}".strip(), _REASON)
+    reply: dict[str, Any] = {
+        "status": "error",
+        "error": {"code": f"http_{status}", "message": message},
+    }
+    try:
+        said = _decode(data)
+    except _NOT_JSON:
+        return reply
+    return reply if said is None or _too_deep(data, said) else {**reply, "reply": said}
+
+
+def check_dispatch(reply: Any, asked: str, place: str) -> None:
+    """A reply that names a dispatch names ours; otherwise it answers another question."""
+    named = reply.get("dispatch_id") if isinstance(reply, Mapping) else None
+    if named is not None and named != asked:
+        message = f"{place} answered another dispatch: {clip(str(named), _REASON)}"
+        raise BadReply(message, code="wrong_dispatch")

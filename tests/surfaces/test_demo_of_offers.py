@@ -1,0 +1,50 @@
+"""The scene of the demo in which eight providers compete for an order."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from anabranch.operations.definitions import compiler
+from anabranch.operations.reading import Reader
+from anabranch.runtime.nets import Nets
+from anabranch.store.sqlite import SqliteStore
+from anabranch.surfaces.cli import demo
+
+
+@pytest.mark.slow
+def test_the_cheapest_in_time_gets_the_order_and_everybody_is_accounted_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = demo.Stage(tmp_path, argparse.Namespace(fast=True, json=False))
+    stage.facts["ok"] = True
+    shutil.copy(demo.SCENES / "offers.yaml", tmp_path)
+    asyncio.run(demo._offers(stage))
+    assert stage.facts["ok"]
+    store = SqliteStore(tmp_path / "demo.db", read_only=True)
+    try:
+        records = Reader(store, Nets(store, compiler())).dispatches("offers1")
+    finally:
+        store.close()
+    found = [
+        (each.record.step_id, each.record.target, each.record.status, each.outcome, each.selected)
+        for each in records
+    ]
+    assert found == [
+        ("solicit", "alba", "responded", "usable", False),
+        ("solicit", "bora", "responded", "usable", True),
+        ("solicit", "cirro", "responded", "usable", False),
+        ("solicit", "delta", "cancelled", "unreachable", False),
+        ("solicit", "eco", "timeout", "", False),
+        ("solicit", "foehn", "responded", "negative", False),
+        ("solicit", "garua", "responded", "negative", False),
+        ("solicit", "halo", "responded", "negative", False),
+        ("order", "bora", "responded", "usable", True),
+    ]
+    shown = capsys.readouterr().out
+    for words in ("chosen", "no score", "not_json", "no_offer_available"):
+        assert words in shown
