@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench soak format clean
+.PHONY: demo test check browser bench soak format clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "anabranch needs Python 3.11 or newer (set PYTHON=...)"; exit 1; }
@@ -18,13 +18,13 @@ $(RUNTIME): pyproject.toml
 
 $(STAMP): $(RUNTIME)
 	@echo "setting up the tools for testing (once)"
-	@$(PIP) --group dev --editable '.[duckdb,evm,market,parquet,postgres]'
+	@$(PIP) --group dev --editable '.[duckdb,evm,market,otel,parquet,postgres]'
 	@touch $(STAMP)
 
 demo: $(RUNTIME)        ## set everything up and run the showcase
 	@$(BIN)/anabranch demo
 
-test: $(STAMP)          ## set everything up and run every test
+test: $(STAMP) browser  ## set everything up and run every test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -35,6 +35,13 @@ check: $(STAMP)         ## lint, types and the fast tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n 2 -m 'not slow'
+
+browser:                ## a Chromium for the tests of the pages, where there is none
+	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome; do \
+	  test -n "$$name" && command -v "$$name" >/dev/null && exit 0; done; \
+	test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing chromium (once)" && \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null || \
+	echo "no Chromium: the tests of the pages will be skipped (install it, or set CHROMIUM=...)"
 
 bench: $(STAMP)         ## print the benchmark table
 	@$(BIN)/python -m bench

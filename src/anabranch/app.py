@@ -22,6 +22,7 @@ from anabranch.market.directory import PassportDirectory
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, compiler, prepare
+from anabranch.operations.pools import Pools
 from anabranch.operations.reading import Reader
 from anabranch.operations.sessions import Sessions
 from anabranch.operations.shown import EventRecord
@@ -107,7 +108,7 @@ class Parts:
         self._loop_results = LoopResults(store, StoredPayloads(store))
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
         self.performers = standard_performers(
-            _work_settings(settings),
+            work_settings(settings),
             toolbox=toolbox,
             payloads=StoredPayloads(store),
             loops=self._loop_results,
@@ -125,6 +126,13 @@ class Parts:
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
         self.verbs = Verbs(self.engine, lambda: known, chain=self._chain is not None)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
+        self.pools = Pools(
+            self.engine,
+            read_items=lambda source, shard, keys: self._reader.items(source, shard, keyring=keys),
+            keyring=self._keyring,
+            start_child=self._start_child,
+        )
+        self.verbs.read.asked = self.pools.asked
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
@@ -139,10 +147,10 @@ class Parts:
             loops=self._loop_results,
             limits=limits,
         )
-        reader = CollectionReader(self._collections)
+        self._reader = CollectionReader(self._collections)
         self.performers["pipeline"] = Pipeline(means)
-        self.performers["loop.shard"] = Shards(means, reader)
-        self.performers["loop.cut"] = ReadAhead(reader)
+        self.performers["loop.shard"] = Shards(means, self._reader)
+        self.performers["loop.cut"] = ReadAhead(self._reader)
         self.performers["playbook"] = Child(self._start_child)
         self.performers["targets"] = Targets(self._directory)
         self.performers["dispatch"] = Dispatch(self.book)
@@ -165,13 +173,7 @@ class Parts:
         await self.engine.open(only=only)
 
     async def _keyring(self, net: Net, workload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The secrets that a definition declares, resolved where the work is done."""
-
-        def render(entry: Any, so_far: Mapping[str, Any]) -> Any:
-            names = {"env": dict(os.environ), "keychain": so_far, "workload": workload}
-            return _rendered(entry, names)
-
-        return await self._keychain.resolve(net.keychain, render)
+        return await keyring_of(self._keychain, net, workload)
 
     def _clean(self, answer: Answer) -> Answer:
         return self.redactor.answer(answer) if self.redactor.knows_any else answer
@@ -196,12 +198,12 @@ class Parts:
         self._unguard_logs()
 
 
-def _work_settings(settings: Settings) -> WorkSettings:
+def work_settings(settings: Settings) -> WorkSettings:
     return WorkSettings(
         python=ProcessOptions(
             limit=settings.processes_max, result_bytes=settings.result_bytes_max + ROOM
         ),
-        http=HttpOptions(body_bytes=settings.http_body_bytes),
+        http=HttpOptions(body_bytes=settings.http_body_bytes, traces=bool(settings.otel_endpoint)),
         sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
         threads=settings.threads_max,
@@ -219,6 +221,18 @@ def _book(given: Participants | None, settings: Settings) -> Book:
         return Book(given, limits=limits)
     path = given if given is not None else settings.participants
     return read_book(Path(path), limits=limits) if path else Book(limits=limits)
+
+
+async def keyring_of(
+    keychain: Keychain, net: Net, workload: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The secrets that a definition declares, resolved where the work is done."""
+
+    def render(entry: Any, so_far: Mapping[str, Any]) -> Any:
+        names = {"env": dict(os.environ), "keychain": so_far, "workload": workload}
+        return _rendered(entry, names)
+
+    return await keychain.resolve(net.keychain, render)
 
 
 def _rendered(entry: Any, names: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@
     ├── DefinitionError      a definition with problems, all of them, each with its position
     ├── ExpressionError      a guard or template that could not be evaluated
     ├── InputError           a value from outside that cannot be taken
+    ├── Denied               whoever asks may not: no token, a wrong one, or too few scopes
     ├── Refused              the kernel's answer to a stimulus that does not fit the state
     ├── LawBroken            a kernel law does not hold: a defect of ours, never the user's
     ├── NotFound             no such run, definition or payload
@@ -52,6 +53,12 @@ class ExpressionError(AnabranchError):
 
 class InputError(AnabranchError):
     code = "input"
+
+
+class Denied(AnabranchError):
+    """Whoever asks may not do this; nothing changed."""
+
+    code = "denied"
 
 
 class Refused(AnabranchError):

@@ -13,10 +13,12 @@ from anabranch.errors import InputError
 PREFIX = "ANABRANCH_"
 CHOICES = {
     "synchronous": ("FULL", "NORMAL"),
+    "webhook_addresses": ("public", "any"),
     "chain_rule_urls": ("refuse", "allow"),
     "chain_execution": ("record", "simulate", "send"),
+    "require_tokens": ("no", "yes"),
 }
-ABOVE_ZERO = ("_max", "chain_timeout_seconds")
+ABOVE_ZERO = ("_max", "chain_timeout_seconds", "audit_days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,17 @@ class Settings:
     snapshot_every: int = 200  # events between two snapshots of a long run
     grace_seconds: float = 10.0  # how long an orderly stop waits for running jobs
     poll_seconds: float = 0.03  # how often the engine looks for messages of other processes
+    pools_here: str = ""  # pools whose jobs the engine does itself: "gpu eu", or "*" for all
+    webhook_addresses: Literal["public", "any"] = "public"  # where notifications may go
+    webhook_timeout_seconds: float = 10.0  # for one attempt
+    webhook_body_bytes: int = 256 * 1024  # of one notification; a larger one is sent without fields
+    webhook_age_hours: float = 24.0  # a notification that fails for so long is given up
+    webhook_kept_days: float = 7.0  # how long what was delivered or given up can be looked at
+    webhook_backlog_max: int = 10_000  # notifications that wait for one webhook
+    health_stall_seconds: float = 15.0  # an engine, a commit or a timer that is later is not well
+    health_queue_seconds: float = 600.0  # a job that waits so long for its pool is worth a warning
+    health_disk_bytes: int = 256 * 1024 * 1024  # with less room beside the store it is not well
+    otel_endpoint: str = field(default="", repr=False)  # where traces go; empty: there are none
     chain_url: str = field(default="", repr=False)  # the JSON-RPC node of rules; may hold a key
     chain_endpoints: str = field(default="", repr=False)  # more of them: "name=url name=url"
     chain_rule_urls: Literal["refuse", "allow"] = "refuse"  # nodes that rules name by URL
@@ -55,6 +68,18 @@ class Settings:
     participants: str = ""  # the file that says who can be asked, and how
     participant_reply_bytes: int = 1024 * 1024  # a larger reply of a participant is no answer
     participant_seconds: float = 300.0  # for one request, where the step has no timeout
+    server: str = ""  # the URL of a server; verbs then go to it instead of to the store
+    token: str = field(default="", repr=False)  # the token for it
+    token_file: str = ""  # or the file that holds it
+    serve_host: str = "127.0.0.1"  # where `serve` listens; others than loopback need tokens
+    serve_port: int = 8629
+    serve_names: str = ""  # further names that a server is reached by: "a.example b.example"
+    serve_proxies: str = ""  # addresses of proxies whose X-Forwarded-For is believed
+    serve_connections_max: int = 1000  # at once; idle ones make room
+    require_tokens: Literal["no", "yes"] = "no"  # yes: also on a loopback address
+    tls_cert: str = ""  # the file with the certificate chain of a server
+    tls_key: str = ""  # and the one with its key
+    audit_days: float = 400.0  # how long entries of the audit trail are kept
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Settings:

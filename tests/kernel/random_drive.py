@@ -148,6 +148,7 @@ class Drive:
                 self._try(s.JobLose(job.id, job.attempt))
             case "running" if roll < 0.25:
                 self._try(s.JobExtend(job.id, job.attempt, self.at + 50))
+                self._try(s.JobProgress(job.id, job.attempt, {"at": self.at}))
             case "running" | "parked":
                 self._send(report)
             case "cancelling":
@@ -215,6 +216,7 @@ class Drive:
                     s.JobPark(job, attempt),
                     s.JobLose(job, attempt),
                     s.JobExtend(job, attempt, self.at + 10),
+                    s.JobProgress(job, attempt, 1),
                     s.JobDischarge(job),
                     s.Start(run="run"),
                     s.Decide("nowhere", "fulfil"),

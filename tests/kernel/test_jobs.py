@@ -170,6 +170,17 @@ def test_a_job_without_a_lease_has_none_to_extend() -> None:
     run.refuses(s.JobExtend("1.0", 1, 5_000), "no_lease")
 
 
+def test_progress_is_kept_over_a_loss_and_forgotten_with_the_answer() -> None:
+    run = one()
+    run.refuses(s.JobProgress("1.0", 1, 5), "job_not_running")
+    job = run.begin("a", lease_until=run.at + 100)
+    run.send(s.JobProgress(job.id, 1, {"done": 3}))
+    assert run.send(s.JobProgress(job.id, 1, {"done": 3})) == []  # nothing new
+    run.refuses(s.JobProgress(job.id, 2, 5), "stale_attempt")
+    run.tick(run.at + 100)
+    assert (run.job("a").attempt, run.job("a").progress) == (2, {"done": 3})
+
+
 # -- parked --------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,13 @@ def test_what_runs_finishes_as_done_and_creates_nothing() -> None:
     assert "H1" not in run.state.results
 
 
+def test_one_that_waits_for_an_answer_from_outside_ends_with_the_run() -> None:
+    run = killed_while_running()
+    run.send(s.JobPark(run.job("H1").id, 1, "order"))
+    run.send(s.Cancel("me", "enough"))
+    assert run.status == "cancelled"
+
+
 def test_its_costs_count_and_its_other_writes_do_not() -> None:
     run = killed_while_running()
     patches = (*GAS, ContextPatch("note", "x"))

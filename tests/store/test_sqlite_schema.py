@@ -57,6 +57,17 @@ def test_upgrading_reaches_the_same_schema_as_installing(migrations: list[str]) 
         assert set(shape(installed)) >= TABLES
 
 
+def test_an_upgrade_keeps_the_log_and_gives_its_rows_positions_in_their_order() -> None:
+    rows = [("r2", 1, 1, 5, b"[0]"), ("r1", 2, 2, 6, b"[0,1]"), ("r2", 2, 1, 7, b"[2]")]
+    with closing(memory()) as db:
+        migrate(db, MIGRATIONS[:5])
+        db.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
+        migrate(db, MIGRATIONS)
+        found = db.execute("SELECT position, run, last_seq, count, at, events FROM log")
+        assert found.fetchall() == [(n, *row) for n, row in enumerate(rows, 1)]
+        assert db.execute(STATEMENTS["position"]).fetchone() == (3,)
+
+
 def test_a_migration_that_fails_leaves_the_schema_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -119,6 +130,9 @@ def plan(statement: str, parameters: Mapping[str, Any] | None = None) -> str:
         ("read_tails", "SEARCH log USING INDEX sqlite_autoindex_log_1 (run=? AND last_seq>?)"),
         ("read_snapshots", "SEARCH snapshots USING INDEX sqlite_autoindex_snapshots_1 (run=?)"),
         ("unanswered", "USING INDEX mailbox_unanswered"),
+        ("feed", "USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("due_deliveries", "USING INDEX deliveries_due (hook=? AND due>? AND due<?)"),
+        ("settle_delivery", "sqlite_autoindex_deliveries_1 (hook=? AND run=? AND seq=?)"),
         ("move_head", "USING INDEX sqlite_autoindex_heads_1 (run=?)"),
         ("finish_head", "USING INDEX sqlite_autoindex_heads_1 (run=?)"),
         ("answer_message", "USING INTEGER PRIMARY KEY (rowid=?)"),
@@ -151,11 +165,12 @@ def test_the_schema_itself_refuses_what_would_break_an_invariant(tmp_path: Path)
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         store.commit(a_batch(a_commit("r1", 2, 2)))
     with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        log = "INSERT INTO log (run, last_seq, count, at, events) VALUES"
         for wrong in (
-            "INSERT INTO log VALUES ('r1', 2, 1, 0, x'')",
-            "INSERT INTO log VALUES ('r2', 1, 2, 0, x'')",
-            "INSERT INTO log VALUES ('r2', 0, 0, 0, x'')",
-            "INSERT INTO log VALUES ('r2', 1, 1, 0, 'text')",
+            f"{log} ('r1', 2, 1, 0, x'')",
+            f"{log} ('r2', 1, 2, 0, x'')",
+            f"{log} ('r2', 0, 0, 0, x'')",
+            f"{log} ('r2', 1, 1, 0, 'text')",
             "UPDATE heads SET finished = 2",
             "UPDATE heads SET seq = 0",
             "UPDATE heads SET labels = 'none'",

@@ -157,7 +157,7 @@ def test_a_damaged_page_is_reported_by_the_read_that_meets_it(tmp_path: Path) ->
     path = tmp_path / "store.db"
     a_store(path, runs=2000, events=60)  # most of the file is log
     middle = path.stat().st_size // 4096 // 2
-    overwrite(path, middle * 4096, b"\xff" * 4096 * 20)
+    overwrite(path, middle * 4096, b"\xff" * 4096 * 60)
     with untouched(tmp_path), closing(SqliteStore(path)) as store:
         with refused(UnusableStore, str(path), "damaged", "backup"):
             store.read_many([f"r{n:04}" for n in range(2000)])

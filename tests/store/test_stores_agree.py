@@ -236,7 +236,8 @@ def everything(store: Store) -> list[Any]:
     tails = store.read_many([head.run for head in heads])
     logs = [store.read(head.run) for head in heads]
     messages = [store.message(n) for n in range(200)]
-    return [heads, dict(tails), logs, messages, {**store.statistics(), "bytes": 0}]
+    order = store.feed(0, 1_000_000), store.position(), store.run_counts()
+    return [heads, dict(tails), logs, messages, order, {**store.statistics(), "bytes": 0}]
 
 
 def test_a_difference_would_be_noticed() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import anabranch
 
+from .serving import served
 from .support import Here
 
 CANARY = "canary-1234-sings"
@@ -146,9 +148,14 @@ def test_a_secret_of_digits_is_a_text(fork: Here) -> None:
 # -- session ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def asleep(here: Here) -> tuple[Here, str]:
-    """A session whose second process waits an hour, left by an interrupted engine."""
+@pytest.fixture(params=["store", "server"])
+def asleep(
+    here: Here, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Here, str]]:
+    """A session whose second process waits an hour, left by an interrupted engine.
+
+    The tests with it are run twice: on the store, and at a server that has taken it over.
+    """
     waits = {"payload": {}, "onValid": {"waitSec": 3600}}
     rules(here, {"A": waits, "W": {"payload": {}, "onValid": {"payload": {"x": 1}}}})
     here.write("sleeper.json", json.dumps(SLEEPER))
@@ -162,7 +169,13 @@ def asleep(here: Here) -> tuple[Here, str]:
                 await asyncio.sleep(0.005)
             return run
 
-    return here, asyncio.run(begin())
+    session = asyncio.run(begin())
+    if request.param == "store":
+        yield here, session
+        return
+    with served(here.store) as server:
+        monkeypatch.setenv("ANABRANCH_SERVER", server.url)
+        yield here, session
 
 
 def test_session_show_has_a_row_for_every_process(asleep: tuple[Here, str]) -> None:
@@ -188,7 +201,8 @@ def test_session_wake_lets_it_go_on(asleep: tuple[Here, str]) -> None:
     told = here.ok("session", "wake", session, "--step", "W1", "--as", FRIEND, "--json").json
     assert (told["mode"], told["woken"]) == ("step", 1)
     assert here.ok("session", "wake", f"{session}:2").out == "woken: 0\n"
-    here.ok("resume", session)
+    here.run("resume", session)  # a server goes on by itself, and may have done so by now
+    here.ok("events", session, "--follow")
     assert here.show(session)["steps"]["W1"]["result"] == {"x": 1}
 
 

@@ -188,6 +188,14 @@ class JobExtended(_Event, frozen=True, tag="job.extended"):
     lease: int
 
 
+class JobProgressed(_Event, frozen=True, tag="job.progressed"):
+    """How far its worker is, in the worker's own words."""
+
+    job: str
+    attempt: int
+    progress: Any
+
+
 class JobParked(_Event, frozen=True, tag="job.parked"):
     job: str
     attempt: int
@@ -423,6 +431,7 @@ Event = (
     | JobScheduled
     | JobStarted
     | JobExtended
+    | JobProgressed
     | JobParked
     | JobContinued
     | JobReported

@@ -103,6 +103,10 @@ def job_extended(state: State, event: e.JobExtended, at: int) -> None:
     state.timers.set(f"lease:{event.job}", event.lease)
 
 
+def job_progressed(state: State, event: e.JobProgressed, at: int) -> None:
+    state.jobs[event.job].progress = event.progress
+
+
 def job_parked(state: State, event: e.JobParked, at: int) -> None:
     job = state.jobs[event.job]
     turn_to(state, job, "parked", at)
@@ -151,7 +155,7 @@ def job_reported(state: State, event: e.JobReported, at: int) -> None:
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.answer = event.answer
-    job.memory = job.heard = None
+    job.memory = job.heard = job.progress = None
     job.failures += event.answer.status == "error"
     answer_plain(state, job)
 
@@ -180,7 +184,7 @@ def job_retrying(state: State, event: e.JobRetrying, at: int) -> None:
     job = state.jobs[event.job]
     off_worker(state, job)
     turn_to(state, job, "backoff", at)
-    job.memory = job.heard = None  # the next try begins at the beginning
+    job.memory = job.heard = job.progress = None  # the next try begins at the beginning
     job.due = event.due
     state.timers.set(f"retry:{job.id}", event.due)
 

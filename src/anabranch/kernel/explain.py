@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from anabranch.kernel.ending import gate_id
 from anabranch.kernel.gather import needed
+from anabranch.kernel.jobs import pool_of_job
 from anabranch.kernel.state import Gather, Job, State, Token
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
 
 FEW = 5  # names before they are only counted
+PROGRESS_SHOWN = 200  # characters
 
 
 class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,12 +44,13 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     until: int | None = None
     movers: tuple[str, ...] = ()
     slots: tuple[SlotState, ...] = ()  # of a join
+    pool: str = ""  # of a job that waits for a worker from outside
 
 
 def explain(net: Net, state: State) -> list[Waiting]:
     if state.finished or not state.run:
         return []
-    return [*_run(state), *_tokens(net, state), *_orphans(state)]
+    return [*_run(state), *_tokens(net, state), *_orphans(net, state)]
 
 
 def _run(state: State) -> Iterator[Waiting]:
@@ -91,7 +94,7 @@ def _tokens(net: Net, state: State) -> Iterator[Waiting]:
                     yield _fanning(state, token)
                     mine = _few_of(state, mine)
                 for job in mine:
-                    yield _job(state, job)
+                    yield _job(net, state, job)
 
 
 def _waiting(token: Token, what: str, until: int | None, movers: tuple[str, ...]) -> Waiting:
@@ -217,14 +220,16 @@ def _few_of(state: State, jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: job.since)[: 2 * FEW]
 
 
-def _job(state: State, job: Job) -> Waiting:
-    what, until, movers = _job_words(state, job)
+def _job(net: Net, state: State, job: Job) -> Waiting:
+    what, until, movers = _job_words(net, state, job)
+    waits = job.phase == "scheduled" and not state.paused
+    pool = pool_of_job(net.steps[job.step], job) if waits else ""
     whom = _asked(state, job)
     if whom and job.phase == "running":
         what, movers = f"the answer of {whom} (attempt {job.attempt})", (whom,)
     elif whom:
         what = f"{what}, for {whom}"
-    return Waiting("job", job.id, job.step, what, job.since, until or None, movers)
+    return Waiting("job", job.id, job.step, what, job.since, until or None, movers, (), pool)
 
 
 def _asked(state: State, job: Job) -> str:
@@ -235,16 +240,20 @@ def _asked(state: State, job: Job) -> str:
     return gather.labels[job.slot]
 
 
-def _job_words(state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:
+def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:
     match job.phase:
         case "scheduled":
-            held = "the run is paused" if state.paused else "a free worker"
+            pool = pool_of_job(net.steps[job.step], job)
+            free = f"a worker of pool {pool}" if pool else "a free worker"
+            held = "the run is paused" if state.paused else free
             until = state.timers.due.get(f"queue:{job.id}", 0)
             limit = ", no longer than its queue_ttl_s" if until else ""
-            return f"{held} (attempt {job.attempt}){limit}", until, ("the engine",)
+            mover = f"anabranch worker --pool {pool}" if pool else "the engine"
+            return f"{held} (attempt {job.attempt}){limit}", until, (mover,)
         case "running":
             until = min((limit for limit in (job.until, job.lease) if limit), default=0)
-            return f"its work (attempt {job.attempt})", until, (job.worker or "the engine",)
+            far = f": {_progress(job.progress)}" if job.progress is not None else ""
+            return f"its work (attempt {job.attempt}){far}", until, (job.worker or "the engine",)
         case "parked":
             whom = job.ticket or "whoever was asked"
             return f"an answer from outside ({job.ticket or 'parked'})", job.until, (whom,)
@@ -256,8 +265,19 @@ def _job_words(state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:
             return "its answer to be used", 0, ()
 
 
-def _orphans(state: State) -> Iterator[Waiting]:
+def _progress(progress: Any) -> str:
+    """What a worker said of how far it is."""
+    match progress:
+        case {"done": int(done), "of": int(of)} if len(progress) == 2:
+            return f"{done:,} of {of:,} done"
+        case str():
+            return progress[:PROGRESS_SHOWN]
+        case _:
+            return msgspec.json.encode(progress).decode()[:PROGRESS_SHOWN]
+
+
+def _orphans(net: Net, state: State) -> Iterator[Waiting]:
     """Jobs whose token has gone on without them: they are being stopped."""
     for job in state.jobs.values():
         if job.token not in state.tokens:
-            yield _job(state, job)
+            yield _job(net, state, job)

@@ -58,6 +58,11 @@ def kind_of_job(step: Step, job: Job) -> str:
     return work_of(step, job).kind
 
 
+def pool_of_job(step: Step, job: Job) -> str:
+    """Whose workers do it; "" is the engine itself, which also does the jobs beside the work."""
+    return step.work.pool if step.work is not None and job.slot >= PLAIN_SLOT else ""
+
+
 def fan_id(token: Token) -> str:
     return f"f{token.id}r{token.round}" if token.round else f"f{token.id}"
 
@@ -128,6 +133,14 @@ def extend(turn: Turn, stimulus: s.JobExtend) -> None:
         raise Refused(f"job {job.id} is {job.phase}: there is no lease to extend", code="no_lease")
     if stimulus.lease_until > job.lease:
         turn.emit(e.JobExtended(job.id, stimulus.lease_until))
+
+
+def progress(turn: Turn, stimulus: s.JobProgress) -> None:
+    job = _expect(turn, stimulus.job, stimulus.attempt)
+    if job.phase != "running":
+        raise Refused(f"job {job.id} is {job.phase}: nobody works on it", code="job_not_running")
+    if stimulus.progress != job.progress:
+        turn.emit(e.JobProgressed(job.id, job.attempt, stimulus.progress))
 
 
 def park(turn: Turn, stimulus: s.JobPark) -> None:
@@ -270,8 +283,10 @@ def cancel(turn: Turn, job: Job, reason: str) -> None:
         turn.emit(e.JobCancelling(job.id, reason, job.attempt, job.ticket))
         if outside:  # nobody of ours works on it; whoever does is told, not waited for
             turn.emit(e.JobDischarged(job.id, "stopped"))
+            _end_doomed(turn, job)
         return
     turn.emit(e.JobDischarged(job.id, "reported" if job.phase == "answered" else "unstarted"))
+    _end_doomed(turn, job)
 
 
 def stopped(turn: Turn, stimulus: s.JobDischarge) -> None:
@@ -288,6 +303,12 @@ def discharge(turn: Turn, job: Job, how: Literal["stopped", "reported", "lost"])
         turn.later(FillLoop(token.id))
     elif token is not None and token.gather:
         turn.later(FillWindow(token.id))
+    _end_doomed(turn, job)
+
+
+def _end_doomed(turn: Turn, job: Job) -> None:
+    """A killed token ends with the last of its jobs."""
+    token = turn.state.tokens.get(job.token)
     if token is not None and token.doomed and token.jobs == 0:
         turn.later(Conclude(token.id, Fault("cancelled", token.reason, retryable=False)))
 

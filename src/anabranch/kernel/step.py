@@ -152,6 +152,7 @@ _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
     s.Tick: _tick,
     s.JobStart: jobs.start,
     s.JobExtend: jobs.extend,
+    s.JobProgress: jobs.progress,
     s.JobPark: jobs.park,
     s.JobReport: jobs.report,
     s.JobLose: jobs.lose,

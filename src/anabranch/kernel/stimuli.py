@@ -50,6 +50,14 @@ class JobExtend(_Stimulus, frozen=True, tag="job.extend"):
     lease_until: int
 
 
+class JobProgress(_Stimulus, frozen=True, tag="job.progress"):
+    """The worker says how far it is; small JSON, for people and for whoever goes on."""
+
+    job: str
+    attempt: int
+    progress: Any = None
+
+
 class JobPark(_Stimulus, frozen=True, tag="job.park"):
     """The answer will come later from outside; the job holds no worker from here on."""
 
@@ -141,6 +149,7 @@ Stimulus = (
     | Tick
     | JobStart
     | JobExtend
+    | JobProgress
     | JobPark
     | JobReport
     | JobLose

@@ -23,6 +23,7 @@ LABEL_HEIGHT = 16.0
 PORT_SPACE = 14.0
 FRAME_PAD = 16.0
 LOOP_WIDTH = 30.0
+STATUS_LETTERS = 12  # the longest status and the dot after it
 
 #: Fill, border, text: on light paper, then on dark.
 PALETTE: Mapping[Look, tuple[tuple[str, str, str], tuple[str, str, str]]] = {
@@ -39,10 +40,15 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def svg(
-    net: Net, *, statuses: Mapping[str, str] | None = None, counts: Mapping[str, int] | None = None
+    net: Net,
+    *,
+    statuses: Mapping[str, str] | None = None,
+    counts: Mapping[str, int] | None = None,
+    live: bool = False,
 ) -> str:
+    """`live` leaves the colours to the page, and room in each box for a status that changes."""
     shown = picture(net, statuses, counts)
-    laid_out = _laid_out(shown)
+    laid_out = _laid_out(shown, live)
     margin = MARGIN + (FRAME_PAD if shown.frames else 0)
     _Shift(laid_out).by(margin, margin + HEAD)
     width = laid_out.width + 2 * margin
@@ -52,7 +58,7 @@ def svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="anb-graph" role="img" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">',
         f"<title>{title}</title>",
-        f"<style>{_style()}</style>",
+        *(() if live else (f"<style>{_style()}</style>",)),
         _MARKERS,
         f'<rect class="anb-paper" width="{width:.0f}" height="{height:.0f}" rx="10"/>',
         *_frames(shown, laid_out),
@@ -66,8 +72,8 @@ def svg(
 # -- sizes -----------------------------------------------------------------------------------
 
 
-def _laid_out(shown: Picture) -> Layout:
-    sizes = {box.id: _size(box) for box in shown.boxes}
+def _laid_out(shown: Picture, live: bool = False) -> Layout:
+    sizes = {box.id: _size(box, live) for box in shown.boxes}
     targets = {arrow.target for arrow in shown.arrows}
     laid_out = layout(
         _with_loops(sizes, shown.arrows),
@@ -94,11 +100,11 @@ def _with_loops(sizes: Mapping[str, Size], arrows: Iterable[Arrow]) -> dict[str,
     return room
 
 
-def _size(box: Box) -> Size:
+def _size(box: Box, live: bool = False) -> Size:
     if box.kind == "join":
-        return Size(7.5 * len(box.title) + 30, JOIN_HEIGHT)
-    count = 34 if box.count > 1 else 0
-    widest = max(8.0 * len(box.title) + count, 6.3 * len(box.detail))
+        return Size(7.5 * (len(box.title) + 4 * live) + 30, JOIN_HEIGHT)
+    count = 34 if box.count > 1 or live else 0
+    widest = max(8.0 * len(box.title) + count, 6.3 * (len(box.detail) + STATUS_LETTERS * live))
     return Size(min(max(widest + 36, 120), 300), BOX_HEIGHT)
 
 

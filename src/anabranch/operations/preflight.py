@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anabranch.dialects.xrc729.words import RULE
-from anabranch.errors import DefinitionError
+from anabranch.errors import DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem
+from anabranch.runtime.pools import Pools
 
 
 def require_rules(net: Net, *, chain: bool) -> None:
@@ -15,6 +16,19 @@ def require_rules(net: Net, *, chain: bool) -> None:
     missing = list(missing_rules(net, chain=chain))
     if missing:
         raise DefinitionError(missing)
+
+
+def require_no_workers(net: Net, pools: Pools) -> None:
+    """Refuse what only workers elsewhere may do, where they have no door to come in by."""
+    for step in net.steps.values():
+        pool = step.work.pool if step.work is not None else ""
+        if pools.outside(pool):
+            raise InputError(
+                f"step {step.name!r} is for the workers of pool {pool!r}, who ask a server: run it "
+                f"on one (`anabranch serve`, --server URL), or let this process do their work "
+                f"(ANABRANCH_POOLS_HERE={pool})",
+                code="no_workers",
+            )
 
 
 def missing_rules(net: Net, *, chain: bool) -> Iterator[Problem]:

@@ -1,12 +1,13 @@
 """Deleting runs that ended long ago, with whatever nobody else needs of what they kept.
 
-A run stays while an unfinished one depends on it: its parent, or a run that redrives it.
+A run stays while an unfinished one depends on it: its parent, or a run that redrives it. It also
+stays until every webhook that is enabled has looked at its last event.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from anabranch.errors import InputError
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Store
@@ -28,14 +29,26 @@ def age_ms(text: str) -> int:
 def purge(store: Store, older_than_ms: int, now: int, *, dry_run: bool = False) -> Forgotten:
     """Delete the runs that ended longer ago than that; with `dry_run` only count them."""
     total = Forgotten()
-    needed = _needed(store)
+    kept = kept_back(store)
     batch: list[str] = []
     for head in _ended(store, now - older_than_ms):
-        if head.run not in needed and _parent(head) not in needed:
+        if not kept(head):
             batch.append(head.run)
         if len(batch) == AT_ONCE:
             total, batch = _sum(total, store.forget(batch, dry_run=dry_run)), []
     return _sum(total, store.forget(batch, dry_run=dry_run)) if batch else total
+
+
+def kept_back(store: Store) -> Callable[[Head], str]:
+    """For each ended run: why it must stay, or nothing."""
+    needed, untold = _needed(store), _untold(store)
+
+    def why(head: Head) -> str:
+        if head.run in needed or _parent(head) in needed:
+            return "an unfinished run depends on it"
+        return "a webhook has yet to look at its last events" if head.run in untold else ""
+
+    return why
 
 
 def _ended(store: Store, before: int) -> Iterator[Head]:
@@ -54,6 +67,12 @@ def _needed(store: Store) -> set[str]:
         for head in page:
             needed |= {head.run, head.origin or head.run}
     return needed
+
+
+def _untold(store: Store) -> set[str]:
+    """Runs with events that some webhook has yet to look at."""
+    cursors = [hook.cursor for hook in store.hooks() if hook.enabled]
+    return store.runs_after(min(cursors)) if cursors else set()
 
 
 def _parent(head: Head) -> str | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from anabranch.errors import NotFound
-from anabranch.kernel.explain import explain
+from anabranch.kernel.explain import Waiting, explain
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import faults_of, loops_of, summarise
@@ -32,6 +32,8 @@ class Reader:
         self._store = store
         self._nets = nets
         self._followed = ("", Shown(""))
+        #: When a worker last asked for jobs of a pool, 0 for never; only an engine knows.
+        self.asked: Callable[[str], int] | None = None
 
     def find(self, name: str) -> Head:
         """The run with this id, the only one that begins so, or the newest one for `last`."""
@@ -134,9 +136,19 @@ class Reader:
     def _now() -> int:
         return int(time.time() * 1000)
 
-    @staticmethod
-    def _waiting(net: Net, state: State) -> list[dict[str, Any]]:
-        return [msgspec.to_builtins(one) for one in explain(net, state)]
+    def _waiting(self, net: Net, state: State) -> list[dict[str, Any]]:
+        return [msgspec.to_builtins(self._with_asked(one)) for one in explain(net, state)]
+
+    def _with_asked(self, one: Waiting) -> Waiting:
+        """A job that waits for its pool also says whether anybody serves that pool."""
+        if not one.pool or self.asked is None:
+            return one
+        at = self.asked(one.pool)
+        seconds = max(0, self._now() - at) // 1000
+        said = (
+            f"one last asked {seconds:,} s ago" if at else "none has asked since the engine started"
+        )
+        return msgspec.structs.replace(one, waits_for=f"{one.waits_for}; {said}")
 
     def events(self, run: str, after: int = 0) -> list[EventRecord]:
         """The recorded events numbered above `after`."""

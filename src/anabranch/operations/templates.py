@@ -16,8 +16,9 @@ from anabranch.errors import NotFound
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.definitions import Prepared, prepare
-from anabranch.store.ports import Definition, Store
+from anabranch.store.ports import Definition, DefinitionFilter, Store
 
+VERSIONS_MAX = 100_000
 DIALECT = "workflow-template"  # under this word templates stand among the definitions
 
 
@@ -60,15 +61,14 @@ class Templates:
     def newest(self) -> list[dict[str, Any]]:
         """The newest version of each, by name."""
         newest: dict[str, Version] = {}
-        for name in sorted({each.name for each in self._store.definitions(dialect=DIALECT)}):
+        for name in sorted(self._names()):
             newest[name] = self._versions(name)[-1]
         return [self._described(version) for version in newest.values()]
 
     def get(self, template_id: str, version: int | None = None) -> tuple[Template, Version]:
         versions = self._versions(template_id)
         if not versions:
-            known = {each.name for each in self._store.definitions(dialect=DIALECT)}
-            hint = did_you_mean(template_id, known)
+            hint = did_you_mean(template_id, self._names())
             message = f"there is no template {template_id!r}"
             raise NotFound(f"{message}; {hint}" if hint else message)
         if version is None:
@@ -93,12 +93,18 @@ class Templates:
 
     def _versions(self, template_id: str) -> list[Version]:
         """Oldest first."""
-        kept = self._store.definitions(dialect=DIALECT, name=template_id)
-        kept.sort(key=lambda each: (each.created_at, each.fingerprint))
+        wanted = DefinitionFilter(dialect=DIALECT, name=template_id, limit=VERSIONS_MAX)
+        cards = reversed(self._store.definitions(wanted))
+        kept = [self._store.definition(card.fingerprint) for card in cards]
         return [
             Version(each.name, number, each.source, each.created_at)
             for number, each in enumerate(kept, start=1)
+            if each is not None
         ]
+
+    def _names(self) -> set[str]:
+        wanted = DefinitionFilter(dialect=DIALECT, limit=VERSIONS_MAX)
+        return {card.name for card in self._store.definitions(wanted)}
 
     @staticmethod
     def _described(version: Version) -> dict[str, Any]:

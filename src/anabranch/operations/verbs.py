@@ -18,7 +18,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import reusable
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
-from anabranch.net.net import Reducer
+from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, prepare
 from anabranch.operations.preflight import require_rules
@@ -27,11 +27,13 @@ from anabranch.operations.shown import EventRecord
 from anabranch.runtime.core import history
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
-from anabranch.store.ports import Store
+from anabranch.store.ports import Definition, Store
 from anabranch.work.json_values import require_json
 
 ANSWER_SECONDS = 10.0
 ASK_SECONDS = 0.02
+LABEL_LETTERS = 1024
+LABELS_MAX = 64
 
 
 class Verbs:
@@ -71,8 +73,16 @@ class Verbs:
             returns=returns,
         )
 
-    async def redrive(self, run: str) -> str:
-        """Begin a linked run that reuses what succeeded and works again only on what failed."""
+    async def redrive(self, run: str, *, new: str | None = None) -> str:
+        """Begin a linked run that reuses what succeeded and works again only on what failed.
+
+        `new` is its id, where somebody has chosen one.
+        """
+        definition, net, given = await asyncio.to_thread(self._once_more, run)
+        return await self.engine.start(definition, net, run=new, **given)
+
+    def _once_more(self, run: str) -> tuple[Definition, Net, dict[str, Any]]:
+        """What a redriven run begins with. The whole log is read: not in the event loop."""
         head = self.read.find(run)
         state = self.read.state(head.run)
         if not state.finished:
@@ -84,14 +94,13 @@ class Verbs:
         definition = store.definition(head.definition)
         if definition is None:
             raise AnabranchError(f"the definition of run {head.run} is not in the store")
-        return await self.engine.start(
-            definition,
-            self.read.net(head),
-            input=state.workload,
-            labels=state.labels,
-            origin=head.run,
-            reuse=reusable(history(store.read(head.run))),
-        )
+        given = {
+            "input": state.workload,
+            "labels": state.labels,
+            "origin": head.run,
+            "reuse": reusable(history(store.read(head.run))),
+        }
+        return definition, self.read.net(head), given
 
     async def send(self, run: str, stimulus: Sayable) -> None:
         await self.engine.send(self.read.find(run).run, stimulus)
@@ -121,6 +130,13 @@ def _checked_labels(given: Mapping[str, str] | None) -> dict[str, str]:
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InputError(f"the label {key!r} is not text: labels are pairs of texts")
+        if len(key) > LABEL_LETTERS or len(value) > LABEL_LETTERS:
+            raise InputError(
+                f"the label {key[:40]!r} has more than {LABEL_LETTERS:,} letters: labels are for "
+                "finding runs, larger things belong into the input"
+            )
+    if len(labels) > LABELS_MAX:
+        raise InputError(f"a run has at most {LABELS_MAX} labels, not {len(labels):,}")
     return labels
 
 

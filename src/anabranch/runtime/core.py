@@ -16,7 +16,7 @@ from typing import Any
 from anabranch.errors import AnabranchError, LawBroken, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.jobs import kind_of_job
+from anabranch.kernel.jobs import DEFAULT_WORK, kind_of_job, pool_of_job
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import Job, State, decode_state, encode_state
@@ -29,6 +29,8 @@ from anabranch.runtime.holds import Holds
 from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.messages import answer_bytes
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.pools import EVERY_POOL, Lease, Pools
+from anabranch.runtime.pulse import Kind, Pulse
 from anabranch.runtime.sealing import Sealed, opened
 from anabranch.runtime.waking import wake_ups
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
@@ -40,6 +42,8 @@ BYTES_PER_EVENT = 64
 ENGINE = "engine"
 ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
 CHILDREN_KEPT = 256
+#: A lease that ran out while no engine was there could not be extended: it gets so long again.
+GRACE_MS = 15_000
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class LiveRun:
     holds_refs: bool = False  # some result of it is too large to travel
     sealed: Sealed = field(default_factory=Sealed)
     fresh: list[e.Event] = field(default_factory=list)  # recorded in this turn, not yet sealed
+    at_work: dict[str, tuple[Kind, int]] = field(default_factory=dict)  # job → kind, since when
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +83,14 @@ class Core:
         lanes: Lanes,
         snapshot_every: int = 200,
         retention_ms: int = RETENTION_MS,
+        pools: Pools | None = None,
     ) -> None:
         self.store = store
         self.nets = nets
         self.lanes = lanes
+        #: Without any, the engine does the work of every pool itself.
+        self.pools = pools or Pools(here=EVERY_POOL)
+        self.pulse = Pulse()
         self.live: dict[str, LiveRun] = {}
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
@@ -124,6 +133,16 @@ class Core:
         waiting = self._inbox or self._family or self._answers
         return bool(waiting or (self.taking_work and self.lanes.can_start()))
 
+    @property
+    def inbox(self) -> int:
+        """Stimuli that wait for a turn."""
+        return len(self._inbox)
+
+    @property
+    def timers(self) -> int:
+        """Runs that want to be woken."""
+        return len(self._wakes)
+
     def next_alarm(self) -> int | None:
         """When the next timer of any run is due."""
         while self._alarms:
@@ -149,6 +168,7 @@ class Core:
         while (at := self.next_alarm()) is not None and at <= now:
             _, run = heappop(self._alarms)
             del self._wakes[run]
+            self.pulse.rang(now - at)
             self.offer(run, s.Tick())
 
     def _take(self, arrival: Arrival, now: int) -> None:
@@ -177,6 +197,7 @@ class Core:
         self.live.pop(run, None)
         self._touched.pop(run, None)
         self.lanes.forget(run)
+        self.pools.forget(run)
         self.broken[run] = defect
         self._effects = [self._unsaid(effect, run) for effect in self._effects]
         self.on_defect(run, defect)
@@ -232,16 +253,32 @@ class Core:
             self._queue(live, job)
 
     def _queue(self, live: LiveRun, job: Job) -> None:
-        kind = kind_of_job(live.net.steps[job.step], job)
-        self.lanes.add(live.state.run, job.id, job.attempt, kind)
+        step = live.net.steps[job.step]
+        pool = pool_of_job(step, job)
+        if self.pools.outside(pool):
+            self.pools.add(live.state.run, job.id, job.attempt, pool, job.since)
+        else:
+            self.lanes.add(live.state.run, job.id, job.attempt, kind_of_job(step, job))
 
     def _started(self, live: LiveRun, event: e.JobStarted) -> None:
+        self.pulse.began(live, event)
         if event.worker == ENGINE:
             self._effects.append(Execute(live.state.run, event.job, event.attempt))
+        else:
+            self._lent(live, event)
+
+    def _lent(self, live: LiveRun, event: e.JobStarted | e.JobExtended) -> None:
+        job = live.state.jobs.get(event.job)
+        if job is not None and job.lease:
+            pool = pool_of_job(live.net.steps[job.step], job)
+            self.pools.lend(live.state.run, job.id, Lease(pool, job.worker, job.lease))
 
     def _cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:
-        waits = event.job in live.state.jobs  # a parked job is told to stop and not waited for
-        stop = Stop(live.state.run, event.job, event.attempt, event.ticket, discharge=waits)
+        job = live.state.jobs.get(event.job)
+        waits = job is not None  # a parked job is told to stop and not waited for
+        outside = job is not None and job.lease > 0
+        run = live.state.run
+        stop = Stop(run, event.job, event.attempt, event.ticket, discharge=waits, outside=outside)
         self._effects.append(stop)
         if event.ticket:
             self._cancel_child(live.state.run, event.job, event.ticket, event.reason)
@@ -254,13 +291,13 @@ class Core:
             self._family.append(Arrival(live.state.run, lost))
 
     def _timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
-        self.lanes.free(live.state.run, event.job)
+        self._over(live, event)
         self._effects.append(Stop(live.state.run, event.job, event.attempt, discharge=False))
         if event.ticket:
             self._cancel_child(live.state.run, event.job, event.ticket, "its parent's time is up")
 
     def _reported(self, live: LiveRun, event: e.JobReported) -> None:
-        self.lanes.free(live.state.run, event.job)
+        self._over(live, event)
         self._note_refs(live, event.answer.result)
         if event.answer.wakes:
             self._ask_others(live, event)
@@ -292,6 +329,8 @@ class Core:
 
     def _over(self, live: LiveRun, event: Any) -> None:
         self.lanes.free(live.state.run, event.job)
+        self.pools.drop(live.state.run, event.job)
+        self.pulse.ended(live, event)
 
     def _resumed(self, live: LiveRun, _event: e.RunResumed) -> None:
         self._queue_scheduled(live)
@@ -468,18 +507,28 @@ class Core:
         self.live[head.run] = live
         return live
 
-    def recover(self, live: LiveRun) -> None:
-        """Whatever was out when the last engine ended is lost, and goes out again."""
+    def recover(self, live: LiveRun, now: int) -> None:
+        """What the last engine itself had at work is lost, and goes out again. Leases are kept."""
         state = live.state
         for job in list(state.jobs.values()):
-            if job.phase == "running" and not job.lease:
+            if job.lease:
+                self._recover_lease(live, job, now)
+            elif job.phase == "running":
                 self.offer(state.run, s.JobLose(job.id, job.attempt, "the engine restarted"))
-            elif job.phase == "cancelling" and not job.lease:
+            elif job.phase == "cancelling":
                 self.offer(state.run, s.JobDischarge(job.id))
             elif job.phase == "parked":
                 self._ask_child(state.run, job.id, job.attempt, job.ticket)
         self._queue_scheduled(live)
         self._set_alarm(state.run, live)
+
+    def _recover_lease(self, live: LiveRun, job: Job, now: int) -> None:
+        step = live.net.steps[job.step]
+        lease = Lease(pool_of_job(step, job), job.worker, job.lease)
+        self.pools.lend(live.state.run, job.id, lease)
+        at_least = now + min((step.work or DEFAULT_WORK).lease_ms, GRACE_MS)
+        if job.phase == "running" and job.lease < at_least:
+            self.offer(live.state.run, s.JobExtend(job.id, job.attempt, at_least))
 
     def set_wake(self, run: str, at: int) -> None:
         """A run that stays in the store wants a tick then."""
@@ -523,6 +572,7 @@ _FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
     e.ShardScheduled: Core._scheduled,
     e.LoopCutting: Core._scheduled,
     e.JobStarted: Core._started,
+    e.JobExtended: Core._lent,
     e.JobCancelling: Core._cancelling,
     e.JobTimedOut: Core._timed_out,
     e.TokenDoomed: Core._doomed,

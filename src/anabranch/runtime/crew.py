@@ -97,7 +97,7 @@ class Crew:
         elif live.sealed.values:
             self._send_out(effect, partial(_keep_sealed, live.sealed, performer, task))
         else:
-            self._send_out(effect, partial(_carry_out, performer, task))
+            self._send_out(effect, partial(carry_out, performer, task))
 
     async def _with_keys(self, live: LiveRun, effect: Execute, safe: Safe) -> Answer | Parked:
         """Work of a definition with a keychain: inputs are rendered with the secrets in hand."""
@@ -113,7 +113,7 @@ class Crew:
         performer = self._performers.get(task.kind)
         if performer is None:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
-        return await _carry_out(performer, task)
+        return await carry_out(performer, task)
 
     def _send_out(self, effect: Execute, work: Deed) -> None:
         key = (effect.run, effect.job, effect.attempt)
@@ -163,6 +163,8 @@ class Crew:
             self._offer(effect.run, s.JobReport(effect.job, effect.attempt, answer))
 
     def stop(self, effect: Stop) -> None:
+        if effect.outside:
+            return
         key = (effect.run, effect.job, effect.attempt)
         task = self._tasks.get(key)
         if task is not None:
@@ -190,7 +192,7 @@ class Crew:
             await asyncio.wait(left)
 
 
-async def _carry_out(performer: Performer, task: Task) -> Answer | Parked:
+async def carry_out(performer: Performer, task: Task) -> Answer | Parked:
     try:
         answer: object = await performer.perform(task)
     except Exception as defect:
@@ -202,7 +204,7 @@ async def _carry_out(performer: Performer, task: Task) -> Answer | Parked:
 
 
 async def _keep_sealed(sealed: Sealed, performer: Performer, task: Task) -> Answer | Parked:
-    answer = await _carry_out(performer, task)
+    answer = await carry_out(performer, task)
     return answer if isinstance(answer, Parked) else sealed.clean(answer)
 
 
@@ -288,7 +290,7 @@ def _remembered(job: Job, fetch: Callable[[str], bytes | None]) -> dict[str, Any
     return {"memory": memory, "heard": heard}
 
 
-def _tries(job: Job, shard: Shard | None) -> str:
+def tries_of(job: Job, shard: Shard | None) -> str:
     """Items that go out once more do so in another job."""
     failures = job.failures + (shard.tries if shard is not None else 0)
     return f".r{failures}" if failures else ""
@@ -328,6 +330,6 @@ def _loop_task(
         loop=loop_name(state.run, tracker.id),
         source=tracker.source,
         shard=shard,
-        again=_tries(job, shard),
+        again=tries_of(job, shard),
         **_remembered(job, fetch),
     )

@@ -28,6 +28,7 @@ class Stop:
     attempt: int
     ticket: str = ""
     discharge: bool = True
+    outside: bool = False  # a worker elsewhere has it, and hears of it when it extends its lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.messages import answer_bytes, read_message
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import TooLarge, lighten
+from anabranch.runtime.pools import Pools
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.sealing import split
 from anabranch.runtime.writer import Writer
@@ -79,10 +80,14 @@ class Engine:
             lanes,
             snapshot_every=settings.snapshot_every,
             retention_ms=int(settings.retention_days * 86_400_000),
+            pools=Pools(settings.pools_here),
         )
         self.core.on_defect = self._set_aside
+        self._safe = safe
         self._crew = Crew(performers, self._offer, store.payload, safe)
-        self._writer = Writer(store)
+        self.pulse = self.core.pulse
+        self.pulse.watch(self.core, clock.now)
+        self._writer = Writer(store, self.pulse)
         self._wake = asyncio.Event()
         self._tickets: dict[int, asyncio.Future[None]] = {}
         self._last_message = 0
@@ -129,6 +134,7 @@ class Engine:
         if self._loop_task is None:
             return
         self.core.taking_work = False
+        self.core.pools.close()
         grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
         await self._crew.finish(0 if self._failure else grace)
         self._stopping = True
@@ -145,6 +151,12 @@ class Engine:
             self._swept_at = 0
             self._sweep(self.clock.now())
         self.store.release()
+
+    async def stopped(self) -> AnabranchError:
+        """Returns when the engine turns no more, with the reason."""
+        if self._loop_task is not None:
+            await asyncio.wait([self._loop_task])
+        return self._gone()
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -169,6 +181,7 @@ class Engine:
             self._mail_read_at = now
             self._read_mail()
         turned = self.core.turn(now)
+        self.pulse.turned(now)
         batch = turned.batch
         if batch.commits or batch.answers or batch.payloads or turned.effects:
             await self._writer.write(batch, lambda: self._release(turned))
@@ -298,6 +311,15 @@ class Engine:
             return light
         return msgspec.structs.replace(park, memory=light.answer.result)
 
+    async def hand_in(self, run: str, said: s.JobReport | s.JobPark) -> None:
+        """What a worker elsewhere says of its job; returns when it is durable."""
+        if isinstance(said, s.JobPark):
+            await self.send(run, said if said.memory is None else self._lighten_memory(run, said))
+            return
+        if self._safe is not None:
+            said = msgspec.structs.replace(said, answer=self._safe.clean(said.answer))
+        await self.send(run, self._lighten(run, said))
+
     async def send(self, run: str, stimulus: s.Stimulus) -> None:
         """Returns when the stimulus has taken effect durably; raises if it was refused."""
         self._check_going()
@@ -341,7 +363,8 @@ class Engine:
         """Begin a run; returns its id once it is durable. `given` are the fields of `Start`."""
         chosen = given.pop("run", None)
         run = new_run_id(self.clock.now()) if chosen is None else checked_run_id(chosen)
-        self.nets.put(definition, net)
+        first_seen = definition.created_at or self.clock.now()
+        self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
         if self.core.live.get(run) is not None or self.store.head(run) is not None:
             raise InputError(f"there is a run {run} already", code="run_exists")
         shown, sealed = split(net, given.pop("input", None) or {})
@@ -369,7 +392,13 @@ class Engine:
             return state
         ending: asyncio.Future[State] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(run, []).append((standing, ending))
-        return await ending
+        try:
+            return await ending
+        finally:
+            if ending.cancelled():  # whoever gave up is forgotten at once
+                left = [one for one in self._waiters.pop(run, ()) if one[1] is not ending]
+                if left:
+                    self._waiters[run] = left
 
     def state(self, run: str) -> State:
         """The state of a run now; not to be changed."""
@@ -401,12 +430,23 @@ class Engine:
                 raise self.core.aside(run)
             await changed
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the engine has stopped by itself, if it has."""
+        return self._failure
+
+    @property
+    def is_open(self) -> bool:
+        return self._loop_task is not None
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Hear of every durable change; returns how to stop that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def _publish(self, news: Published) -> None:
+        ended = news.status if news.final is not None else ""
+        self.pulse.published(news.first_seq, news.events, ended)
         if news.final is not None:
             self._finished[news.run] = news.final
             if len(self._finished) > FINISHED_KEPT:

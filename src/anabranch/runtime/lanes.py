@@ -68,6 +68,14 @@ class Lanes:
         for holder in [key for key in self._holders if key[0] == run]:
             self.free(*holder)
 
+    def in_use(self) -> dict[str, int]:
+        """Places taken, by lane."""
+        return dict(self._used)
+
+    def waiting(self) -> dict[str, int]:
+        """Jobs that wait for a place, by lane; some may be over already."""
+        return {lane: len(queue) for lane, queue in self._queues.items()}
+
     @property
     def at_work(self) -> int:
         return len(self._holders)

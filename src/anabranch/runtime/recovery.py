@@ -1,7 +1,8 @@
 """Recovery: what an engine does with the unfinished runs it finds in its store.
 
 Runs that only stand at gates stay in the store and cost nothing but their alarm. The others come
-into memory; jobs that were out with the last engine are lost and go out again.
+into memory; jobs that were out with the last engine are lost and go out again. Jobs of workers
+elsewhere stay with them, under their leases.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
         page = moving[start : start + PAGE]
         found = core.store.read_many([head.run for head in page])
         for head in page:
-            _bring_back(core, head, *found[head.run])
+            _bring_back(core, now, head, *found[head.run])
     for head in heads:
         if head.status == "waiting" and head.next_wake is not None:
             core.set_wake(head.run, max(head.next_wake, now))
     return len(moving)
 
 
-def _bring_back(core: Core, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> None:
+def _bring_back(
+    core: Core, now: int, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]
+) -> None:
     """One run that cannot be read must not keep the others from going on."""
     try:
-        core.recover(core.adopt(head, snapshot, tail))
+        core.recover(core.adopt(head, snapshot, tail), now)
     except Exception as error:
         core.live.pop(head.run, None)
         core.broken[head.run] = error

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from anabranch.runtime.pulse import Pulse
 from anabranch.store.ports import Batch, Journal
 
 SMALL_BATCH = 24  # runs; measured in bench/
@@ -21,8 +22,9 @@ _WEIGHT = 0.2  # of the newest commit in what is known of the disk
 
 
 class Writer:
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, pulse: Pulse | None = None) -> None:
         self._journal = journal
+        self._pulse = pulse or Pulse()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="anabranch-writer")
         self._in_flight: asyncio.Future[None] | None = None
         self._seconds = 0.0  # what a commit takes, lately
@@ -56,9 +58,12 @@ class Writer:
         self._in_flight = None
 
     def _commit(self, batch: Batch) -> None:
+        self._pulse.writing()
         begin = time.perf_counter()
         self._journal.commit(batch)
-        taken = min(time.perf_counter() - begin, 10 * SLOW_SECONDS)  # one hiccup is no slow disk
+        taken = time.perf_counter() - begin
+        self._pulse.wrote(taken)
+        taken = min(taken, 10 * SLOW_SECONDS)  # one hiccup is no slow disk
         if len(batch.commits) <= SMALL_BATCH:
             self._seconds += _WEIGHT * (taken - self._seconds)
 

@@ -12,10 +12,14 @@ from typing import Any
 
 from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
+from anabranch.store.memory_access import MemoryAccess
+from anabranch.store.memory_hooks import MemoryHooks
 from anabranch.store.ports import (
     Batch,
     Commit,
     Definition,
+    DefinitionCard,
+    DefinitionFilter,
     Forgotten,
     Head,
     HeadFilter,
@@ -26,10 +30,11 @@ from anabranch.store.ports import (
 )
 
 
-class MemoryStore:
+class MemoryStore(MemoryHooks, MemoryAccess):
     """One store per instance; two threads may use it, two processes cannot."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = RLock()
         self._log: dict[str, list[Record]] = {}
         self._heads: dict[str, Head] = {}
@@ -96,6 +101,7 @@ class MemoryStore:
             first_seq = head.seq - commit.count + 1
             record = Record(first_seq, commit.count, commit.at, commit.events)
             self._log.setdefault(head.run, []).append(record)
+            self._note(head.run, record)
         if commit.snapshot is not None:
             self._snapshots[head.run] = Snapshot(head.seq, commit.snapshot)
 
@@ -143,17 +149,12 @@ class MemoryStore:
         with self._open():
             return self._definitions.get(fingerprint)
 
-    def definitions(
-        self, *, dialect: str | None = None, name: str | None = None, limit: int = 1000
-    ) -> list[Definition]:
-        with self._lock:
-            found = [
-                each
-                for each in self._definitions.values()
-                if dialect in (None, each.dialect) and name in (None, each.name)
-            ]
-        found.sort(key=lambda each: (-each.created_at, each.fingerprint))
-        return found[:limit]
+    def definitions(self, wanted: DefinitionFilter) -> list[DefinitionCard]:
+        with self._open():
+            found = [_card(one) for one in self._definitions.values()]
+        found = [card for card in found if _listed(card, wanted)]
+        found.sort(key=lambda card: (card.created_at, card.fingerprint), reverse=True)
+        return found[: max(wanted.limit, 0)]
 
     # Payloads
 
@@ -193,6 +194,7 @@ class MemoryStore:
                 del self._heads[run]
                 self._log.pop(run, None)
                 self._snapshots.pop(run, None)
+            self._unnote(gone)
             for message in [m for m in self._mailbox.values() if m.run in gone]:
                 del self._mailbox[message.id]
             return Forgotten(len(gone), len(payloads), size)
@@ -303,6 +305,27 @@ def _fits(head: Head, wanted: HeadFilter) -> bool:
         and (wanted.parent is None or head.parent == wanted.parent)
         and (wanted.before is None or (head.created_at, head.run) < tuple(wanted.before))
         and (wanted.ended_before is None or _ended_before(head, wanted.ended_before))
+        and (wanted.created_after is None or head.created_at >= wanted.created_after)
+        and (wanted.created_before is None or head.created_at < wanted.created_before)
+    )
+
+
+def _card(one: Definition) -> DefinitionCard:
+    return DefinitionCard(
+        fingerprint=one.fingerprint,
+        dialect=one.dialect,
+        name=one.name,
+        origin=one.origin,
+        created_at=one.created_at,
+    )
+
+
+def _listed(card: DefinitionCard, wanted: DefinitionFilter) -> bool:
+    key = card.created_at, card.fingerprint
+    return (
+        (wanted.name is None or card.name == wanted.name)
+        and (wanted.dialect is None or card.dialect == wanted.dialect)
+        and (wanted.before is None or key < tuple(wanted.before))
     )
 
 

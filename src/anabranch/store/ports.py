@@ -15,6 +15,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from anabranch.store.access_ports import Access
+from anabranch.store.hook_ports import Feed, Hooks
+
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The index card of a run."""
@@ -60,6 +63,25 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     origin: str = ""  # where the source came from, for messages (a path, an address)
     created_at: int = 0
+
+
+class DefinitionCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition as it is listed: all but its source, which may be long."""
+
+    fingerprint: str
+    dialect: str
+    name: str
+    origin: str = ""
+    created_at: int = 0
+
+
+class DefinitionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which definitions to list, newest first."""
+
+    name: str | None = None
+    dialect: str | None = None
+    before: tuple[int, str] | None = None  # (created_at, fingerprint) of the last one seen
+    limit: int = 50
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -124,6 +146,8 @@ class HeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     before: tuple[int, str] | None = None  # (created_at, run) of the last one already seen
     ended_before: int | None = None  # only finished runs, last touched before that
+    created_after: int | None = None  # only runs begun at that instant or later
+    created_before: int | None = None  # only runs begun before that instant
     limit: int = 50
 
 
@@ -169,11 +193,7 @@ class Definitions(Protocol):
 
     def definition(self, fingerprint: str) -> Definition | None: ...
 
-    def definitions(
-        self, *, dialect: str | None = None, name: str | None = None, limit: int = 1000
-    ) -> list[Definition]:
-        """Those of that dialect and name, newest first (then by fingerprint)."""
-        ...
+    def definitions(self, wanted: DefinitionFilter) -> list[DefinitionCard]: ...
 
 
 class Payloads(Protocol):
@@ -230,7 +250,9 @@ class Mailbox(Protocol):
         ...
 
 
-class Store(Journal, Heads, Definitions, Payloads, Retention, Seals, Mailbox, Protocol):
+class Store(
+    Journal, Heads, Definitions, Payloads, Retention, Seals, Mailbox, Feed, Hooks, Access, Protocol
+):
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""
         ...

@@ -23,6 +23,8 @@ from anabranch.store.checks import check_payloads, checked_payload
 from anabranch.store.ports import (
     Batch,
     Definition,
+    DefinitionCard,
+    DefinitionFilter,
     Forgotten,
     Head,
     HeadFilter,
@@ -31,6 +33,7 @@ from anabranch.store.ports import (
     Record,
     Snapshot,
 )
+from anabranch.store.sqlite_access import SqliteAccess
 from anabranch.store.sqlite_errors import CONSTRAINT, translate
 from anabranch.store.sqlite_file import (
     STATEMENTS,
@@ -40,6 +43,7 @@ from anabranch.store.sqlite_file import (
     prepare,
     wiping,
 )
+from anabranch.store.sqlite_hooks import SqliteHooks
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -49,7 +53,7 @@ _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
 
-class SqliteStore:
+class SqliteStore(SqliteHooks, SqliteAccess):
     """`synchronous="NORMAL"` gives up the newest commits, never the order, when power fails.
 
     With `read_only` nothing can be written, and the file must exist.
@@ -158,11 +162,18 @@ class SqliteStore:
         rows = self._rows(STATEMENTS["definition"], {"fingerprint": fingerprint})
         return _definition(rows[0]) if rows else None
 
-    def definitions(
-        self, *, dialect: str | None = None, name: str | None = None, limit: int = 1000
-    ) -> list[Definition]:
-        wanted = {"dialect": dialect, "name": name, "limit": limit}
-        return [_definition(row) for row in self._rows(STATEMENTS["definitions"], wanted)]
+    def definitions(self, wanted: DefinitionFilter) -> list[DefinitionCard]:
+        parts = [STATEMENTS["list_definitions"]]
+        parameters: dict[str, Any] = {"limit": max(wanted.limit, 0)}
+        for name in ("name", "dialect"):
+            if (value := getattr(wanted, name)) is not None:
+                parts.append(STATEMENTS[f"list_{name}"])
+                parameters[name] = value
+        if wanted.before is not None:
+            parts.append(STATEMENTS["list_definitions_before"])
+            parameters |= {"before_at": wanted.before[0], "before": wanted.before[1]}
+        rows = self._rows("\n".join([*parts, STATEMENTS["list_definitions_order"]]), parameters)
+        return [_definition_card(row) for row in rows]
 
     # Payloads
 
@@ -349,8 +360,9 @@ def _conditions(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
             found[name] = {name: value}
     if wanted.run_prefix:
         found["run_prefix"] = {"run_prefix": wanted.run_prefix}
-    if wanted.ended_before is not None:
-        found["ended_before"] = {"ended_before": wanted.ended_before}
+    for name in ("ended_before", "created_after", "created_before"):
+        if (value := getattr(wanted, name)) is not None:
+            found[name] = {name: value}
     if wanted.before is not None:
         found["before"] = {"before_at": wanted.before[0], "before_run": wanted.before[1]}
     return found
@@ -389,6 +401,13 @@ def _definition(row: sqlite_commit.Row) -> Definition:
         source=source,
         origin=origin,
         created_at=created_at,
+    )
+
+
+def _definition_card(row: sqlite_commit.Row) -> DefinitionCard:
+    fingerprint, dialect, name, origin, created_at = row
+    return DefinitionCard(
+        fingerprint=fingerprint, dialect=dialect, name=name, origin=origin, created_at=created_at
     )
 
 

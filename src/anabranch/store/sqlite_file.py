@@ -22,7 +22,10 @@ APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours
 BUSY_SECONDS = 10.0
 MIGRATIONS = load_migrations("sqlite")
 STATEMENTS = load_statements("sqlite")
-TABLES = frozenset({"log", "heads", "snapshots", "definitions", "payloads", "mailbox", "sealed"})
+TABLES = frozenset(
+    {"log", "heads", "snapshots", "definitions", "payloads", "mailbox", "sealed"}
+    | {"tokens", "audit", "idempotency", "hooks", "deliveries"}
+)
 
 # A checkpoint costs some milliseconds and falls on one commit. At 4,000 pages (16 MB) that is one
 # commit in many hundreds; a smaller limit stalls more often and copies hot pages again and again,

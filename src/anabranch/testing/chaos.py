@@ -55,10 +55,11 @@ class Chaos(Parties):
     def _move(self) -> bool:
         """One turn, and if that was all, on to whatever comes next; false when nothing does."""
         self._trouble()
+        self.claim_from_pools()
         self.turn()
         if self.dice.random() < 0.7:
             self._land()
-        if self.core.busy or self._all_finished():
+        if self.core.busy or self._all_finished() or self.pools_wait():
             return True
         if self._moves_of_people_come_first():
             return True

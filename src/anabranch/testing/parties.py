@@ -22,6 +22,7 @@ from anabranch.net.net import Net
 from anabranch.runtime.core import ENGINE, LiveRun
 from anabranch.runtime.crew import build_task, nobody_waits, not_built
 from anabranch.runtime.effects import Stop
+from anabranch.runtime.pools import Pools
 from anabranch.testing.answers import Planned
 from anabranch.testing.audit import Audit, Recent
 from anabranch.testing.backstage import timed
@@ -189,6 +190,23 @@ class Parties(World):
 
     # -- workers elsewhere -------------------------------------------------------------------
 
+    def pools(self) -> Pools | None:
+        """Jobs of a pool wait for the workers of that pool."""
+        return Pools()
+
+    def pools_wait(self) -> bool:
+        pools = self.core.pools
+        return any(pools.waiting(name) for name in pools.names())
+
+    def claim_from_pools(self) -> None:
+        """Workers of the pools ask for jobs, each for some, when they get round to it."""
+        for name in self.core.pools.names():
+            while self.core.pools.waiting(name) and (self.calm or self.dice.random() < 0.7):
+                lease = self.clock.now() + self.dice.randint(1, 60) * 1000
+                for ready in self.core.pools.take(name, self.dice.randint(1, 3)):
+                    start = s.JobStart(ready.job, ready.attempt, f"{name}-worker", lease)
+                    self.core.offer(ready.run, start)
+
     def offer_elsewhere(self) -> None:
         """A worker of some other process takes a job that waits, under a lease."""
         for run, audit in self.unfinished():
@@ -221,6 +239,8 @@ class Parties(World):
             plan = self.plan(key, task, label_of(state, job))
         except AnabranchError as error:
             plan = Planned(not_built(error))
+        if plan.parked is not None:
+            self.park(key, plan)
         if plan.answer is not None:
             self._heartbeats(key, event.lease, plan.delay_ms)
             self.report(key, plan.answer, plan.delay_ms)
@@ -231,6 +251,7 @@ class Parties(World):
         length = max(lease - now, 1000)
         for at in range(now + length // 2, now + delay_ms, length // 2):
             self.post.send(at, Letter(run, s.JobExtend(job, attempt, at + length), key))
+            self.post.send(at, Letter(run, s.JobProgress(job, attempt, {"at": at - now}), key))
 
     # -- child runs --------------------------------------------------------------------------
 

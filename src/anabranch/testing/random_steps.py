@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -64,12 +64,18 @@ class Function:
 _BROKEN = Function("args.missing", lambda names: names["args"]["missing"])
 
 
+#: Steps whose names end so are for workers elsewhere.
+POOLED = "147"
+
+
 def random_step(dice: Random, name: str) -> Step:
     """A step without routes. One that has to be a barrier or a join target stays plain."""
     many = dice.random()
     fan = random_fan(dice) if many < 0.2 else None
     loop = random_loop(dice) if 0.2 <= many < 0.35 else None
     work = random_work(dice) if many < 0.35 or dice.random() < 0.85 else None
+    if work is not None and name[-1] in POOLED:
+        work = replace(work, pool="far")
     decision = None
     if dice.random() < (0.3 if work is None else 0.06):
         decision = random_decision(dice)

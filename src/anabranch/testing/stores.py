@@ -25,17 +25,20 @@ from anabranch.store.ports import (
     Batch,
     Commit,
     Definition,
+    DefinitionFilter,
     HeadFilter,
     Record,
     Snapshot,
     Store,
     total_events,
 )
+from anabranch.testing.store_access import AccessSuite
+from anabranch.testing.store_hooks import HooksSuite
 from anabranch.testing.store_retention import RetentionSuite
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
 
 
-class StoreSuite(RetentionSuite):
+class StoreSuite(RetentionSuite, AccessSuite, HooksSuite):
     """What one store in one process owes its engine."""
 
     store: Store
@@ -242,6 +245,10 @@ class StoreSuite(RetentionSuite):
             ("b%1 aa2", HeadFilter(parent="aa1")),
             ("aa2", HeadFilter(parent="aa1", run_prefix="a", statuses=["done"], name="order")),
             ("b%1 ab1 aa2", HeadFilter(limit=3)),
+            ("", HeadFilter(created_after=a_head("x", 1).created_at + 1)),
+            ("b%1 ab1 aa2 aa1", HeadFilter(created_after=a_head("x", 1).created_at)),
+            ("b%1 ab1 aa2 aa1", HeadFilter(created_before=a_head("x", 1).created_at + 1)),
+            ("", HeadFilter(created_before=a_head("x", 1).created_at)),
         ):
             found = " ".join(head.run for head in self.store.heads(wanted))
             assert found == expected, (wanted, found)
@@ -283,21 +290,22 @@ class StoreSuite(RetentionSuite):
         assert self.store.definition("f1") == first
         assert self.store.definition("f2") is None
 
-    def test_definitions_are_listed_by_dialect_and_name_newest_first(self) -> None:
-        for number, (dialect, name) in enumerate([("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")]):
-            self.store.put_definition(
-                Definition(
-                    fingerprint=f"f{number}",
-                    dialect=dialect,
-                    name=name,
-                    source="s",
-                    created_at=number,
-                )
+    def test_definitions_are_listed_newest_first_in_pages(self) -> None:
+        for at, (fingerprint, name) in enumerate((("f3", "a"), ("f1", "b"), ("f2", "a"))):
+            one = Definition(
+                fingerprint=fingerprint, dialect="noetl", name=name, source="x", created_at=NOW + at
             )
-        listed = [each.fingerprint for each in self.store.definitions(dialect="a", name="x")]
-        assert listed == ["f3", "f0"]
-        assert [each.fingerprint for each in self.store.definitions(limit=2)] == ["f3", "f2"]
-        assert self.store.definitions(dialect="c") == []
+            self.store.put_definition(one)
+        for expected, wanted in (
+            ("f2 f1 f3", DefinitionFilter()),
+            ("f2 f3", DefinitionFilter(name="a")),
+            ("", DefinitionFilter(dialect="arca")),
+            ("f2 f1", DefinitionFilter(limit=2)),
+            ("f3", DefinitionFilter(before=(NOW + 1, "f1"))),
+            ("f3", DefinitionFilter(name="a", dialect="noetl", before=(NOW + 2, "f2"))),
+        ):
+            found = self.store.definitions(wanted)
+            assert " ".join(card.fingerprint for card in found) == expected, wanted
 
     def test_a_payload_must_match_its_hash(self) -> None:
         content = bytes(range(256)) * 300

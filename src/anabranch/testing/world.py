@@ -29,6 +29,7 @@ from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.lanes import Lanes, Ready
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import lighten
+from anabranch.runtime.pools import Pools
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.sealing import Sealed, split
 from anabranch.settings import Settings
@@ -126,9 +127,13 @@ class World:
         """The core of an engine that has just been started on this store."""
         nets = Nets(self.store, lambda definition: self.known[definition.fingerprint])
         lanes = OneLane(self.concurrency, self.dice)
-        core = Core(self.store, nets, lanes, snapshot_every=snapshot_every)
+        core = Core(self.store, nets, lanes, snapshot_every=snapshot_every, pools=self.pools())
         core.on_defect = _raise
         return core
+
+    def pools(self) -> Pools | None:
+        """Who does the jobs of pools; here the engine itself."""
+        return None
 
     def begin(self, start: s.Start) -> None:
         """Ask for the run to be started."""

@@ -23,6 +23,7 @@ from anabranch.work.faults import fault, misconfigured
 from anabranch.work.http_request import Request, Timeouts, read_request
 from anabranch.work.http_response import Response, answer_for
 from anabranch.work.port import Task
+from anabranch.work.tracing import TRACEPARENT, traceparent
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -36,6 +37,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 16 * 1024 * 1024
     connections: int = 4096  # open at once; further calls wait for one
     proxies_from_environment: bool = False
+    traces: bool = False  # calls carry the trace of their run (W3C Trace Context)
 
 
 class _TooLargeError(Exception):
@@ -54,6 +56,9 @@ class Http:
             request = read_request(task, self._options.timeout_seconds)
         except InputError as error:
             return misconfigured(error)
+        if self._options.traces and task.job:
+            traced = traceparent(task.run, task.job, task.attempt)
+            request.headers.setdefault(TRACEPARENT, traced)
         session = self._session or self._open()
         try:
             return answer_for(request, await self._call(session, request))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -32,6 +32,7 @@ BREATHE_SECONDS = 0.005  # items done in place let the event loop turn that ofte
 MESSAGE_MAX = 500
 
 Item = tuple[int, str, Any]  # index, key, value
+Heed = Callable[[Task, int, int], None]
 
 
 class Items(Protocol):
@@ -78,9 +79,11 @@ def _owned(task: Task) -> Any:
 class Shards:
     """The performer for the jobs of a loop."""
 
-    def __init__(self, means: Means, reader: Items) -> None:
+    def __init__(self, means: Means, reader: Items, heed: Heed | None = None) -> None:
+        """`heed` hears after every item of a shard how many of how many are done."""
         self._means = means
         self._reader = reader
+        self._heed = heed
         self._meter = Meter()
 
     async def perform(self, task: Task) -> Answer | Parked:
@@ -89,7 +92,7 @@ class Shards:
         try:
             keyring = task.names.get("keychain") or {}
             items = await self._reader.items(task.source, task.shard, keyring=keyring)
-            crossing = Crossing(task, iteration, self._means, watch)
+            crossing = Crossing(task, iteration, self._means, watch, self._heed)
             await crossing.run(_keyed(items, iteration, task))
         except AnabranchError as error:
             retryable = bool(getattr(error, "retryable", False))
@@ -139,8 +142,16 @@ def _iter(
 class Crossing:
     """One shard on its way."""
 
-    def __init__(self, task: Task, iteration: Iteration, means: Means, watch: Stopwatch) -> None:
+    def __init__(
+        self,
+        task: Task,
+        iteration: Iteration,
+        means: Means,
+        watch: Stopwatch,
+        heed: Heed | None = None,
+    ) -> None:
         self._task = task
+        self._heed = heed
         self._iteration = iteration
         self._means = means
         self._watch = watch
@@ -219,6 +230,9 @@ class Crossing:
     def _take(
         self, index: int, key: str, answer: Answer, shared: Sequence[ContextPatch] = ()
     ) -> None:
+        if self._heed is not None:
+            done = self._succeeded + len(self._failures) + 1
+            self._heed(self._task, done, self._task.shard.size)
         fault = answer.fault
         if answer.status == "ok":
             try:

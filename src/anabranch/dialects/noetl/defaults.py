@@ -28,6 +28,7 @@ class Defaults:
     http_timeout: Node | None = None
     loop_mode: Node | None = None
     fanout: Node | None = None
+    pool: Node | None = None
 
     def under(self, inner: Defaults) -> Defaults:
         """These, with what an inner spec says on top."""
@@ -38,6 +39,7 @@ class Defaults:
             http_timeout=merged(self.http_timeout, inner.http_timeout),
             loop_mode=merged(self.loop_mode, inner.loop_mode),
             fanout=merged(self.fanout, inner.fanout),
+            pool=merged(self.pool, inner.pool),
         )
 
 

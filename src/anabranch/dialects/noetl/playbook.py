@@ -185,7 +185,7 @@ class Playbook:
             self._ignored(policy, "results", "large results are references anyway")
             self._ignored(policy, "limits", "limits are settings of the engine")
             policy.finish()
-        self._ignored(spec, "pool", "jobs go to whoever can do them")
+        pool = spec.ask("pool")
         http = spec.section("http")
         http_timeout = None if http is None else http.ask("timeout")
         if http is not None:
@@ -193,7 +193,7 @@ class Playbook:
         loops = Loops(self._templates, self.findings)
         loops.loop_mode(found)
         loops.fanout(found)
-        return replace(found, timeout=timeout, http_timeout=http_timeout)
+        return replace(found, timeout=timeout, http_timeout=http_timeout, pool=pool)
 
     def _ignored(self, section: Section, key: str, why: str) -> None:
         if section.ask(key) is not None:

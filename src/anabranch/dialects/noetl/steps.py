@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -24,6 +25,9 @@ Join = Literal["each", "all"]
 
 ON_TIMEOUT: tuple[OnTimeout, ...] = ("fail", "skip", "abort_run")
 JOINS: tuple[Join, ...] = ("each", "all")
+#: In the path of a claim, in messages and on command lines it needs no quotes.
+POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+OWN_POOL = "default"  # the engine itself
 #: Left what may be written, right what it means.
 BACKOFFS: dict[str, Backoff] = {
     "constant": "constant",
@@ -66,7 +70,9 @@ class Steps:
         looping = self.loops.looping(section, handed, spec.failure, spec.retry)
         around = Around() if looping is None else looping.around
         inner = handed if looping is None else looping.defaults
-        tool = self.tasks.tool(section, inner, around)
+        pool = self._pool(handed)
+        tasks = self.tasks.of_others() if pool else self.tasks
+        tool = tasks.tool(section, inner, around)
         branches = self.router.branches(section)
         patches = read_patches(section, self.templates)
         locals_ = read_locals(section, self.templates)
@@ -85,7 +91,7 @@ class Steps:
             tool = Tool(replace(tool.program, exports=exports))
         return Step(
             name=name,
-            work=self._work(tool, looping, spec),
+            work=self._work(tool, looping, spec, pool if "tool" in section else ""),
             loop=None if looping is None else looping.loop,
             decision=tool.decision,
             admission=spec.admission,
@@ -115,12 +121,30 @@ class Steps:
         program = tool.program or Program((TaskSpec(f"{name}_task", "noop"),))
         return Tool(replace(program, variables=self.templates.tree(node)))
 
-    def _work(self, tool: Tool, looping: Looping | None, spec: Spec) -> Work | None:
+    def _work(self, tool: Tool, looping: Looping | None, spec: Spec, pool: str = "") -> Work | None:
         if tool.program is None:
             return Work("noop") if tool.decision is None else None
         if looping is not None:
-            return looping.work(tool.program, spec.retry, spec.job_timeout_ms)
-        return tool.work(spec.retry, spec.job_timeout_ms)
+            work = looping.work(tool.program, spec.retry, spec.job_timeout_ms)
+        else:
+            work = tool.work(spec.retry, spec.job_timeout_ms) or Work("noop")
+        return replace(work, pool=pool)
+
+    def _pool(self, defaults: Defaults) -> str:
+        """Whose workers do it; "" is the engine itself."""
+        node = defaults.pool
+        if node is None:
+            return ""
+        name = node.value if isinstance(node, Scalar) else None
+        if not isinstance(name, str):
+            self.findings.wrong_type(node, "`pool`", "the name of a pool")
+            return ""
+        if not POOL.fullmatch(name):
+            message = f"{name[:40]!r} cannot be the name of a pool"
+            hint = "use up to 100 letters, digits, `_`, `.` and `-`"
+            self.findings.add(node.position, "bad-name", message, hint)
+            return ""
+        return "" if name == OWN_POOL else name
 
     def _leftovers(self, section: Section) -> None:
         """Older keys whose value had no shape that could be moved to its place."""
@@ -165,7 +189,7 @@ class Steps:
         spec.retry = self._retry(read)
         spec.join = read.choice("join", JOINS, "each") if "join" in read else None
         policy = read.section("policy")
-        spec.defaults = read_defaults(read, policy)
+        spec.defaults = replace(read_defaults(read, policy), pool=read.ask("pool"))
         found = [key for key in ("loop_mode", "fanout") if key in read]
         read.finish()
         if policy is not None:

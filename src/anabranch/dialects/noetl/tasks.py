@@ -90,6 +90,10 @@ class Tasks:
         alone = f"{name.value}_task" if isinstance(name, Scalar) else "task_0"
         return Tool(self._program(step.what, node, alone, tasks, defaults, around))
 
+    def of_others(self) -> Tasks:
+        """The same for steps that workers elsewhere do: they may have tools of their own."""
+        return replace(self, options=replace(self.options, any_tool=True))
+
     def _inner(
         self, node: Node, what: str, alone: str, defaults: Defaults, around: Around
     ) -> Program | None:

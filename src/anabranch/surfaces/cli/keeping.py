@@ -12,9 +12,11 @@ from anabranch.operations.purging import age_ms
 from anabranch.operations.purging import purge as purge_runs
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli.desk import require_no_server
 
 
 async def purge(options: argparse.Namespace, settings: Settings) -> int:
+    require_no_server(settings, "purge")
     values.require_store(settings)
     older_than = age_ms(options.older_than)
     store = app.open_store(settings)

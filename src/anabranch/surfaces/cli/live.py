@@ -27,16 +27,21 @@ _PIECES = re.compile(r"\x1b\[[0-9;]*m|.", re.S)
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class LiveView:
-    """Draws one run on a terminal until told to stop; leaves nothing behind."""
+class Screen:
+    """Draws lines in place on a terminal until told to stop; leaves nothing behind."""
 
-    def __init__(self, net: Net, state: Callable[[], State], stream: TextIO | None = None) -> None:
-        self._net = net
-        self._state = state
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._out = stream or sys.stderr
         self._drawn = 0
         self._drawn_for = (0, 0)  # the size of the terminal then
         self._frame = 0
+
+    def _lines(self, height: int) -> list[str]:
+        raise NotImplementedError
+
+    def _spin(self) -> str:
+        self._frame += 1
+        return _SPINNER[self._frame % len(_SPINNER)]
 
     async def run(self) -> None:
         self._out.write(HIDE_CURSOR)
@@ -75,11 +80,19 @@ class LiveView:
             self._out.write(f"\x1b[{self._drawn}A\x1b[J")
             self._drawn = 0
 
+
+class LiveView(Screen):
+    """One run of an engine in this process."""
+
+    def __init__(self, net: Net, state: Callable[[], State], stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._net = net
+        self._state = state
+
     def _lines(self, height: int) -> list[str]:
         state = self._state()
-        self._frame += 1
         now = int(time.time() * 1000)
-        head = f"{_SPINNER[self._frame % len(_SPINNER)]} {self._net.name} ({state.run})"
+        head = f"{self._spin()} {self._net.name} ({state.run})"
         head += f"  {status_of(state)}"
         head += f"  {render.duration(max(0, now - state.started_at) / 1000)}"
         head += f"  {state.counts.finished} done, {len(state.tokens)} live"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +12,16 @@ import msgspec
 from anabranch import app
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Position, Problem
-from anabranch.operations.definitions import canonical_text, compiler, replace_text
+from anabranch.operations.definitions import canonical_text, replace_text
 from anabranch.operations.definitions import check as check_definition
-from anabranch.operations.reading import Reader, draw
-from anabranch.runtime.nets import Nets
+from anabranch.operations.items import Wanted
+from anabranch.operations.reading import draw
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli.desk import Desk, desk
 
-FOLLOW_SECONDS = 0.1
 DEFINITIONS = (".yaml", ".yml", ".json")
-
-
-@contextmanager
-def reader(settings: Settings) -> Iterator[Reader]:
-    values.require_store(settings)
-    store = app.open_store(settings, read_only=True)
-    try:
-        yield Reader(store, Nets(store, compiler()))
-    finally:
-        store.close()
 
 
 # -- definitions -----------------------------------------------------------------------------
@@ -43,8 +31,9 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
     tools = [tool.name for tool in app.default_toolbox]
     problems: list[Problem] = []
-    for file in options.files:
-        problems += _problems(file, tools, options.rules)
+    async with desk(options, settings) as at:
+        for file in options.files:
+            problems += await _problems(at, file, tools, options.rules)
     wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
     if options.json:
         print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
@@ -56,10 +45,10 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
     return 2 if wrong else 0
 
 
-def _problems(file: str, tools: list[str], rules: str | None) -> Sequence[Problem]:
+async def _problems(at: Desk, file: str, tools: list[str], rules: str | None) -> Sequence[Problem]:
     """A file that cannot be read is one more problem: the others are looked at all the same."""
     try:
-        return check_definition(values.source(file), tools, rules).problems
+        return await at.check(file, tools, rules)
     except InputError as error:
         if error.code in ("rules", "not_orchestration"):
             raise
@@ -111,7 +100,7 @@ async def fmt(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def graph(options: argparse.Namespace, settings: Settings) -> int:
-    drawing = _drawing(options, settings)
+    drawing = await _drawing(options, settings)
     if options.output:
         _write(options.output, drawing)
     elif options.json:
@@ -128,13 +117,13 @@ def _write(file: str, drawing: str) -> None:
         raise InputError(f"{file} cannot be written: {error.strerror}", code="usage") from None
 
 
-def _drawing(options: argparse.Namespace, settings: Settings) -> str:
+async def _drawing(options: argparse.Namespace, settings: Settings) -> str:
     values.import_tools(options.tools)
     if options.what != "-" and not Path(options.what).exists():
         if Path(options.what).suffix in DEFINITIONS:
             raise InputError(f"{options.what}: there is no such file", code="no_file")
-        with reader(settings) as read:
-            return read.graph(options.what, options.format)
+        async with desk(options, settings) as at:
+            return await at.graph(options.what, options.format)
     tools = [tool.name for tool in app.default_toolbox]
     compiled = check_definition(values.source(options.what), tools, options.rules)
     if compiled.net is None:
@@ -152,8 +141,8 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
         labels=values.labels(options.label),
         limit=options.limit,
     )
-    with reader(settings) as read:
-        found = read.runs(wanted)
+    async with desk(options, settings) as at:
+        found = await at.runs(wanted)
     if options.json:
         print(render.json_line(found))
         return 0
@@ -174,11 +163,11 @@ def _labels(run: dict[str, Any]) -> str:
 
 async def show(options: argparse.Namespace, settings: Settings) -> int:
     if options.items is not None:
-        return _show_items(options, settings)
+        return await _show_items(options, settings)
     if options.state or options.error or options.after is not None:
         raise InputError("--state, --error and --after go with --items STEP", code="usage")
-    with reader(settings) as read:
-        shown = read.show(options.run)
+    async with desk(options, settings) as at:
+        shown = await at.show(options.run)
     if options.json:
         print(render.json_line(shown))
         return 0
@@ -200,16 +189,15 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _show_items(options: argparse.Namespace, settings: Settings) -> int:
-    with reader(settings) as read:
-        page = read.items(
-            options.run,
-            options.items,
-            state=options.state,
-            error=options.error,
-            after=-1 if options.after is None else options.after,
-            limit=options.limit,
-        )
+async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
+    wanted = Wanted(
+        state=options.state,
+        error=options.error,
+        after=-1 if options.after is None else options.after,
+        limit=options.limit,
+    )
+    async with desk(options, settings) as at:
+        page = await at.items(options.run, options.items, wanted)
     if options.json:
         print(render.json_line(msgspec.to_builtins(page)))
         return 0
@@ -218,8 +206,8 @@ def _show_items(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def explain(options: argparse.Namespace, settings: Settings) -> int:
-    with reader(settings) as read:
-        told = read.explain(options.run)
+    async with desk(options, settings) as at:
+        told = await at.explain(options.run)
     if options.json:
         print(render.json_line(told))
         return 0
@@ -231,17 +219,8 @@ async def explain(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def events(options: argparse.Namespace, settings: Settings) -> int:
-    with reader(settings) as read:
-        head = read.find(options.run)
-        after, first_at = options.after, head.created_at
-        while True:
-            records = read.events(head.run, after)
-            for record in records:
-                fields = msgspec.to_builtins(record)
-                text = render.json_line(fields)
-                print(text if options.json else render.event_line(fields, first_at), flush=True)
-                after = record.seq
-            done = any(record.kind == "run.finished" for record in records)
-            if not options.follow or done or (read.find(head.run).finished and not records):
-                return 0
-            await asyncio.sleep(FOLLOW_SECONDS)
+    async with desk(options, settings) as at:
+        async for record, first_at in at.events(options.run, options.after, follow=options.follow):
+            text = render.json_line(record) if options.json else render.event_line(record, first_at)
+            print(text, flush=True)
+    return 0

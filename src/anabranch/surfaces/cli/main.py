@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from anabranch import settings as config
-from anabranch.errors import AnabranchError, DefinitionError
+from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import (
+    bulking,
     demo,
     keeping,
     looking,
@@ -23,9 +24,12 @@ from anabranch.surfaces.cli import (
     render,
     running,
     saying,
+    serving,
     sessions,
     simulating,
+    tokens,
     workflows,
+    working,
 )
 
 FAILED = 1
@@ -33,7 +37,7 @@ BAD_USAGE = 2
 INTERRUPTED = 130
 
 #: Errors that are nobody's bad usage: something was changed, or may still be.
-BROKEN = ("engine_stopped", "defect", "law", "no_answer")
+BROKEN = ("engine_stopped", "defect", "law", "no_answer", "server", "slow_answer", "internal")
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
@@ -54,12 +58,17 @@ VERBS: dict[str, Verb] = {
     "decide": saying.decide,
     "redrive": running.redrive,
     "purge": keeping.purge,
+    "bulk": bulking.bulk,
     "session": sessions.session,
     "dispatches": workflows.dispatches,
     "snapshot": workflows.snapshot,
     "template": workflows.template,
     "passport": passports.passport,
+    "serve": serving.serve,
+    "dev": serving.dev,
+    "token": tokens.token,
     "simulate": simulating.simulate,
+    "worker": working.worker,
     "demo": demo.demo,
 }
 
@@ -89,18 +98,31 @@ def command(arguments: Sequence[str]) -> int:
         return BAD_USAGE
     logging.basicConfig(level=logging.WARNING, format="anabranch: %(message)s")
     try:
-        settings = config.from_environment()
-        if getattr(options, "store", None) is not None:
-            settings = replace(settings, store=options.store)
-        if getattr(options, "rpc", None) is not None:
-            settings = replace(settings, chain_url=options.rpc)
-        if getattr(options, "participants", None) is not None:
-            settings = replace(settings, participants=options.participants)
+        settings = _settings(options)
         return asyncio.run(VERBS[options.verb](options, settings))
     except AnabranchError as error:
         return _complain(options, error)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The environment, and over it what was typed. Whoever names a store means no server."""
+    settings = config.from_environment()
+    store, server = getattr(options, "store", None), getattr(options, "server", None)
+    if store is not None and server is not None:
+        raise InputError("name a --store or a --server, not both", code="usage")
+    if store is not None:
+        settings = replace(settings, store=store, server="")
+    if server is not None:
+        settings = replace(settings, server=server)
+    if getattr(options, "token_file", None) is not None:
+        settings = replace(settings, token="", token_file=options.token_file)
+    if getattr(options, "rpc", None) is not None:
+        settings = replace(settings, chain_url=options.rpc)
+    if getattr(options, "participants", None) is not None:
+        settings = replace(settings, participants=options.participants)
+    return settings
 
 
 def _complain(options: argparse.Namespace, error: AnabranchError) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 from anabranch import settings as config
 from anabranch.kernel.values import RunStatus
 from anabranch.operations.items import ItemState
+from anabranch.surfaces.cli.bulk_parser import add_options
+from anabranch.surfaces.cli.server_parser import add_browser, add_serving, add_token_actions
 from anabranch.surfaces.cli.session_parser import add_actions
 
 EXIT_CODES = """\
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     _Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-def _verb(verbs: _Verbs, name: str, text: str, *, store: bool = True) -> argparse.ArgumentParser:
+def _verb(
+    verbs: _Verbs, name: str, text: str, *, store: bool = True, server: bool = True
+) -> argparse.ArgumentParser:
     parser = verbs.add_parser(
         name, help=text, description=text, epilog=EXIT_CODES, formatter_class=_Formatter
     )
@@ -56,7 +60,18 @@ def _verb(verbs: _Verbs, name: str, text: str, *, store: bool = True) -> argpars
             metavar="PATH",
             help=f"the SQLite file (default: $ANABRANCH_STORE or {config.Settings().store})",
         )
+    if server:
+        _server(parser)
     return parser
+
+
+def _server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--server", metavar="URL", help="ask this server instead (or $ANABRANCH_SERVER)"
+    )
+    parser.add_argument(
+        "--token-file", metavar="F", help="the file with the token for it (or $ANABRANCH_TOKEN)"
+    )
 
 
 def _run_argument(parser: argparse.ArgumentParser, **more: Any) -> None:
@@ -167,7 +182,7 @@ def _add_check(verbs: _Verbs) -> None:
 
 def _add_fmt(verbs: _Verbs) -> None:
     text = "Rewrite a playbook in the canonical spelling (v10)."
-    parser = _verb(verbs, "fmt", text, store=False)
+    parser = _verb(verbs, "fmt", text, store=False, server=False)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if it would")
     parser.add_argument("--stdout", action="store_true", help="print instead of writing the file")
@@ -304,16 +319,21 @@ def _add_decide(verbs: _Verbs) -> None:
 
 
 def _add_purge(verbs: _Verbs) -> None:
-    parser = _verb(verbs, "purge", "Delete runs that ended long ago, with their payloads.")
+    text = "Delete runs that ended long ago, with their payloads."
+    parser = _verb(verbs, "purge", text, server=False)
     parser.add_argument(
         "--older-than", default="30d", metavar="AGE", help="such as 12h, 30d (the default) or 4w"
     )
     parser.add_argument("--dry-run", action="store_true", help="count, and delete nothing")
 
 
+def _add_bulk(verbs: _Verbs) -> None:
+    add_options(_verb(verbs, "bulk", "Do one thing with all runs that a filter finds."))
+
+
 def _add_session(verbs: _Verbs) -> None:
     text = "Look at the sessions of orchestrations, wake or kill them."
-    add_actions(_verb(verbs, "session", text, store=False))
+    add_actions(_verb(verbs, "session", text, store=False, server=False))
 
 
 def _add_dispatches(verbs: _Verbs) -> None:
@@ -370,7 +390,7 @@ def _add_passport(verbs: _Verbs) -> None:
 
 def _add_simulate(verbs: _Verbs) -> None:
     text = "Run a definition in virtual time under random schedules and faults."
-    parser = _verb(verbs, "simulate", text, store=False)
+    parser = _verb(verbs, "simulate", text, store=False, server=False)
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--seeds", type=_natural, default=100, metavar="N", help="how many (100)")
     parser.add_argument("--seed", type=int, metavar="S", help="only this one, to repeat a failure")
@@ -381,10 +401,61 @@ def _add_simulate(verbs: _Verbs) -> None:
     )
 
 
+def _add_worker(verbs: _Verbs) -> None:
+    text = "Do the jobs of a pool for a server, from this machine."
+    parser = _verb(verbs, "worker", text, store=False, server=False)
+    parser.add_argument("--server", metavar="URL", help="the server (or $ANABRANCH_SERVER)")
+    parser.add_argument(
+        "--token-file", metavar="F", help="the file with the token for it (or $ANABRANCH_TOKEN)"
+    )
+    parser.add_argument("--pool", required=True, metavar="NAME", help="whose jobs to do")
+    parser.add_argument(
+        "--concurrency", type=_positive, default=1, metavar="N", help="jobs at once (1)"
+    )
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
+    parser.add_argument("--once", action="store_true", help="end when nothing waits any more")
+    parser.add_argument("--name", metavar="NAME", help="as which it is known (host and process)")
+    parser.add_argument(
+        "--lease", type=float, metavar="SECONDS", help="of every job, instead of the definition's"
+    )
+    parser.add_argument(
+        "--grace", type=float, metavar="SECONDS", help="how long an orderly stop waits for jobs"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+_positive.__name__ = "number"
+
+
 def _add_demo(verbs: _Verbs) -> None:
     parser = _verb(verbs, "demo", "A showcase: fan-out, join, timeout, retry, kill and resume.",
-                   store=False)  # fmt: skip
+                   store=False, server=False)  # fmt: skip
     parser.add_argument("--fast", action="store_true", help="do not pause for reading")
+
+
+def _add_serve(verbs: _Verbs) -> None:
+    text = "Serve the engine, the HTTP API and the web pages from this process."
+    add_serving(_verb(verbs, "serve", text, server=False))
+
+
+def _add_dev(verbs: _Verbs) -> None:
+    text = "Serve with an example run loaded, and open the pages in a browser."
+    parser = _verb(verbs, "dev", text, server=False)
+    add_serving(parser)
+    add_browser(parser)
+
+
+def _add_token(verbs: _Verbs) -> None:
+    text = "Make, list and revoke the tokens that a server asks for."
+    add_token_actions(_verb(verbs, "token", text, store=False, server=False))
 
 
 _VERBS: tuple[Callable[[Any], None], ...] = (
@@ -404,11 +475,16 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     _add_decide,
     _add_redrive,
     _add_purge,
+    _add_bulk,
     _add_session,
     _add_dispatches,
     _add_snapshot,
     _add_template,
     _add_passport,
+    _add_serve,
+    _add_dev,
+    _add_token,
     _add_simulate,
+    _add_worker,
     _add_demo,
 )

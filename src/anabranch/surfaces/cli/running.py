@@ -10,16 +10,18 @@ import signal
 import sys
 import time
 from collections.abc import Collection
+from types import ModuleType
 from typing import Any
 
 from anabranch import app
-from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
+from anabranch.errors import AnabranchError, DefinitionError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
 from anabranch.operations.definitions import Prepared
+from anabranch.operations.preflight import require_no_workers
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, values
@@ -112,6 +114,8 @@ class Session:
 
     def require_tools(self, run: str) -> None:
         """Without its tools a run would only fail: better not to touch it."""
+        with contextlib.suppress(DefinitionError):  # the engine will say so
+            require_no_workers(self.net(run), self.parts.engine.core.pools)
         missing = self.missing_tools(run)
         if missing:
             raise InputError(
@@ -152,11 +156,20 @@ class Session:
         return EXIT.get(status, 1)
 
 
+def _afar() -> ModuleType:
+    """The same verbs at a server; few need it."""
+    from anabranch.surfaces.cli import afar
+
+    return afar
+
+
 def _go_on(run: str) -> str:
     return f"go on with: anabranch resume {run}"
 
 
 async def run(options: argparse.Namespace, settings: Settings) -> int:
+    if settings.server:
+        return int(await _afar().run(options, settings))
     values.import_tools(options.tools)
     prepared = await definition(options, settings)
     return await start(prepared, options, settings)
@@ -167,6 +180,7 @@ async def start(prepared: Prepared, options: argparse.Namespace, settings: Setti
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     _warn(prepared.problems)
     async with Session(options, settings) as session:
+        require_no_workers(prepared.net, session.parts.engine.core.pools)
         await session.open(only=())
         run_id = await session.parts.verbs.start(
             prepared,
@@ -198,6 +212,8 @@ def _tell_of_others(session: Session, run_id: str) -> None:
 
 
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
+    if settings.server:
+        return int(await _afar().redrive(options, settings))
     values.require_store(settings)
     values.import_tools(options.tools)
     async with Session(options, settings) as session:
@@ -210,6 +226,8 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:
+    if settings.server:
+        return int(await _afar().resume(options, settings))
     values.require_store(settings)
     values.import_tools(options.tools)
     if options.run is None:

@@ -27,6 +27,9 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
         help="print JSON instead of text",
     )
     parser.add_argument("--store", metavar="PATH", help="the SQLite file (or $ANABRANCH_STORE)")
+    if name != "gas":
+        parser.add_argument("--server", metavar="URL", help="ask this server instead")
+        parser.add_argument("--token-file", metavar="F", help="the file with the token for it")
     return parser
 
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from anabranch import app
 from anabranch.errors import InputError
-from anabranch.operations.definitions import compiler
 from anabranch.operations.processes import run_and_token
-from anabranch.operations.reading import Reader
 from anabranch.operations.sessions import Sessions
-from anabranch.operations.verbs import say
-from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
-from anabranch.work.registry import close_all
+from anabranch.surfaces.cli.desk import desk
 
 COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")
 
@@ -30,29 +24,15 @@ async def session(options: argparse.Namespace, settings: Settings) -> int:
 # -- looking ---------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def _looking(settings: Settings) -> AsyncIterator[Sessions]:
-    values.require_store(settings)
-    store = app.open_store(settings, read_only=True)
-    try:
-        yield Sessions(store, Reader(store, Nets(store, compiler())), _cannot_say)
-    finally:
-        store.close()
-
-
-async def _cannot_say(_run: str, _said: object) -> None:
-    raise AssertionError("looking changes nothing")
-
-
 async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    async with _looking(settings) as sessions:
-        rows = sessions.list_sessions(owner=options.owner, last=options.last)
+    async with desk(options, settings) as at:
+        rows = await at.sessions.list_sessions(owner=options.owner, last=options.last)
     return _print_rows(options, rows)
 
 
 async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    async with _looking(settings) as sessions:
-        rows = sessions.list_sessions(run=options.run)
+    async with desk(options, settings) as at:
+        rows = await at.sessions.list_sessions(run=options.run)
     return _print_rows(options, rows)
 
 
@@ -67,8 +47,10 @@ def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
 
 
 async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
-    async with _looking(settings) as sessions:
-        found = sessions.receipts(options.run, step=options.step, iteration=options.iteration)
+    async with desk(options, settings) as at:
+        found = await at.sessions.receipts(
+            options.run, step=options.step, iteration=options.iteration
+        )
     if options.json:
         print(render.json_line(found))
         return 0
@@ -82,16 +64,16 @@ async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _alive(options: argparse.Namespace, settings: Settings) -> int:
-    async with _looking(settings) as sessions:
-        alive = sessions.session_alive(options.run)
+    async with desk(options, settings) as at:
+        alive = await at.sessions.alive(options.run)
     print(render.json_line({"alive": alive}) if options.json else "alive" if alive else "not alive")
     return 0
 
 
 async def _executed(options: argparse.Namespace, settings: Settings) -> int:
     run, iteration = run_and_token(options.run)
-    async with _looking(settings) as sessions:
-        executed = sessions.step_executed(run, iteration)
+    async with desk(options, settings) as at:
+        executed = await at.sessions.executed(run, iteration)
     if options.json:
         print(render.json_line({"executed": executed}))
     else:
@@ -102,24 +84,10 @@ async def _executed(options: argparse.Namespace, settings: Settings) -> int:
 # -- doing -----------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def _doing(settings: Settings) -> AsyncIterator[Sessions]:
-    values.require_store(settings)
-    store = app.open_store(settings)
-    parts = app.Parts(store, settings, app.default_toolbox)
-    try:
-        yield Sessions(
-            store, parts.verbs.read, lambda run, said: say(store, lambda: parts.engine, run, said)
-        )
-    finally:
-        await close_all(parts.performers)
-        store.close()
-
-
 async def _wake(options: argparse.Namespace, settings: Settings) -> int:
     payload = values.pairs(options.payload, "payload")
-    async with _doing(settings) as sessions:
-        told = await sessions.wake_up_process(
+    async with desk(options, settings) as at:
+        told = await at.sessions.wake(
             options.run, step=options.step, payload=payload, runner=options.runner
         )
     print(render.json_line(told) if options.json else f"woken: {told['woken']}")
@@ -127,8 +95,8 @@ async def _wake(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _kill(options: argparse.Namespace, settings: Settings) -> int:
-    async with _doing(settings) as sessions:
-        told = await sessions.control(options.run, "kill", reason=options.reason)
+    async with desk(options, settings) as at:
+        told = await at.sessions.kill(options.run, options.reason)
     words = f"killed: {told['affected']} processes; session {told['processId']} is {told['status']}"
     print(render.json_line(told) if options.json else words)
     return 0

@@ -14,12 +14,14 @@ from anabranch.errors import InputError
 from anabranch.operations.dispatches import Dispatch
 from anabranch.operations.templates import Templates
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import looking, render, running, values
+from anabranch.surfaces.cli import render, running, values
+from anabranch.surfaces.cli.desk import LocalDesk, require_no_server
 from anabranch.work.participants.port import is_negative
 
 
 async def dispatches(options: argparse.Namespace, settings: Settings) -> int:
-    with looking.reader(settings) as reader:
+    require_no_server(settings, "dispatches")
+    with LocalDesk(settings).reading() as reader:
         found = reader.dispatches(options.run)
     if options.step:
         found = [each for each in found if each.record.step_id == options.step]
@@ -65,13 +67,15 @@ def _fate(dispatch: Dispatch) -> str:
 
 
 async def snapshot(options: argparse.Namespace, settings: Settings) -> int:
-    with looking.reader(settings) as reader:
+    require_no_server(settings, "snapshot")
+    with LocalDesk(settings).reading() as reader:
         found = reader.snapshot(options.run)
     print(render.json_line(found) if options.json else render.json_text(found))
     return 0
 
 
 async def template(options: argparse.Namespace, settings: Settings) -> int:
+    require_no_server(settings, "template")
     return await _TEMPLATE_VERBS[options.action](options, settings)
 
 

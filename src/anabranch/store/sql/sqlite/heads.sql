@@ -58,6 +58,12 @@ AND (created_at, run) < (:before_at, :before_run)
 -- name: list_ended_before
 AND finished = 1 AND updated_at < :ended_before
 
+-- name: list_created_after
+AND created_at >= :created_after
+
+-- name: list_created_before
+AND created_at < :created_before
+
 -- name: list_order
 ORDER BY created_at DESC, run DESC
 LIMIT :limit

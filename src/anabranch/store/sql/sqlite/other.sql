@@ -10,11 +10,17 @@ SELECT fingerprint, dialect, name, source, origin, created_at
 FROM definitions
 WHERE fingerprint = :fingerprint
 
--- name: definitions
-SELECT fingerprint, dialect, name, source, origin, created_at
+-- name: list_definitions
+-- With `list_name` and `list_dialect`, as for runs.
+SELECT fingerprint, dialect, name, origin, created_at
 FROM definitions
-WHERE (:dialect IS NULL OR dialect = :dialect) AND (:name IS NULL OR name = :name)
-ORDER BY created_at DESC, fingerprint
+WHERE TRUE
+
+-- name: list_definitions_before
+AND (created_at, fingerprint) < (:before_at, :before)
+
+-- name: list_definitions_order
+ORDER BY created_at DESC, fingerprint DESC
 LIMIT :limit
 
 -- name: payload

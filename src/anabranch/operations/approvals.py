@@ -1,0 +1,193 @@
+"""What waits for somebody to say yes or no, over all runs, newest first.
+
+The log knows it run by run. So that nobody has to go through all runs for every look, the open
+gates of a run are remembered until something is recorded about them; only then it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.errors import AnabranchError
+from anabranch.kernel import events as e
+from anabranch.kernel.ending import gate_id
+from anabranch.kernel.privacy import public
+from anabranch.kernel.state import State, Token
+from anabranch.net.net import Net
+from anabranch.runtime.core import history, load_state
+from anabranch.runtime.effects import Published
+from anabranch.runtime.nets import Nets
+from anabranch.store.ports import Head, Store
+
+RUNS_AT_ONCE = 500
+EVENTS_READ = 5000  # in a longer log earlier answers are not looked for
+_MOVING = (
+    *(e.GateOpened, e.GateDecided, e.TokenHeld, e.TokenAdmitted, e.TokenFinished, e.RunFinished),
+    *(e.TokenTimed, e.TokenDoomed, e.TokenReleased),
+)
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier answer to the same gate: it was asked again after a rejection."""
+
+    at: int
+    verdict: str
+    actor: str
+    reason: str
+    evidence: Any
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """One open gate."""
+
+    run: str
+    name: str
+    dialect: str
+    labels: Mapping[str, str]
+    gate: str
+    kind: Literal["decision", "admission"]
+    step: str
+    ask: str
+    actors: list[str]  # who may answer; empty is anybody
+    since: int
+    until: int | None
+    answer: Any  # what the work of the step came to, for whoever decides about it
+    answered: list[Answered] | None = None  # None: the log is too long to look
+
+
+class Approvals:
+    """Open gates. `hear` is told of everything that becomes durable; `page` may run in a thread."""
+
+    def __init__(self, nets: Nets) -> None:
+        self._nets = nets
+        self._rows: dict[str, list[Approval]] = {}
+        self._stale: set[str] = set()
+        self._listed = False
+        self._lock = Lock()
+        self._asking = Lock()
+
+    def hear(self, news: Published) -> None:
+        if any(isinstance(event, _MOVING) for event in news.events):
+            with self._lock:
+                self._stale.add(news.run)
+
+    def page(
+        self,
+        store: Store,
+        *,
+        before: tuple[int, str, str] | None = None,
+        actor: str | None = None,
+        limit: int = 50,
+    ) -> list[Approval]:
+        """The newest ones first; `before` is (since, run, gate) of the last one seen."""
+        with self._asking:  # two at once would read the same runs twice
+            self._refresh(store)
+            rows = [row for rows in self._rows.values() for row in rows]
+        if before is not None:
+            rows = [row for row in rows if _key(row) < before]
+        if actor is not None:
+            rows = [row for row in rows if not row.actors or actor in row.actors]
+        rows.sort(key=_key, reverse=True)
+        return [_with_answers(store, row) for row in rows[:limit]]
+
+    def _refresh(self, store: Store) -> None:
+        if not self._listed:
+            self._list_all(store)
+            self._listed = True
+        with self._lock:
+            stale, self._stale = sorted(self._stale), set()
+        for start in range(0, len(stale), RUNS_AT_ONCE):
+            self._read(store, stale[start : start + RUNS_AT_ONCE])
+
+    def _list_all(self, store: Store) -> None:
+        after = ""
+        while heads := store.unfinished(after, RUNS_AT_ONCE):
+            with self._lock:
+                self._stale.update(head.run for head in heads)
+            after = heads[-1].run
+
+    def _net(self, head: Head) -> Net | None:
+        try:
+            return self._nets.get(head.definition)
+        except AnabranchError:
+            return None  # it does not compile any more; its gates are open all the same
+
+    def _read(self, store: Store, runs: list[str]) -> None:
+        for run, (snapshot, tail) in store.read_many(runs).items():
+            head = store.head(run)
+            if head is None or head.finished:
+                self._rows.pop(run, None)
+                continue
+            rows = open_gates(head, self._net(head), load_state(snapshot, tail))
+            if rows:
+                self._rows[run] = rows
+            else:
+                self._rows.pop(run, None)
+
+
+def open_gates(head: Head, net: Net | None, state: State) -> list[Approval]:
+    """The gates at which a run stands; nothing of one that is ending.
+
+    Without its net nobody knows what of an answer may be shown: then nothing of it is.
+    """
+    if state.finished or state.ending:
+        return []
+    rows = [
+        _row(head, net, state.tokens[gate.token], "decision", gate.ask, gate.actors, gate.since)
+        for gate in state.gates.values()
+    ]
+    held = [state.tokens[token] for token in state.held]
+    rows += [_row(head, net, one, "admission", one.reason, [], one.since) for one in held]
+    return rows
+
+
+def _row(
+    head: Head,
+    net: Net | None,
+    token: Token,
+    kind: Literal["decision", "admission"],
+    ask: str,
+    actors: list[str],
+    since: int,
+) -> Approval:
+    answer = token.answer.result if token.answer is not None and net is not None else None
+    return Approval(
+        run=head.run,
+        name=head.name,
+        dialect=head.dialect,
+        labels=head.labels,
+        gate=gate_id(token),
+        kind=kind,
+        step=token.step,
+        ask=ask,
+        actors=list(actors),
+        since=since,
+        until=token.until or None,
+        answer=public(answer, net.private) if net is not None else None,
+    )
+
+
+def _key(row: Approval) -> tuple[int, str, str]:
+    return row.since, row.run, row.gate
+
+
+def _with_answers(store: Store, row: Approval) -> Approval:
+    head = store.head(row.run)
+    if head is None or head.seq > EVENTS_READ:
+        return row
+    found = [
+        Answered(
+            at=at,
+            verdict=event.verdict,
+            actor=event.actor,
+            reason=event.reason,
+            evidence=event.evidence,
+        )
+        for at, event in history(store.read(row.run))
+        if isinstance(event, e.GateDecided) and event.gate == row.gate
+    ]
+    return msgspec.structs.replace(row, answered=found)

@@ -1,0 +1,83 @@
+"""The events of a run in pages, so that a long log is never in memory at once.
+
+A page is bounded by its number of events and by the bytes it takes. Where somebody stopped reading
+is remembered for a while: the next page then costs as much as the page, not as the log before it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from threading import Lock
+
+from anabranch.kernel import events as e
+from anabranch.operations.shown import EventRecord, Shown
+from anabranch.store.ports import Journal
+
+ROWS_AT_ONCE = 128
+PAGE_BYTES = 4 * 1024 * 1024
+PLACES_KEPT = 256
+
+
+class Follower:
+    """One reader of one run: what comes next, and what has to be known to show it."""
+
+    def __init__(self, run: str, private: str = "") -> None:
+        self.run = run
+        self._shown = Shown(run, private)
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event that was given out or skipped."""
+        return self._shown.seq
+
+    def skip_to(self, store: Journal, after: int) -> None:
+        """Go on behind event `after`; what lies before is taken note of."""
+        while self.seq < after:
+            before = self.seq
+            for at, event in self._next(store):
+                if self.seq >= after:
+                    return
+                self._shown.record(at, event)
+            if self.seq == before:
+                return  # the log ends earlier
+
+    def page(self, store: Journal, limit: int, most_bytes: int = PAGE_BYTES) -> list[EventRecord]:
+        """The next events, at most so many; fewer where they are large, none at the end."""
+        found: list[EventRecord] = []
+        for at, event in self._next(store, limit, most_bytes):
+            found.append(self._shown.record(at, event))
+            if len(found) >= limit:
+                break
+        return found
+
+    def _next(
+        self, store: Journal, rows: int = ROWS_AT_ONCE, most_bytes: int = PAGE_BYTES
+    ) -> Iterator[tuple[int, e.Event]]:
+        size, after = 0, self.seq
+        for record in store.read(self.run, after, min(rows, ROWS_AT_ONCE)):
+            if size and size + len(record.events) > most_bytes:
+                return
+            size += len(record.events)
+            seen = max(0, after - record.first_seq + 1)
+            for event in e.decode_events(record.events)[seen:]:
+                yield record.at, event
+
+
+class Places:
+    """Followers that wait for somebody to ask for the page after theirs."""
+
+    def __init__(self, most: int = PLACES_KEPT) -> None:
+        self._most = most
+        self._kept: OrderedDict[tuple[str, int], Follower] = OrderedDict()
+        self._lock = Lock()  # pages are read in threads
+
+    def take(self, run: str, after: int) -> Follower | None:
+        with self._lock:
+            return self._kept.pop((run, after), None)
+
+    def keep(self, follower: Follower) -> None:
+        with self._lock:
+            self._kept[follower.run, follower.seq] = follower
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)

@@ -1,0 +1,271 @@
+"""Webhooks: who is told of what, how their deliveries stand, and sending one again.
+
+Sending itself is `operations.courier`. A secret is shown once, when it is made; one that the
+environment holds (`secret_env`) never enters the store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from anabranch.clock import Clock
+from anabranch.errors import InputError, NotFound, Refused
+from anabranch.operations.notices import checked_kinds, delivery_id
+from anabranch.operations.posting import Addresses, checked_url
+from anabranch.store.hook_ports import (
+    Backlog,
+    Delivery,
+    DeliveryFilter,
+    DeliveryState,
+    Hook,
+)
+from anabranch.store.ports import Store
+
+HOOKS_MAX = 100
+_ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_KEPT, _NAMED = "text:", "env:"
+
+
+class HookDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a new webhook is to be."""
+
+    url: str
+    kinds: list[str]
+    labels: dict[str, str] = {}
+    dialect: str | None = None
+    name: str | None = None
+    enabled: bool = True
+    secret_env: str = ""  # a variable of the server that holds the secret; else one is made
+    begin: Literal["now", "beginning"] = "now"  # or with the oldest event in the store
+
+
+class HookChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    url: str | None = None
+    kinds: list[str] | None = None
+    labels: dict[str, str] | None = None
+    dialect: str | msgspec.UnsetType | None = msgspec.UNSET
+    name: str | msgspec.UnsetType | None = msgspec.UNSET
+    enabled: bool | None = None
+
+
+class HookCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook as people see it. `secret` is there once, in the answer that makes it."""
+
+    id: str
+    url: str
+    kinds: list[str]
+    labels: dict[str, str]
+    dialect: str | None
+    name: str | None
+    enabled: bool
+    secret_env: str
+    created_at: int
+    behind: int  # rows of the log that it has yet to look at, about
+    pending: int
+    dead: int
+    oldest_pending_at: int | None
+    secret: str | None = None
+
+
+class DeliveryCard(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    run: str
+    seq: int
+    kind: str
+    state: DeliveryState
+    found_at: int
+    attempts: int
+    due: int | None
+    last_at: int | None
+    last_status: int | None
+    last_error: str
+    body: msgspec.Raw | None = None
+
+
+class Webhooks:
+    """Blocking and short: every call is a few statements."""
+
+    def __init__(self, store: Store, clock: Clock, addresses: Addresses = "public") -> None:
+        self._store = store
+        self._clock = clock
+        self._addresses: Addresses = addresses
+
+    def create(self, draft: HookDraft) -> HookCard:
+        if len(self._store.hooks()) >= HOOKS_MAX:
+            raise Refused(f"there are {HOOKS_MAX} webhooks already", code="webhooks_full")
+        secret = "" if draft.secret_env else new_secret()
+        hook = Hook(
+            id=f"wh{secrets.token_hex(6)}",
+            url=checked_url(draft.url, self._addresses),
+            secret=_NAMED + _env_name(draft.secret_env) if draft.secret_env else _KEPT + secret,
+            kinds=checked_kinds(draft.kinds),
+            labels=draft.labels,
+            dialect=draft.dialect,
+            name=draft.name,
+            enabled=draft.enabled,
+            created_at=self._clock.now(),
+            cursor=self._store.position() if draft.begin == "now" else 0,
+        )
+        self._store.add_hook(hook)
+        return replace(self._card(hook), secret=secret or None)
+
+    def all(self) -> list[HookCard]:
+        backlog, last = self._store.backlog(), self._store.position()
+        return [_card(hook, backlog.get(hook.id), last) for hook in self._store.hooks()]
+
+    def show(self, hook_id: str) -> HookCard:
+        return self._card(self._hook(hook_id))
+
+    def change(self, hook_id: str, given: HookChange) -> HookCard:
+        hook = self._hook(hook_id)
+        if given.url is not None:
+            hook = replace(hook, url=checked_url(given.url, self._addresses))
+        if given.kinds is not None:
+            hook = replace(hook, kinds=checked_kinds(given.kinds))
+        if given.labels is not None:
+            hook = replace(hook, labels=given.labels)
+        if given.enabled is not None:
+            hook = replace(hook, enabled=given.enabled)
+        if given.dialect is not msgspec.UNSET:
+            hook = replace(hook, dialect=given.dialect)
+        if given.name is not msgspec.UNSET:
+            hook = replace(hook, name=given.name)
+        if not self._store.change_hook(hook):
+            raise _unknown(hook_id)
+        return self._card(hook)
+
+    def rotate(self, hook_id: str) -> HookCard:
+        """A new secret; whatever is sent from now on is signed with it."""
+        hook, secret = self._hook(hook_id), new_secret()
+        if hook.secret.startswith(_NAMED):
+            raise Refused(
+                f"the secret of {hook_id} is the variable {hook.secret[len(_NAMED) :]}: change it "
+                "there and start the server again",
+                code="webhook_secret",
+            )
+        self._store.change_hook(replace(hook, secret=_KEPT + secret))
+        return replace(self._card(hook), secret=secret)
+
+    def remove(self, hook_id: str) -> None:
+        """With everything that was still to be delivered to it."""
+        if not self._store.drop_hook(hook_id):
+            raise _unknown(hook_id)
+
+    def deliveries(self, wanted: DeliveryFilter) -> list[DeliveryCard]:
+        self._hook(wanted.hook)
+        return [delivery_card(one) for one in self._store.deliveries(wanted)]
+
+    def delivery(self, hook_id: str, name: str) -> DeliveryCard:
+        """One of them, with its body."""
+        one = self._store.delivery(hook_id, *_parsed(hook_id, name))
+        if one is None:
+            raise NotFound(f"there is no delivery {name!r:.200}")
+        return replace(delivery_card(one), body=msgspec.Raw(one.body))
+
+    def redeliver(self, hook_id: str, name: str) -> DeliveryCard:
+        """Send it once more, whatever became of it; it keeps its id."""
+        run, seq = _parsed(hook_id, name)
+        known = self._store.delivery(hook_id, run, seq)
+        if known is None:
+            raise NotFound(f"there is no delivery {name!r:.200}")
+        if not self._store.redeliver(hook_id, run, seq, self._clock.now()):
+            raise Refused(f"delivery {name} is still pending", code="webhook_pending")
+        return self.delivery(hook_id, name)
+
+    def redeliver_dead(self, hook_id: str, limit: int = 1000) -> int:
+        """Send again what was given up, oldest first; returns how many."""
+        self._hook(hook_id)
+        found = self._store.deliveries(DeliveryFilter(hook=hook_id, state="dead", limit=limit))
+        now = self._clock.now()
+        return sum(
+            self._store.redeliver(hook_id, one.run, one.seq, now + place)
+            for place, one in enumerate(reversed(found))
+        )
+
+    def _hook(self, hook_id: str) -> Hook:
+        hook = self._store.hook(hook_id)
+        if hook is None:
+            raise _unknown(hook_id)
+        return hook
+
+    def _card(self, hook: Hook) -> HookCard:
+        return _card(hook, self._store.backlog().get(hook.id), self._store.position())
+
+
+def new_secret() -> str:
+    return f"whs_{secrets.token_urlsafe(32)}"
+
+
+def secret_of(hook: Hook, environment: Mapping[str, str] | None = None) -> str | None:
+    """What notifications are signed with; None when the environment has lost it."""
+    if hook.secret.startswith(_KEPT):
+        return hook.secret[len(_KEPT) :]
+    env = os.environ if environment is None else environment
+    return env.get(hook.secret[len(_NAMED) :]) or None
+
+
+def delivery_card(one: Delivery) -> DeliveryCard:
+    return DeliveryCard(
+        id=delivery_id(one.hook, one.run, one.seq),
+        run=one.run,
+        seq=one.seq,
+        kind=one.kind,
+        state=one.state,
+        found_at=one.found_at,
+        attempts=one.attempts,
+        due=one.due,
+        last_at=one.last_at,
+        last_status=one.last_status,
+        last_error=one.last_error,
+    )
+
+
+def _card(hook: Hook, backlog: Backlog | None, last: int) -> HookCard:
+    stands = backlog or Backlog()
+    return HookCard(
+        id=hook.id,
+        url=hook.url,
+        kinds=list(hook.kinds),
+        labels=dict(hook.labels),
+        dialect=hook.dialect,
+        name=hook.name,
+        enabled=hook.enabled,
+        secret_env=hook.secret[len(_NAMED) :] if hook.secret.startswith(_NAMED) else "",
+        created_at=hook.created_at,
+        behind=max(0, last - hook.cursor),
+        pending=stands.pending,
+        dead=stands.dead,
+        oldest_pending_at=stands.oldest,
+    )
+
+
+def _env_name(name: str) -> str:
+    if not _ENV.fullmatch(name):
+        raise InputError(f"{name!r:.80} cannot be the name of a variable", code="webhook_secret")
+    if not os.environ.get(name):
+        raise InputError(
+            f"the server has no variable {name}: set it where the server is started",
+            code="webhook_secret",
+        )
+    return name
+
+
+def _parsed(hook_id: str, name: str) -> tuple[str, int]:
+    hook, _, rest = name.partition(":")
+    run, _, seq = rest.rpartition(":")
+    if hook != hook_id or not run or not seq.isdecimal() or len(seq) > 15:
+        raise NotFound(f"there is no delivery {name!r:.200}")
+    return run, int(seq)
+
+
+def _unknown(hook_id: str) -> NotFound:
+    return NotFound(f"there is no webhook {hook_id!r:.80}")

@@ -1,0 +1,261 @@
+"""Parcels: a job on its way to a worker elsewhere.
+
+A program is not serialised. The worker gets the fingerprint of the definition, asks for its source
+once and compiles it: same source, same net, whatever a program holds. What travels is what the
+source cannot tell: the values that templates see, the shard, where parked work stood. Values that
+several jobs of one claim share (the input, the context, the results of the run) travel once.
+
+Large values travel as the refs they are in the log; the worker fetches them by their hash. Items
+of a collection that only this machine may be able to read (files, queries) travel with their shard.
+Sealed input stays with the engine, and secrets of a keychain are resolved by the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.kernel.fans import slot_value
+from anabranch.kernel.jobs import DEFAULT_WORK, idempotency_key, kind_of_job, pool_of_job
+from anabranch.kernel.routing import names_for
+from anabranch.kernel.tracker import Shard, loop_name
+from anabranch.kernel.values import Answer
+from anabranch.net.net import Net, Work
+from anabranch.runtime.core import LiveRun
+from anabranch.runtime.crew import tries_of
+from anabranch.runtime.payloads import Resolved, holds_ref, resolve
+from anabranch.work.collections.port import KIND
+from anabranch.work.payloads import PLACE, REF, is_ref
+from anabranch.work.port import Task
+
+#: Names that are the same for all jobs of a run at one instant.
+SHARED = ("workload", "ctx", "results", "labels")
+#: Collections that a worker reads by itself wherever it is; the items of others travel.
+ANYWHERE = ("list", "range")
+INPUT_BYTES_MAX = 256 * 1024  # larger ones are rendered by the worker
+
+_NO_KEYS: Mapping[str, Any] = {}
+
+Fetch = Callable[[str], bytes | None]
+Item = tuple[int, str, Any]  # index, key, value
+
+
+class Parcel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job under a lease, as it travels."""
+
+    run: str
+    step: str
+    job: str
+    attempt: int
+    pool: str
+    definition: str  # the fingerprint
+    key: str  # the idempotency key: the same for every attempt
+    kind: str
+    lease_until: int
+    lease_seconds: float
+    timeout_seconds: float | None = None
+    inputs: dict[str, Any] | None = None  # rendered; without it the worker does that
+    args: Any = None
+    payload: Any = None
+    slot: Any = None
+    has_slot: bool = False
+    loop: str = ""
+    source: Any = None
+    shard: Shard | None = None
+    items: list[Item] | None = None  # of the shard, where the worker could not read them
+    again: str = ""
+    memory: Any = None
+    heard: Answer | None = None
+    progress: Any = None  # how far whoever lost it said to be
+
+    @property
+    def id(self) -> tuple[str, str, int]:
+        return self.run, self.job, self.attempt
+
+
+def shared_names(live: LiveRun) -> dict[str, Any]:
+    state = live.state
+    return {
+        "workload": state.workload,
+        "ctx": state.ctx,
+        "results": state.results,
+        "labels": state.labels,
+    }
+
+
+def pack(live: LiveRun, job_id: str, lease_seconds: float, fetch: Fetch) -> Parcel:
+    """The job for its worker; raises `ExpressionError` where its inputs cannot be rendered."""
+    state = live.state
+    job = state.jobs[job_id]
+    token = state.tokens[job.token]
+    step = live.net.steps[job.step]
+    work = step.work or DEFAULT_WORK
+    tracker = state.loops.get(token.loop) if token.loop else None
+    shard = tracker.in_flight.get(job.id) if tracker is not None else None
+    names = names_for(state, token)
+    in_fan = tracker is None and job.slot >= 0
+    if in_fan:
+        names["slot"] = slot_value(state.gathers[job.gather], job.slot)
+    return Parcel(
+        run=state.run,
+        step=job.step,
+        job=job.id,
+        attempt=job.attempt,
+        pool=pool_of_job(step, job),
+        definition=state.definition,
+        key=idempotency_key(state.run, job.id),
+        kind=kind_of_job(step, job),
+        lease_until=job.lease,
+        lease_seconds=lease_seconds,
+        timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,
+        inputs=_rendered(live, work, names, fetch),
+        args=token.args,
+        payload=token.payload,
+        slot=names.get("slot"),
+        has_slot=in_fan,
+        loop=loop_name(state.run, tracker.id) if tracker is not None else "",
+        source=tracker.source if tracker is not None and travels(tracker.source) else None,
+        shard=shard,
+        again=tries_of(job, shard),
+        memory=job.memory,
+        heard=job.heard,
+        progress=job.progress,
+    )
+
+
+def travels(source: Any) -> bool:
+    """Whether a worker can read this collection wherever it is."""
+    kind = source.get(KIND) if isinstance(source, Mapping) else "list"
+    return kind in ANYWHERE
+
+
+def _rendered(
+    live: LiveRun, work: Work, names: dict[str, Any], fetch: Fetch
+) -> dict[str, Any] | None:
+    """The inputs as JSON, for workers that do not compile definitions; secrets are not here."""
+    if work.inputs is None or live.net.keychain:
+        return None if live.net.keychain else {}
+    inputs = work.inputs.evaluate(_whole(names, fetch) if live.holds_refs else names)
+    whole = inputs if isinstance(inputs, Mapping) else {"value": inputs}
+    try:
+        encoded = msgspec.json.encode(whole)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    return None if len(encoded) > INPUT_BYTES_MAX else dict(whole)
+
+
+def _whole(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
+    """Work sees whole values where guards see their stand-ins."""
+    return {
+        name: Resolved(value, fetch) if isinstance(value, Mapping) and holds_ref(value) else value
+        for name, value in names.items()
+    }
+
+
+# -- on the worker ---------------------------------------------------------------------------
+
+
+def refs_in(value: Any) -> Iterator[str]:
+    """The hashes of the payloads that stand-ins in it stand for."""
+    if isinstance(value, Mapping):
+        if REF in value and is_ref(value):
+            yield str(value[REF]["ref"]).removeprefix(PLACE)
+            return
+        for each in value.values():
+            yield from refs_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from refs_in(each)
+
+
+def refs_of(parcel: Parcel, shared: Mapping[str, Any]) -> set[str]:
+    """What has to be fetched before the work can begin."""
+    heard = parcel.heard.result if parcel.heard is not None else None
+    values = [parcel.args, parcel.payload, parcel.memory, heard, shared]
+    return set(refs_in(values))
+
+
+def unpack(
+    parcel: Parcel,
+    shared: Mapping[str, Any],
+    net: Net,
+    fetch: Fetch,
+    keyring: Mapping[str, Any] | None = None,
+) -> Task:
+    """The job as its performer sees it, with inputs rendered here unless they came along."""
+    step = net.steps.get(parcel.step)
+    if step is None:
+        raise InputError(f"the definition {parcel.definition} has no step {parcel.step!r}")
+    work = step.work or DEFAULT_WORK
+    names: dict[str, Any] = {
+        "run": parcel.run,
+        **{name: shared.get(name, {}) for name in SHARED},
+        "args": parcel.args if parcel.args is not None else {},
+        "payload": parcel.payload if parcel.payload is not None else {},
+    }
+    if parcel.has_slot:
+        names["slot"] = parcel.slot
+    names = _whole(names, fetch)
+    if keyring is not None:
+        names["keychain"] = keyring
+    heard = parcel.heard
+    if heard is not None and holds_ref(heard.result):
+        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
+    return Task(
+        run=parcel.run,
+        step=parcel.step,
+        job=parcel.job,
+        attempt=parcel.attempt,
+        key=parcel.key,
+        kind=parcel.kind,
+        inputs=_inputs(parcel, work, names),
+        names=names,
+        program=work.program,
+        loop=parcel.loop,
+        source=parcel.source if parcel.items is None else Sent(parcel.items),
+        shard=parcel.shard,
+        timeout_seconds=parcel.timeout_seconds,
+        again=parcel.again,
+        memory=resolve(parcel.memory, fetch) if is_ref(parcel.memory) else parcel.memory,
+        heard=heard,
+    )
+
+
+def _inputs(parcel: Parcel, work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
+    if parcel.inputs is not None:
+        return parcel.inputs
+    if work.inputs is None or parcel.shard is not None:
+        return {}
+    inputs = work.inputs.evaluate(names)
+    return inputs if isinstance(inputs, Mapping) else {"value": inputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The items of a shard that came along, in the place of their collection."""
+
+    items: Sequence[Item]
+
+
+class Reader(Protocol):
+    async def items(
+        self, source: Any, shard: Shard, /, *, keyring: Mapping[str, Any] = ...
+    ) -> Sequence[Item]: ...
+
+
+class SentOrRead:
+    """Finds the items of a shard: those that came along, or else in the collection."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def items(
+        self, source: Any, shard: Shard, /, *, keyring: Mapping[str, Any] = _NO_KEYS
+    ) -> Sequence[Item]:
+        if isinstance(source, Sent):
+            return source.items
+        return await self._reader.items(source, shard, keyring=keyring)

@@ -1,0 +1,197 @@
+"""Pools: the jobs that workers from outside do, waiting to be claimed or out under a lease.
+
+Nothing here is durable. The log says which jobs are scheduled and who holds which lease, so this
+index is made anew from the runs that recovery brings into memory, and a job costs no row that would
+have to be written when it is scheduled and deleted when it is claimed. Runs with such jobs stay in
+memory until the jobs are done.
+
+Between runs the order is fair: each claim goes round the runs and takes one job of each in turn.
+Within a run it is first come, first served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from anabranch.runtime.lanes import Ready
+
+WORKERS_KEPT = 1000  # of a pool: those who asked last
+EVERY_POOL = "*"
+
+
+class Lease(NamedTuple):
+    """Who has a job, and until when."""
+
+    pool: str
+    worker: str
+    until: int
+
+
+class Line:
+    """The jobs of one pool that wait."""
+
+    def __init__(self) -> None:
+        self.runs: OrderedDict[str, OrderedDict[str, tuple[int, int]]] = OrderedDict()
+        self.size = 0
+        self.waiters: deque[asyncio.Future[None]] = deque()
+        self.workers: OrderedDict[str, int] = OrderedDict()  # name → when it asked last
+        self.asked_at = 0
+
+    def add(self, run: str, job: str, attempt: int, since: int) -> None:
+        jobs = self.runs.setdefault(run, OrderedDict())
+        self.size += job not in jobs
+        jobs[job] = (attempt, since)
+
+    def drop(self, run: str, job: str) -> None:
+        jobs = self.runs.get(run)
+        if jobs is None or jobs.pop(job, None) is None:
+            return
+        self.size -= 1
+        if not jobs:
+            del self.runs[run]
+
+    def take(self) -> Ready | None:
+        """The first job of the run whose turn it is; the run goes to the end of the line."""
+        if not self.runs:
+            return None
+        run, jobs = next(iter(self.runs.items()))
+        job, (attempt, _) = jobs.popitem(last=False)
+        self.size -= 1
+        if jobs:
+            self.runs.move_to_end(run)
+        else:
+            del self.runs[run]
+        return Ready(run, job, attempt)
+
+    def oldest(self) -> int:
+        """Since when the job waits that has waited longest; 0 when there is none."""
+        firsts = (next(iter(jobs.values()))[1] for jobs in self.runs.values())
+        return min(firsts, default=0)
+
+    def call(self) -> None:
+        """Somebody who waits may look again."""
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
+class Pools:
+    """`here` names the pools whose jobs the engine does itself; `*` is all of them."""
+
+    def __init__(self, here: str = "") -> None:
+        self._here = frozenset(here.replace(",", " ").split())
+        self._lines: dict[str, Line] = {}
+        self._waiting: dict[tuple[str, str], str] = {}  # (run, job) → pool
+        self._leases: dict[tuple[str, str], Lease] = {}
+        self._closed = False
+
+    def outside(self, pool: str) -> bool:
+        """Whether jobs of this pool wait for workers from outside."""
+        return bool(pool) and pool not in self._here and EVERY_POOL not in self._here
+
+    # -- what the engine records -------------------------------------------------------------
+
+    def add(self, run: str, job: str, attempt: int, pool: str, since: int) -> None:
+        line = self._line(pool)
+        line.add(run, job, attempt, since)
+        self._waiting[run, job] = pool
+        line.call()
+
+    def lend(self, run: str, job: str, lease: Lease) -> None:
+        """A worker has it, or has it for longer."""
+        self._wait_no_more(run, job)
+        self._leases[run, job] = lease
+
+    def drop(self, run: str, job: str) -> None:
+        """Nobody waits for it and nobody has it."""
+        self._wait_no_more(run, job)
+        self._leases.pop((run, job), None)
+
+    def forget(self, run: str) -> None:
+        """The run is set aside."""
+        for key in [key for key in (*self._waiting, *self._leases) if key[0] == run]:
+            self.drop(*key)
+
+    def _wait_no_more(self, run: str, job: str) -> None:
+        pool = self._waiting.pop((run, job), None)
+        if pool is not None:
+            self._lines[pool].drop(run, job)
+
+    def _line(self, pool: str) -> Line:
+        return self._lines.setdefault(pool, Line())
+
+    # -- what workers ask --------------------------------------------------------------------
+
+    def take(self, pool: str, most: int) -> Iterator[Ready]:
+        """Up to so many jobs that wait; they wait no more, and are started or refused next."""
+        line = self._lines.get(pool)
+        while line is not None and most > 0 and (ready := line.take()) is not None:
+            del self._waiting[ready.run, ready.job]
+            most -= 1
+            yield ready
+
+    def saw(self, pool: str, worker: str, at: int) -> None:
+        """A worker asked for jobs of this pool."""
+        line = self._line(pool)
+        line.asked_at = at
+        workers = line.workers
+        workers[worker] = at
+        workers.move_to_end(worker)
+        while len(workers) > WORKERS_KEPT:
+            workers.popitem(last=False)
+
+    async def wait(self, pool: str, seconds: float) -> None:
+        """Until a job of this pool waits, or time is up."""
+        line = self._line(pool)
+        if self.waiting(pool) or self._closed:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.waiters.append(waiter)
+        try:
+            await asyncio.wait((waiter,), timeout=seconds)
+        finally:
+            if waiter in line.waiters:
+                line.waiters.remove(waiter)
+            elif line.size:
+                line.call()  # there may be more than one worker takes: wake the next one too
+
+    def close(self) -> None:
+        """The engine stops: nobody waits any longer."""
+        self._closed = True
+        for line in self._lines.values():
+            while line.waiters:
+                line.call()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    # -- what people see ---------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        leased = {lease.pool for lease in self._leases.values()}
+        return sorted({*self._lines, *leased})
+
+    def waiting(self, pool: str) -> int:
+        return self._lines[pool].size if pool in self._lines else 0
+
+    def oldest(self, pool: str) -> int:
+        return self._lines[pool].oldest() if pool in self._lines else 0
+
+    def workers(self, pool: str) -> dict[str, int]:
+        """Those who asked for jobs of this pool since the engine started, and when last."""
+        return dict(self._lines[pool].workers) if pool in self._lines else {}
+
+    def asked(self, pool: str) -> int:
+        """When a worker last asked for jobs of this pool; 0 for never. Any thread may ask."""
+        line = self._lines.get(pool)
+        return line.asked_at if line is not None else 0
+
+    def leases(self) -> Iterator[tuple[tuple[str, str], Lease]]:
+        """((run, job), lease) of everything that is out."""
+        yield from self._leases.items()

@@ -1,0 +1,180 @@
+"""What an engine does, counted while it does it: the source of `/metrics` and of health.
+
+Everything here follows from what is recorded: a job counts as begun and ended at the instants of
+its events, whoever did it. The marks (`turned_at`, `writing_since`) say whether the engine moves at
+all, which no counter can: one that stands still looks just like one that has nothing to do.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anabranch.kernel import events as e
+from anabranch.kernel.jobs import kind_of_job
+from anabranch.runtime.metrics import SECONDS, Registry, by_label
+
+if TYPE_CHECKING:
+    from anabranch.runtime.core import Core, LiveRun
+
+#: How a job can end, by the event that says so.
+_ENDINGS: dict[type, str] = {
+    e.JobParked: "parked",
+    e.JobTimedOut: "timeout",
+    e.JobLost: "lost",
+    e.JobDischarged: "cancelled",
+}
+
+
+class Kind:
+    """Where the jobs of one kind are counted."""
+
+    __slots__ = ("_pulse", "endings", "name", "seconds", "started")
+
+    def __init__(self, pulse: Pulse, name: str) -> None:
+        self._pulse = pulse
+        self.name = name
+        self.started = pulse.jobs_started.cell((name,))
+        self.seconds = pulse.job_seconds.series((name,))
+        self.endings: dict[str, list[float]] = {}
+
+    def ending(self, how: str) -> list[float]:
+        found = self.endings.get(how)
+        if found is None:
+            found = self.endings[how] = self._pulse.jobs_ended.cell((self.name, how))
+        return found
+
+
+class Pulse:
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.turned_at = 0  # milliseconds on the clock of the engine
+        self.committed_at = 0.0  # seconds on the monotonic clock
+        self.writing_since = 0.0  # likewise; 0 while no batch is being written
+        self._kinds: dict[str, Kind] = {}
+        put = self.registry
+        self.turns = put.counter("anabranch_turns_total", "turns of the engine")
+        self.events = put.counter("anabranch_events_total", "events recorded")
+        self._turns, self._events = self.turns.cell(), self.events.cell()
+        self.commits = put.counter("anabranch_commits_total", "transactions written")
+        self.commit_seconds = put.histogram(
+            "anabranch_commit_seconds", "how long a transaction took to be durable"
+        )
+        self.runs_started = put.counter("anabranch_runs_started_total", "runs begun")
+        self.runs_ended = put.counter(
+            "anabranch_runs_ended_total", "runs that ended, by status", ["status"]
+        )
+        self.jobs_started = put.counter(
+            "anabranch_jobs_started_total", "executions of jobs begun, by kind", ["kind"]
+        )
+        self.jobs_ended = put.counter(
+            "anabranch_jobs_ended_total",
+            "executions of jobs over, by kind and how",
+            ["kind", "how"],
+        )
+        self.job_seconds = put.histogram(
+            "anabranch_job_seconds", "from the start of an execution to its end", ["kind"]
+        )
+        self.items = put.counter(
+            "anabranch_loop_items_total", "items of loops, by how they ended", ["how"]
+        )
+        self.lateness = put.histogram(
+            "anabranch_timer_lateness_seconds", "how late timers were noticed"
+        )
+
+    # -- marks -------------------------------------------------------------------------------
+
+    def turned(self, now: int) -> None:
+        self.turned_at = now
+        self._turns[0] += 1
+
+    def rang(self, late_ms: int) -> None:
+        self.lateness.observe(late_ms / 1000)
+
+    def writing(self) -> None:
+        """A batch goes to the store."""
+        self.writing_since = time.monotonic()
+
+    def wrote(self, seconds: float) -> None:
+        """It is durable. After a failure this is never called: the mark stays, and tells."""
+        self.committed_at = time.monotonic()
+        self.writing_since = 0.0
+        self.commits.add()
+        self.commit_seconds.observe(seconds)
+
+    # -- what is recorded --------------------------------------------------------------------
+
+    def published(self, first_seq: int, events: Sequence[e.Event], ended: str) -> None:
+        """These events are durable; `ended` is the status of a run that ends with them."""
+        self._events[0] += len(events)
+        if first_seq == 1:
+            self.runs_started.add()
+        if ended:
+            self.runs_ended.add((ended,))
+
+    def began(self, live: LiveRun, event: e.JobStarted) -> None:
+        state = live.state
+        job = state.jobs.get(event.job)
+        if job is not None:
+            name = kind_of_job(live.net.steps[job.step], job)
+            kind = self._kinds.get(name)
+            if kind is None:
+                kind = self._kinds[name] = Kind(self, name)
+            live.at_work[event.job] = kind, state.updated_at
+            kind.started[0] += 1
+
+    def ended(self, live: LiveRun, event: Any) -> None:
+        found = live.at_work.pop(event.job, None)
+        if found is None:
+            return  # it never began, or in an engine before this one
+        kind, since = found
+        how = self._reported(event) if type(event) is e.JobReported else _ENDINGS[type(event)]
+        kind.ending(how)[0] += 1
+        taken = (live.state.updated_at - since) / 1000
+        seconds = kind.seconds
+        seconds[bisect_left(SECONDS, taken)] += 1
+        seconds[-1] += taken
+
+    def _reported(self, event: e.JobReported) -> str:
+        answer = event.answer
+        if answer.shard is not None:
+            self.items.add(("succeeded",), answer.shard.succeeded)
+            if answer.shard.failed:
+                self.items.add(("failed",), len(answer.shard.failed))
+        return answer.status
+
+    # -- what is there now -------------------------------------------------------------------
+
+    def watch(self, core: Core, now: Any) -> None:
+        """Gauges of this engine; `now` is its clock."""
+        lanes, pools, put = core.lanes, core.pools, self.registry.gauge
+        put("anabranch_live_runs", "runs in memory", lambda: len(core.live))
+        put("anabranch_runs_set_aside", "runs that a defect stopped", lambda: len(core.broken))
+        put("anabranch_inbox", "stimuli that wait for a turn", lambda: core.inbox)
+        put("anabranch_timers", "runs with a timer set", lambda: core.timers)
+        put(
+            "anabranch_timer_overdue_seconds",
+            "how late the next timer is by now",
+            lambda: overdue_ms(core, now()) / 1000,
+        )
+        in_use, queued = lambda: by_label(lanes.in_use()), lambda: by_label(lanes.waiting())
+        put("anabranch_lane_jobs", "jobs at work here, by lane", in_use, ["lane"])
+        put("anabranch_lane_queue", "jobs that wait for a place, by lane", queued, ["lane"])
+
+        def waiting() -> list[tuple[tuple[str, ...], float]]:
+            return [((name,), pools.waiting(name)) for name in pools.names()]
+
+        def leased() -> list[tuple[tuple[str, ...], float]]:
+            held = [lease.pool for _, lease in pools.leases()]
+            return [((name,), held.count(name)) for name in pools.names()]
+
+        put("anabranch_pool_queue", "jobs that wait for a worker, by pool", waiting, ["pool"])
+        put("anabranch_pool_jobs", "jobs out with workers, by pool", leased, ["pool"])
+
+
+def overdue_ms(core: Core, now: int) -> int:
+    """How long ago the next timer was due; 0 when it is yet to come or there is none."""
+    alarm = core.next_alarm()
+    return max(0, now - alarm) if alarm is not None else 0

@@ -1,0 +1,153 @@
+"""What webhooks need from a store: the log of all runs in one order, hooks, and their deliveries.
+
+Every row of the log has a position. Positions grow in the order in which rows become visible, and
+none is ever given out twice, also not after a purge; so a hook needs to remember one number to know
+what it has seen. What it found is written in the transaction that moves that number.
+
+Of the deliveries of one run to one hook at most one is out at a time: it alone has an instant in
+`due`, those behind it have none and get theirs when it is over. So the next ones to send are found
+by an index, however long the queue of one run is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+DeliveryState = Literal["pending", "done", "dead"]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One row of the log, seen among those of all runs."""
+
+    position: int
+    run: str
+    first_seq: int
+    count: int
+    at: int
+    events: bytes
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom to tell of what. Whoever shows it to people leaves out `secret`."""
+
+    id: str
+    url: str
+    secret: str  # `text:…`, or `env:NAME` for one that the environment holds
+    kinds: tuple[str, ...]  # event kinds; `run.*` and `*` are possible
+    labels: Mapping[str, str] = {}
+    dialect: str | None = None
+    name: str | None = None
+    enabled: bool = True
+    created_at: int = 0
+    cursor: int = 0  # position of the last row looked at
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One event to tell one hook of; `hook`, `run` and `seq` name it."""
+
+    hook: str
+    run: str
+    seq: int
+    kind: str
+    body: bytes
+    found_at: int
+    state: DeliveryState = "pending"
+    attempts: int = 0
+    due: int | None = None  # None: behind another one of its run, or over
+    last_at: int | None = None
+    last_status: int | None = None  # what the receiver answered, if it did
+    last_error: str = ""
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """How a hook stands."""
+
+    pending: int = 0
+    dead: int = 0
+    oldest: int | None = None  # when the oldest pending one was found
+
+
+class DeliveryFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which deliveries to list, newest first."""
+
+    hook: str
+    state: DeliveryState | None = None
+    run: str | None = None
+    before: tuple[int, str, int] | None = None  # (found_at, run, seq) of the last one seen
+    limit: int = 50
+
+
+class Feed(Protocol):
+    def feed(self, after: int, limit: int = 200) -> list[Entry]:
+        """Rows of the log of all runs with a position above `after`, in order."""
+        ...
+
+    def probe_write(self) -> None:
+        """Begin a transaction that changes nothing; raises when none can be written."""
+        ...
+
+    def position(self) -> int:
+        """The highest position ever given out; 0 when there was none."""
+        ...
+
+    def runs_after(self, position: int) -> set[str]:
+        """Runs that have a row above this position."""
+        ...
+
+    def run_counts(self) -> list[tuple[str, str, int]]:
+        """How many runs there are by (status, dialect); looks at all of them."""
+        ...
+
+
+class Hooks(Protocol):
+    def add_hook(self, hook: Hook) -> None:
+        """Raises `Conflict` when there is one of this id."""
+        ...
+
+    def hook(self, hook_id: str) -> Hook | None: ...
+
+    def hooks(self) -> list[Hook]:
+        """All of them, oldest first; there are few."""
+        ...
+
+    def change_hook(self, hook: Hook) -> bool:
+        """Everything but its cursor and its birth; False when there is none."""
+        ...
+
+    def drop_hook(self, hook_id: str) -> bool:
+        """With all its deliveries."""
+        ...
+
+    def advance_hook(self, hook_id: str, seen: int, to: int, found: Sequence[Delivery]) -> bool:
+        """Move the cursor from `seen` to `to` and write what was found, or do neither (False)."""
+        ...
+
+    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[Delivery]:
+        """Pending ones that may go out, longest due first; at most one a run."""
+        ...
+
+    def settle_delivery(self, after: Delivery, now: int) -> bool:
+        """Write how an attempt went; when it is over, the next one of its run is due `now`.
+
+        False when it is not pending any more, or others have tried it meanwhile.
+        """
+        ...
+
+    def redeliver(self, hook_id: str, run: str, seq: int, now: int) -> bool:
+        """Make a delivery that is over due once more; False when there is none."""
+        ...
+
+    def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None: ...
+
+    def deliveries(self, wanted: DeliveryFilter) -> list[Delivery]: ...
+
+    def backlog(self) -> Mapping[str, Backlog]:
+        """By hook; every hook is in it."""
+        ...
+
+    def forget_deliveries(self, before: int, limit: int = 1000) -> int:
+        """Drop deliveries that were over before that instant; returns how many."""
+        ...

@@ -1,0 +1,130 @@
+-- The log of all runs in one order, webhooks and their deliveries.
+
+-- name: feed
+SELECT position, run, last_seq - count + 1, count, at, events
+FROM log
+WHERE position > :after
+ORDER BY position
+LIMIT :limit
+
+-- name: probe_write
+-- Of no row; the transaction around it is what counts.
+UPDATE hooks SET cursor = cursor WHERE id = ''
+
+-- name: position
+-- The table behind AUTOINCREMENT knows it also when the newest rows are gone.
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'
+
+-- name: runs_after
+SELECT DISTINCT run FROM log WHERE position > :position
+
+-- name: run_counts
+SELECT status, dialect, count(*) FROM heads GROUP BY status, dialect ORDER BY status, dialect
+
+-- name: add_hook
+INSERT INTO hooks (id, url, secret, kinds, labels, dialect, name, enabled, created_at, cursor)
+VALUES (:id, :url, :secret, :kinds, :labels, :dialect, :name, :enabled, :created_at, :cursor)
+
+-- name: hook
+SELECT id, url, secret, kinds, labels, dialect, name, enabled, created_at, cursor
+FROM hooks WHERE id = :id
+
+-- name: hooks
+SELECT id, url, secret, kinds, labels, dialect, name, enabled, created_at, cursor
+FROM hooks ORDER BY created_at, id
+
+-- name: change_hook
+UPDATE hooks
+SET url = :url, secret = :secret, kinds = :kinds, labels = :labels, dialect = :dialect,
+    name = :name, enabled = :enabled
+WHERE id = :id
+
+-- name: drop_hook
+DELETE FROM hooks WHERE id = :id
+
+-- name: drop_deliveries
+DELETE FROM deliveries WHERE hook = :id
+
+-- name: advance_hook
+-- Zero rows when somebody else was first, or the hook is gone.
+UPDATE hooks SET cursor = :to WHERE id = :id AND cursor = :seen
+
+-- name: add_delivery
+INSERT INTO deliveries (hook, run, seq, kind, body, found_at, state, attempts, due, last_error)
+VALUES (:hook, :run, :seq, :kind, :body, :found_at, 'pending', 0,
+        CASE WHEN EXISTS (SELECT 1 FROM deliveries AS other
+                          WHERE other.hook = :hook AND other.run = :run
+                            AND other.state = 'pending')
+             THEN NULL ELSE :found_at END,
+        '')
+ON CONFLICT (hook, run, seq) DO NOTHING
+
+-- name: due_deliveries
+SELECT hook, run, seq, kind, body, found_at, state, attempts, due, last_at, last_status, last_error
+FROM deliveries
+WHERE hook = :hook AND due IS NOT NULL AND due <= :now
+ORDER BY due, run
+LIMIT :limit
+
+-- name: settle_delivery
+UPDATE deliveries
+SET state = :state, attempts = :attempts, due = :due, last_at = :last_at,
+    last_status = :last_status, last_error = :last_error
+WHERE hook = :hook AND run = :run AND seq = :seq AND state = 'pending'
+  AND attempts = :attempts - 1
+
+-- name: let_next
+-- Nothing is let go while another one of the run is out.
+UPDATE deliveries SET due = :now
+WHERE hook = :hook AND run = :run
+  AND seq = (SELECT min(seq) FROM deliveries
+             WHERE hook = :hook AND run = :run AND state = 'pending')
+  AND NOT EXISTS (SELECT 1 FROM deliveries AS out
+                  WHERE out.hook = :hook AND out.run = :run AND out.state = 'pending'
+                    AND out.due IS NOT NULL)
+
+-- name: redeliver
+UPDATE deliveries SET state = 'pending', due = :now, found_at = :now, attempts = 0
+WHERE hook = :hook AND run = :run AND seq = :seq AND state <> 'pending'
+
+-- name: delivery
+SELECT hook, run, seq, kind, body, found_at, state, attempts, due, last_at, last_status, last_error
+FROM deliveries WHERE hook = :hook AND run = :run AND seq = :seq
+
+-- name: list_deliveries
+-- With the conditions that are asked for, and `list_deliveries_order`.
+SELECT hook, run, seq, kind, body, found_at, state, attempts, due, last_at, last_status, last_error
+FROM deliveries
+WHERE hook = :hook
+
+-- name: list_deliveries_pending
+AND state = 'pending'
+
+-- name: list_deliveries_done
+AND state = 'done'
+
+-- name: list_deliveries_dead
+AND state = 'dead'
+
+-- name: list_deliveries_run
+AND run = :run
+
+-- name: list_deliveries_before
+AND (found_at, run, seq) < (:before_at, :before_run, :before_seq)
+
+-- name: list_deliveries_order
+ORDER BY found_at DESC, run DESC, seq DESC
+LIMIT :limit
+
+-- name: backlog
+-- Each number from an index of its own: what was delivered is not looked at.
+SELECT hooks.id,
+       (SELECT count(*) FROM deliveries WHERE hook = hooks.id AND state = 'pending'),
+       (SELECT count(*) FROM deliveries WHERE hook = hooks.id AND state = 'dead'),
+       (SELECT min(found_at) FROM deliveries WHERE hook = hooks.id AND state = 'pending')
+FROM hooks
+
+-- name: forget_deliveries
+DELETE FROM deliveries WHERE rowid IN (
+    SELECT rowid FROM deliveries WHERE state <> 'pending' AND last_at < :before
+    ORDER BY last_at, hook, run, seq LIMIT :limit)

@@ -1,0 +1,128 @@
+"""The part of the SQLite store that is about access."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from anabranch.errors import StoreError
+from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
+from anabranch.store.memory_access import token_exists
+from anabranch.store.sqlite_errors import CONSTRAINT
+from anabranch.store.sqlite_file import STATEMENTS
+
+
+class SqliteAccess:
+    """A part of `SqliteStore`."""
+
+    if TYPE_CHECKING:
+
+        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
+
+        def _transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    def add_token(self, token: AccessToken) -> None:
+        fields = {**msgspec.structs.asdict(token), "scopes": " ".join(token.scopes)}
+        try:
+            with self._transaction() as db:
+                db.execute(STATEMENTS["add_token"], fields)
+        except StoreError as error:
+            if error.code == CONSTRAINT and self.token(token.id) is not None:
+                raise token_exists(token.id) from None
+            raise
+
+    def token(self, token_id: str) -> AccessToken | None:
+        rows = self._rows(STATEMENTS["token"], {"id": token_id})
+        return _token(rows[0]) if rows else None
+
+    def tokens(self) -> list[AccessToken]:
+        return [_token(row) for row in self._rows(STATEMENTS["tokens"], {})]
+
+    def revoke_token(self, token_id: str, now: int) -> bool:
+        return self._changed("revoke_token", {"id": token_id, "now": now})
+
+    def use_tokens(self, used: Sequence[tuple[str, int]]) -> None:
+        with self._transaction() as db:
+            db.executemany(
+                STATEMENTS["use_token"], [{"id": token_id, "now": now} for token_id, now in used]
+            )
+
+    def add_audit(self, entries: Sequence[AuditEntry]) -> None:
+        rows = [msgspec.structs.asdict(entry) for entry in entries]
+        with self._transaction() as db:
+            db.executemany(STATEMENTS["add_audit"], rows)
+
+    def audit(self, wanted: AuditFilter) -> list[AuditEntry]:
+        name = "audit" if wanted.subject is None else "audit_of_subject"
+        fields = {**msgspec.structs.asdict(wanted), "limit": max(wanted.limit, 0)}
+        return [_entry(row) for row in self._rows(STATEMENTS[name], fields)]
+
+    def claim_key(self, claim: KeptAnswer, now: int) -> KeptAnswer | None:
+        fields = msgspec.structs.asdict(claim)
+        with self._transaction() as db:
+            row = db.execute(STATEMENTS["kept_answer"], fields).fetchone()
+            if row is not None and (known := _kept(row)).expires_at > now:
+                return known
+            db.execute(STATEMENTS["claim_key"], fields)
+        return None
+
+    def keep_answer(self, claim: KeptAnswer) -> bool:
+        return self._changed("keep_answer", msgspec.structs.asdict(claim))
+
+    def release_key(self, claim: KeptAnswer) -> bool:
+        return self._changed("release_key", msgspec.structs.asdict(claim))
+
+    def forget_access(self, now: int, audit_before: int, limit: int = 1000) -> int:
+        with self._transaction() as db:
+            keys = db.execute(STATEMENTS["forget_keys"], {"now": now, "limit": limit})
+            old = db.execute(STATEMENTS["forget_audit"], {"before": audit_before, "limit": limit})
+            return keys.rowcount + old.rowcount
+
+    def _changed(self, name: str, fields: Mapping[str, Any]) -> bool:
+        with self._transaction() as db:
+            return db.execute(STATEMENTS[name], fields).rowcount == 1
+
+
+def _token(row: Sequence[Any]) -> AccessToken:
+    token_id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at = row
+    return AccessToken(
+        id=token_id,
+        digest=digest,
+        name=name,
+        scopes=tuple(scopes.split()),
+        created_at=created_at,
+        expires_at=expires_at,
+        last_used_at=last_used_at,
+        revoked_at=revoked_at,
+    )
+
+
+def _entry(row: Sequence[Any]) -> AuditEntry:
+    number, at, actor, action, subject, outcome, address, detail = row
+    return AuditEntry(
+        number=number,
+        at=at,
+        actor=actor,
+        action=action,
+        subject=subject,
+        outcome=outcome,
+        address=address,
+        detail=detail,
+    )
+
+
+def _kept(row: Sequence[Any]) -> KeptAnswer:
+    actor, key, body, holder, expires_at, status, answer = row
+    return KeptAnswer(
+        actor=actor,
+        key=key,
+        body=body,
+        holder=holder,
+        expires_at=expires_at,
+        status=status,
+        answer=answer,
+    )

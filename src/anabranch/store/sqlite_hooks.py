@@ -1,0 +1,153 @@
+"""The part of the SQLite store that is about webhooks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from anabranch.errors import StoreError
+from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Entry, Hook
+from anabranch.store.memory_hooks import hook_exists
+from anabranch.store.sqlite_errors import CONSTRAINT
+from anabranch.store.sqlite_file import STATEMENTS
+
+
+class SqliteHooks:
+    """A part of `SqliteStore`."""
+
+    if TYPE_CHECKING:
+
+        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
+
+        def _transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    def feed(self, after: int, limit: int = 200) -> list[Entry]:
+        rows = self._rows(STATEMENTS["feed"], {"after": after, "limit": max(limit, 0)})
+        return [Entry(*row) for row in rows]
+
+    def probe_write(self) -> None:
+        with self._transaction() as db:
+            db.execute(STATEMENTS["probe_write"])
+
+    def position(self) -> int:
+        return int(self._rows(STATEMENTS["position"], {})[0][0])
+
+    def runs_after(self, position: int) -> set[str]:
+        return {run for (run,) in self._rows(STATEMENTS["runs_after"], {"position": position})}
+
+    def run_counts(self) -> list[tuple[str, str, int]]:
+        return [tuple(row) for row in self._rows(STATEMENTS["run_counts"], {})]
+
+    def add_hook(self, hook: Hook) -> None:
+        try:
+            with self._transaction() as db:
+                db.execute(STATEMENTS["add_hook"], _fields(hook))
+        except StoreError as error:
+            if error.code == CONSTRAINT and self.hook(hook.id) is not None:
+                raise hook_exists(hook.id) from None
+            raise
+
+    def hook(self, hook_id: str) -> Hook | None:
+        rows = self._rows(STATEMENTS["hook"], {"id": hook_id})
+        return _hook(rows[0]) if rows else None
+
+    def hooks(self) -> list[Hook]:
+        return [_hook(row) for row in self._rows(STATEMENTS["hooks"], {})]
+
+    def change_hook(self, hook: Hook) -> bool:
+        with self._transaction() as db:
+            return db.execute(STATEMENTS["change_hook"], _fields(hook)).rowcount == 1
+
+    def drop_hook(self, hook_id: str) -> bool:
+        with self._transaction() as db:
+            db.execute(STATEMENTS["drop_deliveries"], {"id": hook_id})
+            return db.execute(STATEMENTS["drop_hook"], {"id": hook_id}).rowcount == 1
+
+    def advance_hook(self, hook_id: str, seen: int, to: int, found: Sequence[Delivery]) -> bool:
+        move = {"id": hook_id, "seen": seen, "to": to}
+        with self._transaction() as db:
+            if db.execute(STATEMENTS["advance_hook"], move).rowcount != 1:
+                return False
+            rows = [msgspec.structs.asdict(one) for one in found]
+            db.executemany(STATEMENTS["add_delivery"], rows)
+            return True
+
+    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[Delivery]:
+        wanted = {"hook": hook_id, "now": now, "limit": max(limit, 0)}
+        return [_delivery(row) for row in self._rows(STATEMENTS["due_deliveries"], wanted)]
+
+    def settle_delivery(self, after: Delivery, now: int) -> bool:
+        over = after.state != "pending"
+        fields = {**msgspec.structs.asdict(after), "due": None if over else after.due}
+        with self._transaction() as db:
+            if db.execute(STATEMENTS["settle_delivery"], fields).rowcount != 1:
+                return False
+            if over:
+                db.execute(STATEMENTS["let_next"], {**fields, "now": now})
+            return True
+
+    def redeliver(self, hook_id: str, run: str, seq: int, now: int) -> bool:
+        fields = {"hook": hook_id, "run": run, "seq": seq, "now": now}
+        with self._transaction() as db:
+            return db.execute(STATEMENTS["redeliver"], fields).rowcount == 1
+
+    def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None:
+        rows = self._rows(STATEMENTS["delivery"], {"hook": hook_id, "run": run, "seq": seq})
+        return _delivery(rows[0]) if rows else None
+
+    def deliveries(self, wanted: DeliveryFilter) -> list[Delivery]:
+        parts = ["list_deliveries"]
+        fields: dict[str, Any] = {"hook": wanted.hook, "limit": max(wanted.limit, 0)}
+        if wanted.state is not None:
+            parts.append(f"list_deliveries_{wanted.state}")
+        if wanted.run is not None:
+            parts.append("list_deliveries_run")
+            fields["run"] = wanted.run
+        if wanted.before is not None:
+            parts.append("list_deliveries_before")
+            fields |= zip(("before_at", "before_run", "before_seq"), wanted.before, strict=True)
+        parts.append("list_deliveries_order")
+        rows = self._rows("\n".join(STATEMENTS[part] for part in parts), fields)
+        return [_delivery(row) for row in rows]
+
+    def backlog(self) -> Mapping[str, Backlog]:
+        rows = self._rows(STATEMENTS["backlog"], {})
+        return {hook: Backlog(pending, dead, oldest) for hook, pending, dead, oldest in rows}
+
+    def forget_deliveries(self, before: int, limit: int = 1000) -> int:
+        with self._transaction() as db:
+            fields = {"before": before, "limit": max(limit, 0)}
+            return db.execute(STATEMENTS["forget_deliveries"], fields).rowcount
+
+
+def _fields(hook: Hook) -> dict[str, Any]:
+    return {
+        **msgspec.structs.asdict(hook),
+        "kinds": msgspec.json.encode(hook.kinds).decode(),
+        "labels": msgspec.json.encode(dict(hook.labels)).decode(),
+    }
+
+
+def _hook(row: Sequence[Any]) -> Hook:
+    hook_id, url, secret, kinds, labels, dialect, name, enabled, created_at, cursor = row
+    return Hook(
+        id=hook_id,
+        url=url,
+        secret=secret,
+        kinds=msgspec.json.decode(kinds, type=tuple[str, ...]),
+        labels=msgspec.json.decode(labels, type=dict[str, str]),
+        dialect=dialect,
+        name=name,
+        enabled=bool(enabled),
+        created_at=created_at,
+        cursor=cursor,
+    )
+
+
+def _delivery(row: Sequence[Any]) -> Delivery:
+    names = Delivery.__struct_fields__
+    return Delivery(**dict(zip(names, row, strict=True)))

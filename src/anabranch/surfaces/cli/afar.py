@@ -1,0 +1,193 @@
+"""`run`, `resume` and `redrive` at a server: it does the work, this process only watches.
+
+Interrupting the watching does not interrupt the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from anabranch.errors import DefinitionError, InputError, Refused
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.step import deep_merge
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli.desk import Row, who
+from anabranch.surfaces.cli.live import Screen
+from anabranch.surfaces.cli.orchestrating import definition, session_labels
+from anabranch.surfaces.cli.remote import RemoteDesk, remote_desk, renamed, sendable
+
+EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4}
+INTERRUPTED = 130
+WAIT_SECONDS = 30
+LOOK_SECONDS = 0.5
+#: What `run --json` prints, of all that a server tells about a run.
+SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "problem", "session",
+           "joins_dropped")  # fmt: skip
+
+
+class Watch:
+    """One command's look at one run."""
+
+    def __init__(self, options: argparse.Namespace, desk: RemoteDesk) -> None:
+        self.options = options
+        self.desk = desk
+        self._began = time.monotonic()
+        self._view: RemoteView | None = None
+        self._interrupted = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._interrupted.set)
+
+    def say(self, text: str) -> None:
+        if self._view is not None:
+            self._view.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    async def to_its_end(self, run: str) -> int:
+        """Until it has ended or only somebody can move it; prints it, gives the exit code."""
+        waiting = asyncio.ensure_future(self._settled(run))
+        stopped = asyncio.ensure_future(self._interrupted.wait())
+        viewing = self._viewing(run)
+        try:
+            await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (viewing, stopped):
+                if task is not None:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+        if waiting.done():
+            waiting.result()
+            return self._report(await self.desk.show(run))
+        waiting.cancel()
+        self._report(await self.desk.show(run))
+        self.say(f"interrupted; the server goes on with it: anabranch events {run} --follow")
+        return INTERRUPTED
+
+    async def _settled(self, run: str) -> None:
+        asked = {"seconds": WAIT_SECONDS, "standing": "true"}
+        while not (await self.desk.client.get("runs", run, "wait", **asked))["settled"]:
+            pass
+
+    def _viewing(self, run: str) -> asyncio.Task[None] | None:
+        watch = self.options.watch
+        if watch is None:
+            dumb = os.environ.get("TERM") == "dumb"
+            watch = sys.stderr.isatty() and not dumb and not self.options.json
+        if not watch:
+            return None
+        self._view = RemoteView(self.desk, run)
+        return asyncio.get_running_loop().create_task(self._view.run())
+
+    def _report(self, shown: Row) -> int:
+        summary = {key: shown[key] for key in SUMMARY if key in shown}
+        if self.options.json:
+            print(render.json_line(summary))
+        else:
+            seconds = time.monotonic() - self._began
+            print("\n".join(render.summary(summary, seconds, colour=render.wants_colour())))
+        status = shown["status"]
+        if status in ("waiting", "paused"):
+            self.say(f"run {shown['run']} is left {status}:")
+            self.say("\n".join(render.waiting_lines(shown["waiting"])))
+        return EXIT.get(status, 1)
+
+
+class RemoteView(Screen):
+    """The live view, of what the server tells every half second."""
+
+    def __init__(self, desk: RemoteDesk, run: str) -> None:
+        super().__init__()
+        self._desk, self._run = desk, run
+        self._shown: Row | None = None
+
+    async def run(self) -> None:
+        looking = asyncio.ensure_future(self._look())
+        try:
+            await super().run()
+        finally:
+            looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await looking
+
+    async def _look(self) -> None:
+        while True:
+            self._shown = await self._desk.show(self._run)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _lines(self, height: int) -> list[str]:
+        shown, now = self._shown, int(time.time() * 1000)
+        if shown is None:
+            return []
+        going = sum(one["status"] == "running" for one in shown["steps"].values())
+        lasted = render.duration(max(0, now - shown["created_at"]) / 1000)
+        head = f"{self._spin()} {shown['name']} ({shown['run']})  {shown['status']}  {lasted}"
+        head += f"  {shown['events']} events, {going} steps at work"
+        lines = render.step_lines(shown["steps"], colour=render.wants_colour(self._out))
+        lines += render.loop_lines([one for one in shown["loops"] if one["status"] == "open"])
+        below = render.waiting_lines(shown["waiting"][:6], now)
+        room = max(1, height - 1 - len(below))
+        return [head, *lines[-room:], *below]
+
+
+async def run(options: argparse.Namespace, settings: Settings) -> int:
+    given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
+    labels = session_labels(options)
+    async with remote_desk(options, settings) as desk:
+        text, file = await _definition(options, settings)
+        watch = Watch(options, desk)
+        problems = await desk.problems(text, file)
+        body: dict[str, Any] = {"definition": text, "input": given, "labels": labels}
+        if options.start:
+            body["start"] = options.start
+        if options.run_id:
+            body["run"] = options.run_id
+        try:
+            begun = await desk.client.post("runs", body=body, once=True)
+        except DefinitionError as error:
+            raise renamed(error, file) from None
+        for problem in problems:
+            if problem.severity != "note":
+                print(problem, file=sys.stderr)
+        return await watch.to_its_end(begun["run"])
+
+
+async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[str, str]:
+    """What to send, and what its file is called here."""
+    if options.registry or options.file is None:
+        prepared = await definition(options, settings)  # or it says what is missing
+        return prepared.definition.source, options.registry
+    text = sendable(options.file, options.rules)
+    if text is None:
+        await definition(options, settings)  # raises, and says what is wrong with the file
+        raise InputError(f"{options.file} is not text", code="no_file")
+    return text, options.file
+
+
+async def redrive(options: argparse.Namespace, settings: Settings) -> int:
+    async with remote_desk(options, settings) as desk:
+        watch = Watch(options, desk)
+        begun = await desk.client.post("runs", options.run, "redrive", body={}, once=True)
+        watch.say(f"run {begun['run']} redrives {begun['origin']}")
+        return await watch.to_its_end(begun["run"])
+
+
+async def resume(options: argparse.Namespace, settings: Settings) -> int:
+    async with remote_desk(options, settings) as desk:
+        watch = Watch(options, desk)
+        if options.run is None:
+            watch.say("the server goes on with its runs by itself (name one to resume it)")
+            return 0
+        shown = await desk.show(options.run)
+        if shown["finished_at"] is not None:
+            raise Refused(f"run {shown['run']} has ended: {shown['status']}", code="run_finished")
+        if shown["status"] == "paused":
+            await desk.say(shown["run"], s.Resume(who(options)))
+        return await watch.to_its_end(shown["run"])

@@ -1,0 +1,274 @@
+"""Where the verbs of the command line are asked: at a store of this machine, or at a server.
+
+A verb parses and prints. What it asks in between is the same wherever the runs are: a `Desk`. There
+are two, `LocalDesk` over a store and `RemoteDesk` over the HTTP API, and they answer alike, so a
+verb prints the same and ends with the same exit code at either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from anabranch import app
+from anabranch.errors import InputError
+from anabranch.net.problems import Problem
+from anabranch.operations.definitions import Source, compiler
+from anabranch.operations.definitions import check as check_definition
+from anabranch.operations.items import Page, Wanted
+from anabranch.operations.reading import Reader
+from anabranch.operations.sessions import Sessions
+from anabranch.operations.verbs import say
+from anabranch.runtime.messages import Sayable
+from anabranch.runtime.nets import Nets
+from anabranch.settings import Settings
+from anabranch.store.ports import HeadFilter, Store
+from anabranch.surfaces.cli import values
+from anabranch.work.registry import close_all
+
+FOLLOW_SECONDS = 0.1
+
+Row = dict[str, Any]
+
+
+class Told(NamedTuple):
+    """What became of something that was said to a run."""
+
+    run: str
+    how: str  # "engine": one was there and took it; "recorded": it is in the log, nobody runs
+    status: str
+
+
+class SessionDesk(Protocol):
+    """What `anabranch session` asks."""
+
+    async def list_sessions(
+        self, *, owner: str | None = None, run: str | None = None, last: int = 100
+    ) -> list[Row]: ...
+
+    async def receipts(self, run: str, *, step: str | None, iteration: int | None) -> list[Row]: ...
+
+    async def alive(self, run: str) -> bool: ...
+
+    async def executed(self, run: str, iteration: int) -> bool | None: ...
+
+    async def wake(
+        self, process: str, *, step: str, payload: Mapping[str, Any], runner: str
+    ) -> Row: ...
+
+    async def kill(self, run: str, reason: str) -> Row: ...
+
+
+class Desk(Protocol):
+    async def check(self, file: str, tools: list[str], rules: str | None) -> list[Problem]: ...
+
+    async def runs(self, wanted: HeadFilter) -> list[Row]: ...
+
+    async def show(self, run: str) -> Row: ...
+
+    async def items(self, run: str, step: str, wanted: Wanted) -> Page: ...
+
+    async def explain(self, run: str) -> Row: ...
+
+    async def graph(self, run: str, form: str) -> str: ...
+
+    def events(self, run: str, after: int, *, follow: bool) -> AsyncIterator[tuple[Row, int]]:
+        """Each record with the instant at which the run began."""
+        ...
+
+    async def say(self, run: str, said: Sayable) -> Told: ...
+
+    @property
+    def sessions(self) -> SessionDesk: ...
+
+
+@asynccontextmanager
+async def desk(options: argparse.Namespace, settings: Settings) -> AsyncIterator[Desk]:
+    if not settings.server:
+        yield LocalDesk(settings)
+        return
+    from anabranch.surfaces.cli.remote import remote_desk  # few talk to a server
+
+    async with remote_desk(options, settings) as remote:
+        yield remote
+
+
+def require_no_server(settings: Settings, verb: str) -> None:
+    if settings.server:
+        raise InputError(
+            f"{verb} works on a store, not through a server: name the store with --store",
+            code="usage",
+        )
+
+
+def who(options: argparse.Namespace) -> str:
+    """Who is recorded as the one that did it."""
+    if getattr(options, "actor", ""):
+        return str(options.actor)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no such user in a bare container
+        return "somebody"
+
+
+def token_of(settings: Settings) -> str:
+    """From the environment, or from a file: a command line can be read by everybody here."""
+    if settings.token:
+        return settings.token.strip()
+    if not settings.token_file:
+        return ""
+    try:
+        return Path(settings.token_file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InputError(
+            f"the token cannot be read from {settings.token_file}: {reason}", code="usage"
+        ) from None
+
+
+class LocalDesk:
+    """A store of this machine; an engine elsewhere may be at work on it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    # -- looking -----------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        with self._looking() as store:
+            yield Reader(store, Nets(store, compiler()))
+
+    @contextmanager
+    def _looking(self) -> Iterator[Store]:
+        values.require_store(self._settings)
+        store = app.open_store(self._settings, read_only=True)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    async def check(self, file: str, tools: list[str], rules: str | None) -> list[Problem]:
+        source: Source = values.source(file)
+        return list(check_definition(source, tools, rules).problems)
+
+    async def runs(self, wanted: HeadFilter) -> list[Row]:
+        with self.reading() as read:
+            return read.runs(wanted)
+
+    async def show(self, run: str) -> Row:
+        with self.reading() as read:
+            return read.show(run)
+
+    async def items(self, run: str, step: str, wanted: Wanted) -> Page:
+        with self.reading() as read:
+            return read.items(run, step, **msgspec.structs.asdict(wanted))
+
+    async def explain(self, run: str) -> Row:
+        with self.reading() as read:
+            return read.explain(run)
+
+    async def graph(self, run: str, form: str) -> str:
+        with self.reading() as read:
+            return read.graph(run, form)
+
+    async def events(self, run: str, after: int, *, follow: bool) -> AsyncIterator[tuple[Row, int]]:
+        with self.reading() as read:
+            head = read.find(run)
+            while True:
+                records = read.events(head.run, after)
+                for record in records:
+                    after = record.seq
+                    yield msgspec.to_builtins(record), head.created_at
+                done = any(record.kind == "run.finished" for record in records)
+                if not follow or done or (read.find(head.run).finished and not records):
+                    return
+                await asyncio.sleep(FOLLOW_SECONDS)
+
+    # -- saying ------------------------------------------------------------------------------
+
+    async def say(self, run: str, said: Sayable) -> Told:
+        values.require_store(self._settings)
+        store = app.open_store(self._settings)
+        parts = app.Parts(store, self._settings, app.default_toolbox)
+        try:
+            found = parts.verbs.read.find(run).run
+            how = await say(store, lambda: parts.engine, found, said)
+            return Told(found, how, parts.verbs.read.find(found).status)
+        finally:
+            await parts.close()
+            store.close()
+
+    @property
+    def sessions(self) -> SessionDesk:
+        return LocalSessions(self._settings)
+
+
+class LocalSessions:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @contextmanager
+    def _looking(self) -> Iterator[Sessions]:
+        values.require_store(self._settings)
+        store = app.open_store(self._settings, read_only=True)
+        try:
+            yield Sessions(store, Reader(store, Nets(store, compiler())), _cannot_say)
+        finally:
+            store.close()
+
+    @asynccontextmanager
+    async def _doing(self) -> AsyncIterator[Sessions]:
+        values.require_store(self._settings)
+        store = app.open_store(self._settings)
+        parts = app.Parts(store, self._settings, app.default_toolbox)
+        try:
+            yield Sessions(
+                store,
+                parts.verbs.read,
+                lambda run, said: say(store, lambda: parts.engine, run, said),
+            )
+        finally:
+            await close_all(parts.performers)
+            store.close()
+
+    async def list_sessions(
+        self, *, owner: str | None = None, run: str | None = None, last: int = 100
+    ) -> list[Row]:
+        with self._looking() as sessions:
+            return sessions.list_sessions(owner=owner, run=run, last=last)
+
+    async def receipts(self, run: str, *, step: str | None, iteration: int | None) -> list[Row]:
+        with self._looking() as sessions:
+            return sessions.receipts(run, step=step, iteration=iteration)
+
+    async def alive(self, run: str) -> bool:
+        with self._looking() as sessions:
+            return sessions.session_alive(run)
+
+    async def executed(self, run: str, iteration: int) -> bool | None:
+        with self._looking() as sessions:
+            return sessions.step_executed(run, iteration)
+
+    async def wake(
+        self, process: str, *, step: str, payload: Mapping[str, Any], runner: str
+    ) -> Row:
+        async with self._doing() as sessions:
+            return await sessions.wake_up_process(
+                process, step=step, payload=payload, runner=runner
+            )
+
+    async def kill(self, run: str, reason: str) -> Row:
+        async with self._doing() as sessions:
+            return await sessions.control(run, "kill", reason=reason)
+
+
+async def _cannot_say(_run: str, _said: object) -> None:
+    raise AssertionError("looking changes nothing")

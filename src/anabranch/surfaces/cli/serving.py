@@ -1,0 +1,135 @@
+"""`serve` and `dev`: the engine, the HTTP API and the pages in one process, until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch.settings import Settings
+from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli.desk import require_no_server
+
+if TYPE_CHECKING:
+    from anabranch.surfaces.http.serving import Server
+
+INTERRUPTED = 130
+EXAMPLE = Path(__file__).parent / "scenes" / "harbour.yaml"
+EXAMPLE_NAME = "harbour"
+FILES_WANTED = 65_536
+
+
+async def serve(options: argparse.Namespace, settings: Settings) -> int:
+    return await _serve(options, settings, example=False)
+
+
+async def dev(options: argparse.Namespace, settings: Settings) -> int:
+    return await _serve(options, settings, example=True)
+
+
+async def _serve(options: argparse.Namespace, settings: Settings, *, example: bool) -> int:
+    from anabranch.surfaces.http.serving import Server  # only these verbs need a web server
+
+    require_no_server(settings, options.verb)
+    values.import_tools(options.tools)
+    _allow_many_files()
+    stopping = asyncio.Event()
+    _hear_signals(stopping)
+    chosen = _settings(options, settings)
+    server = Server(chosen, grace_seconds=options.grace)
+    async with server:
+        began = await _load_example(server) if example else ""
+        _announce(options, chosen, server, began)
+        if example and options.browser:
+            await asyncio.to_thread(webbrowser.open, server.url)
+        failed = await _until_told(server, stopping)
+        _say("stopping: running jobs are finished or handed back (again to stop at once)")
+    if failed:
+        _say(f"anabranch: {failed}")
+        return 1
+    return 0
+
+
+def _settings(options: argparse.Namespace, settings: Settings) -> Settings:
+    """What the command line says goes before the environment."""
+    given = {
+        "serve_host": options.host,
+        "serve_port": options.port,
+        "tls_cert": options.tls_cert,
+        "tls_key": options.tls_key,
+        "require_tokens": "yes" if options.tokens_required else None,
+    }
+    return replace(settings, **{key: value for key, value in given.items() if value is not None})
+
+
+def _hear_signals(stopping: asyncio.Event) -> None:
+    def told() -> None:
+        if stopping.is_set():  # asked twice: people mean it
+            _say("stopped at once")
+            os._exit(INTERRUPTED)  # as safe as any other crash
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told)
+
+
+async def _until_told(server: Server, stopping: asyncio.Event) -> str:
+    """Until somebody stops it; or the reason why the engine has stopped by itself."""
+    told = asyncio.ensure_future(stopping.wait())
+    broken = asyncio.ensure_future(server.broken())
+    await asyncio.wait({told, broken}, return_when=asyncio.FIRST_COMPLETED)
+    failed = broken.result().message if broken.done() else ""
+    for task in (told, broken):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return failed
+
+
+def _announce(
+    options: argparse.Namespace, settings: Settings, server: Server, example: str
+) -> None:
+    url = server.url
+    if options.json:
+        print(
+            render.json_line({"url": url, "store": settings.store, "pid": os.getpid()}), flush=True
+        )
+        return
+    print(f"anabranch serves {settings.store} at {url}", flush=True)
+    if example:
+        print(f"an example runs: {url}/runs/{example}")
+    if settings.require_tokens == "yes" or not server.open:
+        print("a token is asked for: `anabranch token create` makes one")
+    print(f"to stop it: Ctrl-C, or kill {os.getpid()}", flush=True)
+
+
+async def _load_example(server: Server) -> str:
+    """A run to look at: the newest of the example, or a new one if there is none."""
+    known = server.parts.store.heads(HeadFilter(name=EXAMPLE_NAME, limit=1))
+    if known:
+        return known[0].run
+    return await server.parts.verbs.start(EXAMPLE)
+
+
+def _allow_many_files() -> None:
+    """Every connection is a file; the usual limit of 1,024 is soon reached."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

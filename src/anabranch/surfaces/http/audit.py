@@ -1,0 +1,95 @@
+"""Every change that somebody asks for over HTTP leaves a line in the audit trail.
+
+Also one that was refused: who tried what they may not is worth knowing. Not written are requests by
+nobody in particular (no token, a wrong one; those are counted and logged), and what workers say
+about their jobs: that is in the log of the run, job by job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from anabranch.errors import AnabranchError
+from anabranch.operations.access import entry
+from anabranch.surfaces.http.auth import CALLER, GATEKEEPER, SAFE, address_of, scope_of
+from anabranch.surfaces.http.problems import ApiError
+from anabranch.surfaces.http.routes import API
+
+#: What a request was about, where its path does not say so: handlers may set it.
+SUBJECT = web.RequestKey("anabranch.subject", str)
+NAMES = ("run", "fingerprint", "token", "webhook", "template", "pool")
+UNWRITTEN = ("read", "open", "work")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def keep_trail(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if not _is_change(request):
+        return await handler(request)
+    outcome = "failed"
+    response: web.StreamResponse | None = None
+    try:
+        response = await handler(request)
+        outcome = "done" if response.status < 400 else f"refused: {response.status}"
+        return response
+    except (ApiError, AnabranchError) as error:
+        outcome = f"refused: {error.code}"
+        raise
+    except web.HTTPException as error:
+        response = error
+        outcome = "done" if error.status < 400 else f"refused: {error.status}"
+        raise
+    finally:
+        await _write(request, response, outcome)
+
+
+def _is_change(request: web.Request) -> bool:
+    if request.method in SAFE:
+        return False
+    return scope_of(request) not in UNWRITTEN
+
+
+async def _write(request: web.Request, response: web.StreamResponse | None, outcome: str) -> None:
+    caller = request.get(CALLER)
+    if caller is None:
+        return
+    keeper = request.app[GATEKEEPER]
+    line = entry(
+        caller,
+        action_of(request),
+        keeper.now(),
+        subject=_subject(request, response),
+        outcome=outcome,
+        address=address_of(request),
+    )
+    await keeper.trail.write(line)
+
+
+def action_of(request: web.Request) -> str:
+    """`POST /api/v1/runs/{run}/pause` is `runs.pause`, `DELETE /api/v1/tokens/{id}` is
+    `tokens.delete`, `POST /api/v1/runs` is `runs.create`."""
+    resource = request.match_info.route.resource
+    path = resource.canonical if resource is not None else request.path
+    parts = [part for part in path.removeprefix(API).split("/") if part]
+    words = [part for part in parts if not part.startswith("{")]
+    ends_in_name = not parts or parts[-1].startswith("{")
+    if request.method != "POST":
+        words.append({"DELETE": "delete", "PUT": "put", "PATCH": "change"}.get(request.method, ""))
+    elif ends_in_name:
+        words.append("change")
+    elif len(words) == 1:
+        words.append("create")
+    return ".".join(word for word in words if word)
+
+
+def _subject(request: web.Request, response: web.StreamResponse | None) -> str:
+    if SUBJECT in request:
+        return request[SUBJECT]
+    for name in NAMES:
+        if name in request.match_info:
+            return request.match_info[name][:200]
+    location = response.headers.get("Location", "") if response is not None else ""
+    return location.rpartition("/")[2][:200] if location.startswith(API) else ""

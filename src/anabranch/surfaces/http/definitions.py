@@ -1,0 +1,247 @@
+"""Definitions: check, publish, list, show, draw.
+
+A definition in a request is always its text (or JSON itself), never a path: nothing a client sends
+makes the server read one of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from anabranch.dialects.port import Compiled
+from anabranch.errors import NotFound
+from anabranch.operations.definitions import Prepared, check, prepare
+from anabranch.operations.reading import draw
+from anabranch.store.ports import Definition, DefinitionFilter
+from anabranch.surfaces.http import shapes
+from anabranch.surfaces.http.looking import Looking, look
+from anabranch.surfaces.http.problems import place_problem
+from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
+from anabranch.surfaces.http.routes import API, PARTS, Query, Route
+
+PAGE = Query("limit", "how many at most", "integer", least=1, most=500, default=50)
+CURSOR = Query("cursor", "`next` of the page before")
+FORMAT = Query(
+    "format", "how to draw it", choices=("mermaid", "dot", "svg"), default="mermaid", example="dot"
+)
+RAW = Query("raw", "true: the drawing itself instead of JSON", "boolean", default=False)
+EXAMPLE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello}
+workflow:
+  - step: greet
+    tool: {kind: noop, result: hello}
+"""
+KEPT_BYTES = 256 * 1024  # a longer definition is compiled each time
+_MEDIA = {"svg": "image/svg+xml"}
+
+
+class DefinitionGiven(msgspec.Struct, forbid_unknown_fields=True):
+    """A definition as text (YAML or JSON) or as a JSON object, and the rules it names, if any."""
+
+    definition: str | dict[str, Any]
+    rules: dict[str, Any] | None = None
+
+
+def source_of(given: str | dict[str, Any]) -> str | dict[str, Any]:
+    """Text stays text: one line without an end would be taken for a path."""
+    return f"{given}\n" if isinstance(given, str) and "\n" not in given else given
+
+
+def tools_of(request: web.Request) -> list[str]:
+    return [tool.name for tool in request.app[PARTS].toolbox]
+
+
+class Compilations:
+    """The last definitions that compiled: most runs are begun from one that was seen before."""
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._kept: OrderedDict[bytes, Prepared] = OrderedDict()
+
+    async def get(
+        self, given: str | dict[str, Any], tools: list[str], rules: Mapping[str, Any] | None
+    ) -> Prepared:
+        """Compiled beside the event loop; raises with all its problems."""
+        said = msgspec.json.encode([given, tools, rules])
+        key = hashlib.sha256(said).digest()
+        found = self._kept.get(key)
+        if found is None:
+            found = await asyncio.to_thread(prepare, source_of(given), tools, rules)
+            if len(said) <= KEPT_BYTES:
+                self._kept[key] = found
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return found
+
+
+COMPILED = web.AppKey("compiled", Compilations)
+
+
+async def prepared(
+    request: web.Request, given: str | dict[str, Any], rules: Mapping[str, Any] | None
+) -> Prepared:
+    return await request.app[COMPILED].get(given, tools_of(request), rules)
+
+
+async def check_one(request: web.Request) -> web.StreamResponse:
+    given = await read_body(request, DefinitionGiven)
+    source, tools = source_of(given.definition), tools_of(request)
+    compiled: Compiled = await asyncio.to_thread(check, source, tools, given.rules)
+    net = compiled.net
+    return answer(
+        shapes.Checked(
+            ok=net is not None,
+            name=net.name if net is not None else None,
+            dialect=net.dialect if net is not None else None,
+            fingerprint=net.fingerprint if net is not None else None,
+            problems=[place_problem(one) for one in compiled.problems],
+        )
+    )
+
+
+async def publish(request: web.Request) -> web.StreamResponse:
+    """Keep it, so that runs can be started by its fingerprint."""
+    given = await read_body(request, DefinitionGiven)
+    ready = await prepared(request, given.definition, given.rules)
+    parts = request.app[PARTS]
+    fingerprint = ready.definition.fingerprint
+    known = parts.store.definition(fingerprint)
+    if known is None:
+        now = parts.engine.clock.now()
+        parts.nets.put(msgspec.structs.replace(ready.definition, created_at=now), ready.net)
+        known = parts.store.definition(fingerprint)
+        assert known is not None
+        new = True
+    else:
+        new = False
+    problems = [place_problem(one) for one in ready.problems]
+    body = {**_fields(known), "new": new, "problems": problems}
+    return answer(body, 201, {"Location": f"{API}/definitions/{fingerprint}"})
+
+
+async def list_all(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    before = read_cursor(asked["cursor"], int, str) if asked["cursor"] else None
+    limit = asked["limit"]
+    wanted = DefinitionFilter(
+        name=asked["name"], dialect=asked["dialect"], before=before, limit=limit + 1
+    )
+    found = await look(request, lambda by: by.store.definitions(wanted))
+    last = found[limit - 1] if len(found) > limit else None
+    return answer(
+        {
+            "items": [shapes.listed(card) for card in found[:limit]],
+            "next": cursor(last.created_at, last.fingerprint) if last is not None else None,
+        }
+    )
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    fingerprint = request.match_info["fingerprint"]
+    found = await look(request, lambda by: _found(by, fingerprint))
+    return answer({**_fields(found), "source": found.source})
+
+
+async def graph(request: web.Request) -> web.StreamResponse:
+    asked, fingerprint = read_query(request), request.match_info["fingerprint"]
+
+    def drawn(by: Looking) -> str:
+        return draw(request.app[PARTS].nets.get(_found(by, fingerprint).fingerprint), form)
+
+    form: str = asked["format"]
+    return drawing(await look(request, drawn), form, raw=asked["raw"])
+
+
+def drawing(text: str, form: str, *, raw: bool) -> web.Response:
+    """A drawing in JSON, or as it is; as it is, it can run nothing and fetch nothing."""
+    if not raw:
+        return answer({"format": form, "graph": text})
+    policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+    return web.Response(
+        text=text,
+        content_type=_MEDIA.get(form, "text/plain"),
+        headers={"Content-Security-Policy": policy},
+    )
+
+
+def _found(by: Looking, fingerprint: str) -> Definition:
+    found = by.store.definition(fingerprint)
+    if found is None:
+        raise NotFound(f"there is no definition {fingerprint[:100]!r}")
+    return found
+
+
+def _fields(one: Definition) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.structs.asdict(one)
+    del fields["source"]
+    return {**fields, "created": shapes.instant(one.created_at)}
+
+
+_GIVEN = {"definition": EXAMPLE}
+
+ROUTES = (
+    Route(
+        "POST",
+        f"{API}/definitions/check",
+        "read",
+        check_one,
+        "Say everything that is wrong with a definition; nothing is kept",
+        body=DefinitionGiven,
+        returns=shapes.Checked,
+        example=_GIVEN,
+    ),
+    Route(
+        "POST",
+        f"{API}/definitions",
+        "operate",
+        publish,
+        "Publish a definition",
+        body=DefinitionGiven,
+        returns=shapes.Published,
+        example=_GIVEN,
+        status=201,
+    ),
+    Route(
+        "GET",
+        f"{API}/definitions",
+        "read",
+        list_all,
+        "List definitions, newest first; with `name` the versions of one",
+        returns=shapes.DefinitionPage,
+        query=(
+            Query("name", "only versions of this one", example="hello"),
+            Query("dialect", "only of this language", example="noetl"),
+            PAGE,
+            CURSOR,
+        ),
+    ),
+    Route(
+        "GET",
+        f"{API}/definitions/{{fingerprint}}",
+        "read",
+        show,
+        "Show a definition with its source",
+        returns=shapes.DefinitionShown,
+    ),
+    Route(
+        "GET",
+        f"{API}/definitions/{{fingerprint}}/graph",
+        "read",
+        graph,
+        "Draw a definition",
+        returns=shapes.Graph,
+        query=(FORMAT, RAW),
+        also=("text/plain", "image/svg+xml"),
+    ),
+)

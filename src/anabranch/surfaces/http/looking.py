@@ -1,0 +1,88 @@
+"""Reads that must not hold up the event loop: in threads, each with a store handle of its own.
+
+A history may be long and a state large. The engine's own handle is left to the engine; what is read
+here is what was committed before the question came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+from aiohttp import web
+
+from anabranch.app import Parts, open_store
+from anabranch.errors import AnabranchError
+from anabranch.operations.reading import Reader
+from anabranch.operations.sessions import Sessions
+from anabranch.settings import Settings
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Store
+
+T = TypeVar("T")
+THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What a thread reads with."""
+
+    store: Store
+    read: Reader
+    sessions: Sessions
+
+
+class Readers:
+    """A few threads that only read."""
+
+    def __init__(self, parts: Parts, settings: Settings, threads: int = THREADS) -> None:
+        self._parts, self._settings = parts, settings
+        self._local = threading.local()
+        self._opened: list[Store] = []
+        self._pool = ThreadPoolExecutor(threads, "anabranch-read")
+
+    async def __call__(self, work: Callable[[Looking], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._run, work)
+
+    def _run(self, work: Callable[[Looking], T]) -> T:
+        looking: Looking | None = getattr(self._local, "looking", None)
+        if looking is None:
+            looking = self._local.looking = self._open()
+        return work(looking)
+
+    def _open(self) -> Looking:
+        store = self._parts.store
+        if not isinstance(store, MemoryStore):
+            store = open_store(self._settings, read_only=True)
+            self._opened.append(store)
+        read = Reader(store, self._parts.nets)
+        read.asked = self._parts.pools.asked
+        return Looking(store, read, Sessions(store, read, _send))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+        for store in self._opened:
+            store.close()
+        self._opened.clear()
+
+
+READERS = web.AppKey("readers", Readers)
+
+
+async def look(request: web.Request, work: Callable[[Looking], T]) -> T:
+    """Do this reading beside the event loop."""
+    return await request.app[READERS](work)
+
+
+async def close_readers(app: web.Application) -> AsyncIterator[None]:
+    yield
+    await asyncio.to_thread(app[READERS].close)
+
+
+async def _send(*_said: Any) -> NoReturn:
+    raise AnabranchError("who only looks changes nothing")

@@ -1,0 +1,115 @@
+"""`GET /metrics` for Prometheus, and the counting of requests.
+
+What the engine counts is in `runtime.pulse`. Here are the requests, and what has to be asked of the
+store: how many runs there are by status, and how the queues of webhooks stand. The store is asked
+at most every ten seconds, however many look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from anabranch.runtime.metrics import Registry
+from anabranch.store.hook_ports import Backlog
+from anabranch.surfaces.http.looking import look
+from anabranch.surfaces.http.routes import API, PARTS, Route, route_of
+
+MEDIA = "text/plain; version=0.0.4; charset=utf-8"
+ASKED_SECONDS = 10.0
+REQUEST_SERIES_MAX = 1000  # routes times methods times statuses
+STREAM = "text/event-stream"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Meters:
+    """What one application counts."""
+
+    def __init__(self) -> None:
+        self.registry = put = Registry()
+        self.requests = put.counter(
+            "anabranch_http_requests_total",
+            "requests answered, by route, method and status",
+            ["route", "method", "status"],
+            REQUEST_SERIES_MAX,
+        )
+        self.seconds = put.histogram(
+            "anabranch_http_request_seconds",
+            "how long an answer took, by route; streams are not in it",
+            ["route"],
+        )
+        self.asked_at = 0.0
+        self.runs: list[tuple[str, str, int]] = []
+        self.backlog: Mapping[str, Backlog] = {}
+        put.gauge(
+            "anabranch_runs",
+            "runs in the store, by status and dialect",
+            lambda: [((status, dialect), count) for status, dialect, count in self.runs],
+            ["status", "dialect"],
+        )
+        put.gauge(
+            "anabranch_webhook_deliveries",
+            "deliveries that wait or were given up, by webhook",
+            lambda: [
+                ((hook, state), getattr(backlog, state))
+                for hook, backlog in self.backlog.items()
+                for state in ("pending", "dead")
+            ],
+            ["webhook", "state"],
+        )
+
+
+METERS = web.AppKey("meters", Meters)
+
+
+async def metrics(request: web.Request) -> web.StreamResponse:
+    meters = request.app[METERS]
+    if not meters.asked_at or time.monotonic() - meters.asked_at >= ASKED_SECONDS:
+        meters.asked_at = time.monotonic()
+        found = await look(request, lambda by: (by.store.run_counts(), by.store.backlog()))
+        meters.runs, meters.backlog = found
+    text = request.app[PARTS].engine.pulse.registry.text() + meters.registry.text()
+    return web.Response(body=text.encode(), headers={"Content-Type": MEDIA})
+
+
+@web.middleware
+async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The outermost one, so that it sees the status that the client sees."""
+    begin = time.perf_counter()
+    status = "cancelled"  # the client has gone
+    media = ""
+    try:
+        response = await handler(request)
+        status, media = str(response.status), response.content_type
+        return response
+    except web.HTTPException as error:
+        status = str(error.status)
+        raise
+    finally:
+        meters = request.app[METERS]
+        route = route_of(request)
+        path = route.path if route is not None else _page(request)
+        method = request.method if route is not None or path else ""
+        meters.requests.add((path, method, status))
+        if media != STREAM:
+            meters.seconds.observe(time.perf_counter() - begin, (path,))
+
+
+def _page(request: web.Request) -> str:
+    """The pattern of a page; paths that do not exist are all one."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else ""
+
+
+def mount(app: web.Application) -> None:
+    app[METERS] = Meters()
+    app.middlewares.insert(0, count)
+
+
+ROUTES = tuple(
+    Route("GET", path, "read", metrics, "Numbers for Prometheus (text format)", media="text/plain")
+    for path in (f"{API}/metrics", "/metrics")
+)

@@ -1,0 +1,49 @@
+"""Payloads: values too large for the log, by their hash."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+
+from aiohttp import web
+
+from anabranch.errors import NotFound
+from anabranch.surfaces.http.looking import look
+from anabranch.surfaces.http.problems import ApiError
+from anabranch.surfaces.http.routes import API, Route
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_GZIP = b"\x1f\x8b"  # no JSON text begins like this
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    sha256 = request.match_info["sha256"].removeprefix("anabranch:sha256:")
+    if not _HASH.fullmatch(sha256):
+        said = "a payload is named by its SHA-256, 64 digits 0-9a-f"
+        raise ApiError(400, "payload_hash", said, "take it from `_ref` of a result")
+    content = await look(request, lambda by: by.store.payload(sha256))
+    if content is None:
+        raise NotFound(f"there is no payload {sha256}; it may have been deleted")
+    plain = await asyncio.to_thread(_unpacked, content)
+    return web.Response(
+        body=plain,
+        content_type="application/json",
+        headers={"ETag": f'"{sha256}"', "Cache-Control": "private, max-age=31536000, immutable"},
+    )
+
+
+def _unpacked(content: bytes) -> bytes:
+    return gzip.decompress(content) if content[:2] == _GZIP else content
+
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{API}/payloads/{{sha256}}",
+        "read",
+        show,
+        "A value that was too large for the log",
+        errors=(410,),
+    ),
+)

@@ -1,0 +1,102 @@
+"""What a route is, and what every handler finds in its request.
+
+The table is the one source of truth: the application is mounted from it, tokens are checked against
+its scopes, and the OpenAPI document is written from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aiohttp import web
+
+from anabranch.app import Parts
+from anabranch.settings import Settings
+
+Scope = Literal["read", "operate", "decide", "work", "admin", "open"]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+API = "/api/v1"
+
+PARTS = web.AppKey("parts", Parts)
+SETTINGS = web.AppKey("settings", Settings)
+#: Who asks: set by the middleware that knows tokens, "local" without one.
+ACTOR = web.RequestKey("actor", str)
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One parameter after the question mark."""
+
+    name: str
+    summary: str
+    kind: Literal["string", "integer", "boolean"] = "string"
+    choices: tuple[str, ...] = ()
+    least: int = 0  # of an integer
+    most: int = 2**53
+    many: bool = False  # may be given several times
+    default: Any = None
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header that means something to this route."""
+
+    name: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table."""
+
+    method: str
+    path: str  # "/api/v1/runs/{run}"
+    scope: Scope
+    handler: Handler
+    summary: str
+    body: type | None = None  # msgspec struct of the request body
+    returns: Any = None  # type of the answer; None is any JSON
+    query: tuple[Query, ...] = ()
+    example: Any = None  # of the request body
+    status: int = 200  # of the good answer
+    media: str = "application/json"  # of the good answer
+    also: tuple[str, ...] = ()  # further media types it can have
+    errors: tuple[int, ...] = ()  # beside those that every route can give
+    headers: tuple[Header, ...] = ()
+    bodiless: bool = field(default=False)  # the body may be left out
+
+    @property
+    def tag(self) -> str:
+        """The resource it belongs to."""
+        return self.path.removeprefix(API).strip("/").partition("/")[0] or "api"
+
+
+TABLE = web.AppKey("table", dict[tuple[str, str], Route])
+
+
+def table_of(routes: tuple[Route, ...]) -> Mapping[tuple[str, str], Route]:
+    """The routes by method and path; two of the same are a mistake of ours."""
+    table: dict[tuple[str, str], Route] = {}
+    for route in routes:
+        if table.setdefault((route.method, route.path), route) is not route:
+            raise ValueError(f"{route.method} {route.path} is in the table twice")
+    return table
+
+
+def route_of(request: web.Request) -> Route | None:
+    """The row that a request belongs to; None for pages, files and paths that do not exist."""
+    resource = request.match_info.route.resource
+    if resource is None:
+        return None
+    return request.app[TABLE].get((request.method, resource.canonical))
+
+
+def actor_of(request: web.Request) -> str:
+    """Who is recorded as the one that did it."""
+    actor: str = request.get(ACTOR, LOCAL)
+    return actor

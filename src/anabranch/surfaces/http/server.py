@@ -1,0 +1,97 @@
+"""The application: the table of routes, mounted, behind the middlewares that guard it.
+
+    errors → guards (hosts, tokens, limits: handed in) → handler
+
+`make_application` only puts together; who opens the engine, binds the address and stops in order is
+`anabranch serve`. Other surfaces mount themselves with `mounts`: each gets the application before
+it starts, and may add routes and things that live as long as it does (`cleanup_ctx`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from anabranch.app import Parts
+from anabranch.operations.approvals import Approvals
+from anabranch.settings import Settings
+from anabranch.surfaces.http import (
+    bulk,
+    decisions,
+    definitions,
+    events,
+    health,
+    looking,
+    loops,
+    metrics,
+    openapi,
+    payloads,
+    runs,
+    sessions,
+    tokens,
+    traces,
+    waiting,
+    webhooks,
+    workers,
+)
+from anabranch.surfaces.http.problems import answer_errors
+from anabranch.surfaces.http.reading import LIMITS, PARSED_AT_ONCE, PARSING, Limits
+from anabranch.surfaces.http.repeats import REPEATS, Repeats
+from anabranch.surfaces.http.routes import PARTS, SETTINGS, TABLE, Route, table_of
+
+Middleware = Any  # what `web.middleware` makes
+Mount = Callable[[web.Application], None]
+
+#: Everything the API offers.
+ALL_ROUTES: tuple[Route, ...] = (
+    *openapi.ROUTES,
+    *definitions.ROUTES,
+    *runs.ROUTES,
+    *events.ROUTES,
+    *loops.ROUTES,
+    *decisions.ROUTES,
+    *sessions.ROUTES,
+    *payloads.ROUTES,
+    *tokens.ROUTES,
+    *waiting.ROUTES,
+    *workers.ROUTES,
+    *bulk.ROUTES,
+    *webhooks.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+)
+
+
+def make_application(
+    parts: Parts,
+    settings: Settings,
+    *,
+    routes: Sequence[Route] = ALL_ROUTES,
+    guards: Sequence[Middleware] = (),
+    mounts: Sequence[Mount] = (),
+    limits: Limits | None = None,
+) -> web.Application:
+    """An application over an engine that is open, or will be when it starts."""
+    chosen = limits or Limits()
+    app = web.Application(
+        middlewares=[answer_errors, *guards], client_max_size=chosen.body_bytes + 1
+    )
+    app[PARTS], app[SETTINGS], app[LIMITS] = parts, settings, chosen
+    app[TABLE] = dict(table_of(tuple(routes)))
+    app[looking.READERS] = looking.Readers(parts, settings)
+    app[events.STREAMS] = events.Streams()
+    app[decisions.APPROVALS] = Approvals(parts.nets)
+    app[REPEATS] = Repeats()
+    app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
+    app[openapi.DESCRIBED] = openapi.Described(routes)
+    app[definitions.COMPILED] = definitions.Compilations()
+    app.cleanup_ctx.extend([looking.close_readers, events.hear_news, decisions.hear_news])
+    app.on_shutdown.append(events.end_streams)
+    for route in routes:
+        app.router.add_route(route.method, route.path, route.handler)
+    for mount in (metrics.mount, health.mount, webhooks.mount, traces.mount, *mounts):
+        mount(app)
+    return app

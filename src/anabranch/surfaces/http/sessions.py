@@ -1,0 +1,109 @@
+"""Orchestrations in their own words: sessions, processes, receipts, and what a rule costs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from anabranch.operations.sessions import estimated_gas
+from anabranch.surfaces.http import shapes
+from anabranch.surfaces.http.looking import look
+from anabranch.surfaces.http.reading import answer, read_body, read_query
+from anabranch.surfaces.http.routes import API, Query, Route
+from anabranch.surfaces.http.runs import RUN
+
+
+class GasRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A rule as text or as a JSON object."""
+
+    rule: str | dict[str, Any]
+    valid_spawns: int = 1
+    invalid_spawns: int = 1
+    encrypted: bool = False
+
+
+async def list_all(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    rows = await look(
+        request,
+        lambda by: by.sessions.list_sessions(owner=asked["owner"], last=asked["limit"]),
+    )
+    return answer({"items": rows})
+
+
+async def processes(request: web.Request) -> web.StreamResponse:
+    run = request.match_info["run"]
+    rows = await look(request, lambda by: by.sessions.list_sessions(run=run))
+    return answer({"items": rows})
+
+
+async def receipts(request: web.Request) -> web.StreamResponse:
+    asked, run = read_query(request), request.match_info["run"]
+    rows = await look(
+        request,
+        lambda by: by.sessions.receipts(run, step=asked["step"], iteration=asked["iteration"]),
+    )
+    return answer({"items": rows})
+
+
+async def gas(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, GasRequest)
+    counts = {
+        "valid_spawns": body.valid_spawns,
+        "invalid_spawns": body.invalid_spawns,
+        "encrypted": body.encrypted,
+    }
+    return answer(await asyncio.to_thread(estimated_gas, body.rule, **counts))
+
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{API}/sessions",
+        "read",
+        list_all,
+        "One row for every process of the newest sessions",
+        returns=shapes.RowPage,
+        query=(
+            Query("owner", "only sessions of this one"),
+            Query(
+                "limit", "of how many sessions at most", "integer", least=1, most=500, default=50
+            ),
+        ),
+    ),
+    Route(
+        "POST",
+        f"{API}/sessions/gas",
+        "read",
+        gas,
+        "What evaluating a rule costs at most",
+        body=GasRequest,
+        returns=dict[str, Any],
+        example={"rule": {"payload": {"age": {"type": "int64"}}, "rules": ["[age] > 17"]}},
+    ),
+    Route(
+        "GET",
+        f"{RUN}/processes",
+        "read",
+        processes,
+        "The processes of a session",
+        returns=shapes.RowPage,
+        errors=(409,),
+    ),
+    Route(
+        "GET",
+        f"{RUN}/receipts",
+        "read",
+        receipts,
+        "What each executed step of a session left behind",
+        returns=shapes.RowPage,
+        query=(
+            Query("step", "only of this step"),
+            Query("iteration", "only of this process", "integer", least=1),
+        ),
+        errors=(409,),
+    ),
+)

@@ -1,0 +1,8 @@
+"""The pages for people: rendered here, moved by server-sent events, without anything to build.
+
+`mount(app)` adds them to the application that has the engine in `app[PARTS]`.
+"""
+
+from anabranch.surfaces.ui.mounting import mount
+
+__all__ = ["mount"]

@@ -1,0 +1,84 @@
+"""The inbox: what waits for a decision, over all runs, and the two answers to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from anabranch.errors import InputError
+from anabranch.kernel.privacy import public
+from anabranch.operations.approvals import Approval
+from anabranch.operations.verbs import decision
+from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
+
+SHOWN = 50
+VERDICTS = {"fulfil": "fulfilled", "reject": "rejected"}
+
+
+async def inbox(request: web.Request) -> web.StreamResponse:
+    """The newest first; older ones on the next page."""
+    ui = ui_of(request)
+    mine = request.query.get("mine", "") == "yes"
+    before = _before(request.query.get("before", ""))
+    actor = actor_of(request) if mine else None
+    rows = await ui.look(
+        lambda by: ui.approvals.page(by.store, before=before, actor=actor, limit=SHOWN + 1)
+    )
+    last = rows[SHOWN - 1] if len(rows) > SHOWN else None
+    return show(
+        request,
+        "approvals.html",
+        gates=[(row, _around(ui, row)) for row in rows[:SHOWN]],
+        older=f"{last.since}.{last.run}.{last.gate}" if last is not None else "",
+        mine=mine,
+    )
+
+
+def _before(text: str) -> tuple[int, str, str] | None:
+    if not text:
+        return None
+    since, _, rest = text.partition(".")
+    run, _, gate = rest.partition(".")
+    if not since.isdecimal() or len(since) > 16:
+        raise InputError("the address names a page that does not exist; begin at /approvals")
+    return int(since), run, gate
+
+
+def _around(ui: Ui, row: Approval) -> dict[str, Any]:
+    """What else there is to look at before somebody decides."""
+    head = ui.head(row.run)
+    state, net = ui.state(head), ui.net(head)
+    rules = net.steps[row.step].admission if row.step in net.steps else None
+    return {
+        "input": public(dict(state.workload), net.private),
+        "context": public(dict(state.ctx), net.private),
+        "rules": [rule.guard.text for rule in rules.rules if rule.guard] if rules else [],
+    }
+
+
+async def decide(request: web.Request) -> web.StreamResponse:
+    form = await form_of(request)
+    verdict = text_of(form, "verdict")
+    if verdict not in VERDICTS:
+        raise InputError("a gate is answered with fulfil or reject")
+    reason = text_of(form, "reason").strip()
+    if verdict == "reject" and not reason:
+        raise InputError("say why it is rejected: whoever asked will read the reason")
+    said = decision(request.match_info["gate"], verdict, actor_of(request), reason, _evidence(form))
+    await ui_of(request).parts.verbs.send(request.match_info["run"], said)
+    raise see("/approvals", VERDICTS[verdict])
+
+
+def _evidence(form: Any) -> Any:
+    """Plain words are evidence too; what looks like JSON must be JSON."""
+    text = text_of(form, "evidence").strip()
+    if not text:
+        return None
+    if text[0] not in "{[":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"the evidence is neither plain words nor JSON: {error}") from None

@@ -1,0 +1,289 @@
+"""What happened in a run, in the shapes that pages draw: lanes of a timeline, and gathers.
+
+A chronicle reads the log once and then only what is new. A loop is one bar however many items it
+has. Of very long runs the last lanes and gathers are kept, and how many are not is said.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from anabranch.kernel import events as e
+from anabranch.store.ports import Journal, Record
+from anabranch.surfaces.ui.gathers import Gathers
+
+LANES_KEPT = 2000
+RUNS_KEPT = 32
+ROWS_AT_ONCE = 256
+
+
+@dataclass(slots=True)
+class Segment:
+    kind: str  # queued, running, retry, waiting, deciding, sleeping, parked, loop
+    start: int
+    end: int = 0  # 0: goes on
+    note: str = ""
+    good: bool = True
+
+
+@dataclass(slots=True)
+class Lane:
+    """One step run, or one job of a step that asks several at once."""
+
+    id: str
+    step: str
+    label: str
+    start: int
+    end: int = 0
+    status: str = "running"
+    attempts: int = 0
+    segments: list[Segment] = field(default_factory=list)
+
+    def begin(self, kind: str, at: int, note: str = "") -> None:
+        self.close(at)
+        self.segments.append(Segment(kind, at, note=note))
+
+    def close(self, at: int, note: str = "", *, good: bool = True) -> None:
+        if self.segments and not self.segments[-1].end:
+            last = self.segments[-1]
+            last.end, last.good = max(at, last.start), good
+            last.note = note or last.note
+
+
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode = msgspec.json.Decoder(e.Event).decode
+_OF_SHARDS = (b'["loop.shard_', b'["loop.cut')
+_OF_JOBS = b'["job.'
+
+
+def _token_of(event: bytes) -> bytes:
+    """The token that a job belongs to: `["job.started","7.0",…` is of token 7."""
+    return event.split(b'"', 4)[3].partition(b".")[0]
+
+
+class Chronicle:
+    """Everything it knows comes from `see`, event by event in their order."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.lanes: OrderedDict[str, Lane] = OrderedDict()
+        self.dropped = 0
+        self.gathers = Gathers()
+        self._jobs: dict[str, str] = {}  # job → lane
+        self._loops: dict[str, str] = {}
+        self._gates: dict[str, str] = {}
+        self._labels: dict[int, list[str]] = {}  # token → whom its jobs ask
+        self._looping: set[bytes] = set()  # tokens whose jobs are shards
+        self.lock = Lock()
+
+    def catch_up(self, log: Journal, run: str) -> Chronicle:
+        """Read what is new; safe from any thread."""
+        with self.lock:
+            while True:
+                rows = log.read(run, self.seq, ROWS_AT_ONCE)
+                for row in rows:
+                    self._read(row)
+                if len(rows) < ROWS_AT_ONCE:
+                    return self
+
+    def _read(self, row: Record) -> None:
+        """Of a loop with very many shards nearly everything is about these: that is passed over
+        before it is even decoded."""
+        for raw in _split(row.events)[max(0, self.seq + 1 - row.first_seq) :]:
+            self.seq += 1
+            text = bytes(raw)
+            if text.startswith(_OF_SHARDS):
+                continue
+            if text.startswith(_OF_JOBS) and _token_of(text) in self._looping:
+                continue
+            self.see(row.at, _decode(text))
+
+    def see(self, at: int, event: e.Event) -> None:
+        self.gathers.see(at, event)
+        match event:
+            case e.TokenCreated():
+                self._add(Lane(str(event.token), event.step, event.step, at))
+            case e.TokenHeld():
+                self._of(event.token, "waiting", at, event.reason or "held by admission")
+            case e.TokenSlept():
+                self._of(event.token, "sleeping", at, "until its wake time")
+            case e.TokenAdmitted() | e.TokenWoken() | e.TokenReleased():
+                self._close(event.token, at)
+            case e.TokenFinished():
+                self._finished(at, event)
+            case e.RunFinished():
+                for lane in self.lanes.values():
+                    if not lane.end:
+                        self._end(lane, at, "ended")
+            case e.GatherOpened():
+                self._gather(at, event)
+            case e.LoopOpened():
+                self._loops[event.loop] = str(event.token)
+                self._looping.add(str(event.token).encode())
+                size = f"{event.size:,} items" if event.size >= 0 else "items"
+                self._of(event.token, "loop", at, size)
+            case e.LoopSettled():
+                note = event.reason or event.status
+                self._settle(self._loops, event.loop, at, note, event.status != "failed")
+            case e.GateOpened():
+                self._gates[event.gate] = str(event.token)
+                self._of(event.token, "deciding", at, event.ask)
+            case e.GateDecided():
+                said = f"{event.verdict} by {event.actor or 'somebody'}"
+                self._settle(self._gates, event.gate, at, said, event.verdict == "fulfil")
+            case _:
+                self._job(at, event)
+
+    # -- jobs --------------------------------------------------------------------------------
+
+    def _job(self, at: int, event: e.Event) -> None:
+        if isinstance(event, e.JobScheduled):
+            self._scheduled(at, event)
+            return
+        lane = self.lanes.get(self._jobs.get(getattr(event, "job", ""), ""))
+        if lane is None:
+            return
+        match event:
+            case e.JobStarted():
+                lane.attempts = event.attempt
+                lane.begin("running", at, f"attempt {event.attempt} on {event.worker}")
+            case e.JobReported():
+                fault = event.answer.fault
+                note = fault.message if fault is not None else ""
+                lane.close(at, note, good=event.answer.status == "ok")
+                self._over(event.job, lane, at, event.answer.status)
+            case e.JobRetrying():
+                lane.status = "running"
+                lane.end = 0
+                lane.begin("retry", at, f"before attempt {event.attempt}")
+            case e.JobParked():
+                lane.begin("parked", at, event.ticket)
+            case e.JobContinued():
+                lane.begin("queued", at)
+            case e.JobTimedOut():
+                lane.close(at, "timed out", good=False)
+            case e.JobLost():
+                lane.close(at, event.reason, good=False)
+            case e.JobCancelling():
+                lane.begin("waiting", at, f"told to stop: {event.reason}")
+            case e.JobDischarged():
+                lane.close(at)
+                self._over(event.job, lane, at, "stopped")
+            case _:
+                pass
+
+    def _scheduled(self, at: int, event: e.JobScheduled) -> None:
+        token = str(event.token)
+        if event.job in self._jobs:
+            lane = self.lanes.get(self._jobs[event.job])
+        elif event.slot < 0:
+            self._jobs[event.job] = token
+            lane = self.lanes.get(token)
+        else:
+            labels = self._labels.get(event.token, [])
+            label = labels[event.slot] if event.slot < len(labels) else str(event.slot)
+            owner = self.lanes.get(token)
+            step = owner.step if owner is not None else ""
+            lane = Lane(event.job, step, f"{step} → {label}", at)
+            self._jobs[event.job] = lane.id
+            self._add(lane)
+        if lane is not None:
+            lane.begin("queued", at)
+
+    def _over(self, job: str, lane: Lane, at: int, status: str) -> None:
+        """The lane of a slot's job ends with it; that of a step run goes on."""
+        if lane.id == job:
+            lane.end = at
+            lane.status = {"ok": "done", "error": "failed"}.get(status, status)
+
+    # -- tokens ------------------------------------------------------------------------------
+
+    def _gather(self, at: int, event: e.GatherOpened) -> None:
+        self._labels[event.token] = list(event.labels)
+        if event.kind != "fan":
+            self._of(event.token, "waiting", at, "for its join")
+
+    def _of(self, token: int, kind: str, at: int, note: str = "") -> None:
+        lane = self.lanes.get(str(token))
+        if lane is not None:
+            lane.begin(kind, at, note)
+
+    def _settle(self, which: dict[str, str], key: str, at: int, note: str, good: bool) -> None:
+        """The loop or the gate at which a step run stood is over."""
+        lane = self.lanes.get(which.pop(key, ""))
+        if lane is not None:
+            lane.close(at, note, good=good)
+
+    def _close(self, token: int, at: int) -> None:
+        lane = self.lanes.get(str(token))
+        if lane is not None:
+            lane.close(at)
+
+    def _finished(self, at: int, event: e.TokenFinished) -> None:
+        self._labels.pop(event.token, None)
+        self._looping.discard(str(event.token).encode())
+        lane = self.lanes.get(str(event.token))
+        if lane is not None:
+            self._end(lane, at, event.ending)
+
+    @staticmethod
+    def _end(lane: Lane, at: int, status: str) -> None:
+        lane.close(at)
+        lane.end, lane.status = at, status
+
+    def _add(self, lane: Lane) -> None:
+        self.lanes[lane.id] = lane
+        if len(self.lanes) > LANES_KEPT:
+            gone, _ = self.lanes.popitem(last=False)
+            self._jobs.pop(f"{gone}.0", None)
+            self.dropped += 1
+
+    # -- out ---------------------------------------------------------------------------------
+
+    def timeline(self, skip: int, most: int) -> dict[str, Any]:
+        """Plain data for the page: lanes newest last, without the `skip` newest ones."""
+        with self.lock:
+            lanes = list(self.lanes.values())
+            end = max(0, len(lanes) - skip)
+            chosen = lanes[max(0, end - most) : end]
+            return {
+                "seq": self.seq,
+                "total": len(lanes) + self.dropped,
+                "dropped": self.dropped,
+                "first": self.dropped + max(0, end - most) + 1,
+                "lanes": [_plain(lane) for lane in chosen],
+            }
+
+
+def _plain(lane: Lane) -> dict[str, Any]:
+    return {
+        "id": lane.id,
+        "label": lane.label,
+        "status": lane.status,
+        "start": lane.start,
+        "end": lane.end,
+        "attempts": lane.attempts,
+        "segments": [[s.kind, s.start, s.end, s.note[:300], s.good] for s in lane.segments[-200:]],
+    }
+
+
+class Chronicles:
+    """Those of the runs that were looked at last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Chronicle] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, log: Journal, run: str) -> Chronicle:
+        """Up to date. May read a long log: not for the event loop."""
+        with self._lock:
+            chronicle = self._kept.setdefault(run, Chronicle())
+            self._kept.move_to_end(run)
+            if len(self._kept) > RUNS_KEPT:
+                self._kept.popitem(last=False)
+        return chronicle.catch_up(log, run)

@@ -1,0 +1,145 @@
+"""What every page has at hand, and the frame in which pages answer: errors become pages too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from multidict import MultiDictProxy
+
+from anabranch.app import Parts
+from anabranch.errors import AnabranchError
+from anabranch.kernel.state import State
+from anabranch.net.net import Net
+from anabranch.operations.approvals import Approvals
+from anabranch.store.ports import Head
+from anabranch.surfaces.http.looking import Readers
+from anabranch.surfaces.http.problems import ApiError, status_of
+from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
+from anabranch.surfaces.ui import guard
+from anabranch.surfaces.ui.chronicle import Chronicles
+from anabranch.surfaces.ui.graphs import Graphs
+from anabranch.surfaces.ui.rendering import html, rendered
+
+log = logging.getLogger("anabranch.ui")
+
+Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: What a page may say after a change; the words are ours, the address bar only picks one.
+NOTES = {
+    "paused": "Paused. Work that runs comes to its end; nothing new is begun.",
+    "resumed": "It goes on.",
+    "cancelled": "Cancelled. What runs is told to stop.",
+    "redriven": "This run redoes what failed and keeps what succeeded.",
+    "started": "Started.",
+    "fulfilled": "Fulfilled. The run goes on.",
+    "rejected": "Rejected.",
+    "tuned": "The loop has its new window.",
+    "stopped": "The loop takes no new items; what is out is finished.",
+    "woken": "Woken.",
+    "signed_out": "You are signed out.",
+}
+
+
+@dataclass(slots=True)
+class Ui:
+    parts: Parts
+    look: Readers  # reads beside the event loop, with a store handle of its own
+    graphs: Graphs
+    chronicles: Chronicles
+    approvals: Approvals
+    streams: set[asyncio.Event] = field(default_factory=set)  # each wakes one open page
+    closing: bool = False
+
+    def now(self) -> int:
+        return self.parts.engine.clock.now()
+
+    def head(self, run: str) -> Head:
+        return self.parts.verbs.read.find(run)
+
+    def state(self, head: Head) -> State:
+        """As it is in memory, or as the store has it; a run set aside can still be looked at."""
+        try:
+            return self.parts.engine.state(head.run)
+        except AnabranchError:
+            return self.parts.verbs.read.state(head.run)
+
+    def net(self, head: Head) -> Net:
+        return self.parts.verbs.read.net(head)
+
+
+UI = web.AppKey("anabranch.ui", Ui)
+
+
+def ui_of(request: web.Request) -> Ui:
+    return request.app[UI]
+
+
+@web.middleware
+async def answer_in_pages(request: web.Request, handler: Page) -> web.StreamResponse:
+    """Errors become a page that says what is wrong; the API and its problems are left alone."""
+    if request.path.startswith(f"{API}/"):
+        return await handler(request)
+    try:
+        response = await handler(request)
+    except AnabranchError as error:
+        status = 403 if error.code == "forged" else status_of(error)
+        response = error_page(request, status, error.message, error.code)
+    except ApiError as error:
+        response = error_page(request, error.status, error.detail, error.code, error.hint)
+        response.headers.update(error.headers)
+    except web.HTTPException as error:
+        if error.status < 400 or error.status == 503:
+            raise
+        response = error_page(request, error.status, error.reason, "http")
+    if isinstance(response, web.Response) and not response.prepared:
+        guard.keep_secret(request, response)
+    return response
+
+
+def show(request: web.Request, template: str, status: int = 200, /, **values: Any) -> web.Response:
+    """A whole page."""
+    given = {
+        "path": request.path,
+        "here": request.path_qs,
+        "csrf": guard.form_secret(request),
+        "actor": request.get(ACTOR, LOCAL),
+        "signed_in": request.get(ACTOR, LOCAL) != LOCAL,
+        "note": NOTES.get(request.query.get("note", ""), ""),
+        "now": ui_of(request).now(),
+    }
+    return html(rendered(template, given | values), status)
+
+
+def error_page(
+    request: web.Request, status: int, message: str, code: str, hint: str = ""
+) -> web.Response:
+    if status >= 500:
+        log.error("%s: %s", code, message)
+    return show(request, "error.html", status, message=message, code=code, hint=hint, status=status)
+
+
+async def form_of(request: web.Request) -> MultiDictProxy[Any]:
+    """The fields of a form that one of our own pages sent."""
+    form = await request.post()
+    guard.check_form(request, text_of(form, guard.FIELD))
+    return form
+
+
+def text_of(form: MultiDictProxy[Any], name: str) -> str:
+    value: Any = form.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def actor_of(request: web.Request) -> str:
+    actor: str = request.get(ACTOR, LOCAL)
+    return actor
+
+
+def see(path: str, note: str = "") -> web.HTTPSeeOther:
+    """Where to look next; a reload there does nothing twice."""
+    mark = "&" if "?" in path else "?"
+    return web.HTTPSeeOther(f"{path}{mark}note={note}" if note else path)

@@ -1,0 +1,102 @@
+"""The addresses of all pages."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from anabranch.errors import NotFound
+from anabranch.surfaces.http.auth import PAGE_SCOPES
+from anabranch.surfaces.http.decisions import APPROVALS
+from anabranch.surfaces.http.looking import READERS
+from anabranch.surfaces.http.problems import answer_errors
+from anabranch.surfaces.http.routes import PARTS, Scope
+from anabranch.surfaces.ui import (
+    approvals,
+    definitions,
+    entrance,
+    live,
+    loops,
+    rendering,
+    run,
+    runs,
+    sessions,
+)
+from anabranch.surfaces.ui.chronicle import Chronicles
+from anabranch.surfaces.ui.context import UI, Ui, answer_in_pages, see
+from anabranch.surfaces.ui.graphs import Graphs
+
+#: What a token must allow; whatever is not named is only looked at.
+SCOPES: dict[tuple[str, str], Scope] = {
+    ("GET", "/static/{version}/{name}"): "open",
+    ("GET", "/favicon.ico"): "open",
+    ("GET", "/login"): "open",
+    ("POST", "/login"): "open",
+    ("POST", "/logout"): "open",
+    ("POST", "/runs"): "operate",
+    ("POST", "/runs/{run}/do/{verb}"): "operate",
+    ("POST", "/runs/{run}/loops/{loop}"): "operate",
+    ("POST", "/runs/{run}/gates/{gate}"): "decide",
+    ("POST", "/definitions"): "read",
+    ("POST", "/definitions/start"): "operate",
+    ("POST", "/sessions/wake"): "operate",
+    ("POST", "/sessions/end"): "operate",
+}
+
+
+def mount(app: web.Application) -> None:
+    """Add the pages to an application over an engine."""
+    parts = app[PARTS]
+    app[UI] = Ui(parts, app[READERS], Graphs(), Chronicles(), app[APPROVALS])
+    app[PAGE_SCOPES] = dict(SCOPES)
+    # Around the guards: they refuse in pages too.
+    app.middlewares.insert(app.middlewares.index(answer_errors) + 1, answer_in_pages)
+    app.add_routes(routes())
+    app.on_shutdown.append(live.close_streams)
+
+
+def routes() -> list[web.RouteDef]:
+    return [
+        web.get("/", _home),
+        web.get("/static/{version}/{name}", rendering.serve_static),
+        web.get("/favicon.ico", _icon),
+        web.get("/login", entrance.ask),
+        web.post("/login", entrance.enter),
+        web.post("/logout", entrance.leave),
+        web.get("/runs", runs.list_runs),
+        web.post("/runs", runs.do_with_many),
+        web.get("/live/runs", live.follow_runs),
+        web.get("/live/runs/{run}", live.follow_run),
+        web.get("/runs/{run}", run.overview),
+        web.get("/runs/{run}/timeline", run.timeline),
+        web.get("/runs/{run}/timeline.json", run.timeline_data),
+        web.get("/runs/{run}/events", run.events),
+        web.get("/runs/{run}/events/rows", run.event_rows),
+        web.get("/runs/{run}/data", run.data),
+        web.get("/runs/{run}/data/{what}.json", run.whole_data),
+        web.get("/runs/{run}/definition", run.definition),
+        web.get("/runs/{run}/joins", run.joins),
+        web.get("/runs/{run}/loops/{loop}", loops.panel),
+        web.post("/runs/{run}/loops/{loop}", loops.tune),
+        web.post("/runs/{run}/gates/{gate}", approvals.decide),
+        web.post("/runs/{run}/do/{verb}", run.do),
+        web.get("/approvals", approvals.inbox),
+        web.get("/definitions", definitions.editor),
+        web.post("/definitions", definitions.examine),
+        web.post("/definitions/start", definitions.start),
+        web.get("/sessions", sessions.list_sessions),
+        web.post("/sessions/wake", sessions.wake),
+        web.post("/sessions/end", sessions.end),
+        web.get("/{anything:(?!api/).*}", _nothing),
+    ]
+
+
+async def _home(_request: web.Request) -> web.StreamResponse:
+    raise see("/runs")
+
+
+async def _icon(_request: web.Request) -> web.StreamResponse:
+    raise web.HTTPSeeOther(rendering.static_path("icon.svg"))
+
+
+async def _nothing(request: web.Request) -> web.StreamResponse:
+    raise NotFound(f"there is no page {request.path[:200]}")

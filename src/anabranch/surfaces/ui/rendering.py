@@ -1,0 +1,121 @@
+"""Pages from templates: everything that is put into one is escaped, and a missing name is an error.
+
+The headers say what a browser may load: scripts and styles from here and from nowhere else, none of
+them inline. A text that got through the escaping by a mistake of ours would still not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from aiohttp import web
+from markupsafe import Markup
+
+from anabranch.surfaces.ui import words
+
+CSP = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+STATIC = files("anabranch.surfaces.ui") / "static"
+STATIC_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+@cache
+def templates() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("anabranch.surfaces.ui", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "look": words.look,
+        "instant": words.instant,
+        "machine_instant": words.machine_instant,
+        "span": words.span,
+        "amount": words.amount,
+        "shown_json": words.shown_json,
+        "short_json": words.short_json,
+    }
+    made.globals["static"] = static_path
+    return made
+
+
+def rendered(template: str, values: Mapping[str, Any]) -> str:
+    return templates().get_template(template).render(values)
+
+
+def fragment(template: str, macro: str, *given: Any) -> str:
+    """One macro of a template: a part of a page that is sent on its own."""
+    module = templates().get_template(template).module
+    return str(getattr(module, macro)(*given))
+
+
+def html(text: str, status: int = 200) -> web.Response:
+    return web.Response(
+        text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
+    )
+
+
+def trusted(markup: str) -> Markup:
+    """Only for what our own drawing code has escaped already."""
+    return Markup(markup)
+
+
+# -- static files ----------------------------------------------------------------------------
+
+
+@cache
+def static_bytes(name: str) -> bytes | None:
+    """A file of the static folder, by its plain name."""
+    if "/" in name or "\\" in name or name.startswith("."):
+        return None
+    file = STATIC / name
+    return file.read_bytes() if file.is_file() else None
+
+
+@cache
+def _version() -> str:
+    """One version for all: modules import each other by plain names."""
+    parts = sorted((file.name, file.read_bytes()) for file in STATIC.iterdir() if file.is_file())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def static_path(name: str) -> str:
+    return f"/static/{_version()}/{name}"
+
+
+async def serve_static(request: web.Request) -> web.Response:
+    """The version in the path makes every answer good for ever."""
+    name = request.match_info["name"]
+    content = static_bytes(name)
+    kind = STATIC_TYPES.get(name.rpartition(".")[2])
+    if content is None or kind is None:
+        raise web.HTTPNotFound
+    current = request.match_info["version"] == _version()
+    kept = "public, max-age=31536000, immutable" if current else "no-cache"
+    headers = {**HEADERS, "Cache-Control": kept}
+    return web.Response(body=content, content_type=kind, charset="utf-8", headers=headers)

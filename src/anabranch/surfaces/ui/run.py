@@ -1,0 +1,226 @@
+"""The pages of one run. Each has the same head and says why the run waits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import web
+
+from anabranch.errors import InputError, NotFound
+from anabranch.kernel.privacy import public
+from anabranch.kernel.state import State
+from anabranch.kernel.summary import faults_of
+from anabranch.store.ports import Head
+from anabranch.surfaces.ui import facts, runs
+from anabranch.surfaces.ui.context import (
+    Ui,
+    actor_of,
+    form_of,
+    see,
+    show,
+    text_of,
+    ui_of,
+)
+from anabranch.surfaces.ui.log import EventPage, event_page
+from anabranch.surfaces.ui.rendering import HEADERS, html, rendered, trusted
+
+LANES = 200
+CHILDREN = 20
+
+
+def run_path(run: str, *more: str) -> str:
+    return "/".join(["/runs", *(quote(part, safe="") for part in (run, *more))])
+
+
+def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any]:
+    """What every page of a run needs: its head, and why it waits."""
+    state, net = ui.state(head), ui.net(head)
+    moving = facts.moving_of(state)
+    return {
+        "head": head,
+        "base": run_path(head.run),
+        "tab": tab,
+        "current_loop": current_loop,
+        "status": moving.status,
+        "finished": moving.finished,
+        "state": state,
+        "net": net,
+        "counts": moving.counts,
+        "waits": facts.waits_of(net, state),
+        "has_engine": head.run not in ui.parts.engine.core.broken,
+        "loops": facts.loop_rows(state, ui.now()),
+        "problem": state.problem,
+    }
+
+
+async def overview(request: web.Request) -> web.StreamResponse:
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    if head.run != request.match_info["run"]:
+        raise see(run_path(head.run))
+    given = frame(ui, head, "overview")
+    state, net = given["state"], given["net"]
+    drawn = await ui.graphs.of(net)
+    return show(
+        request,
+        "run.html",
+        graph=trusted(drawn),
+        moving=asdict(facts.moving_of(state)),
+        faults=faults_of(state),
+        **given,
+    )
+
+
+async def timeline(request: web.Request) -> web.StreamResponse:
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    skip = _number(request, "skip")
+    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
+    lanes = chronicle.timeline(skip, LANES)
+    total = lanes["total"] - lanes["dropped"]
+    return show(
+        request,
+        "timeline.html",
+        lanes=lanes,
+        skip=skip,
+        older=skip + LANES if skip + LANES < total else None,
+        newer=max(0, skip - LANES) if skip else None,
+        **frame(ui, head, "timeline"),
+    )
+
+
+async def timeline_data(request: web.Request) -> web.StreamResponse:
+    """The lanes as JSON, for the drawing."""
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
+    lanes = chronicle.timeline(_number(request, "skip"), LANES)
+    lanes |= {"now": ui.now(), "started": head.created_at, "finished": head.finished}
+    lanes["ended"] = head.updated_at if head.finished else 0
+    return _json(lanes)
+
+
+async def events(request: web.Request) -> web.StreamResponse:
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    found = await _events(ui, head, request)
+    last = max(0, head.seq - 100)
+    return show(
+        request, "events.html", found=found, kind=request.query.get("kind", ""), last=last,
+        follows=found.next_after is None and not head.finished, **frame(ui, head, "events"),
+    )  # fmt: skip
+
+
+async def event_rows(request: web.Request) -> web.StreamResponse:
+    """Only the rows, for a page that follows the run."""
+    ui = ui_of(request)
+    found = await _events(ui, ui.head(request.match_info["run"]), request)
+    response = html(rendered("event_rows.html", {"found": found}))
+    end = found.records[-1].seq if found.records else found.after
+    response.headers["X-After"] = str(end if found.next_after is None else found.next_after)
+    return response
+
+
+async def _events(ui: Ui, head: Head, request: web.Request) -> EventPage:
+    private = ui.net(head).private
+    after, kind = _number(request, "after"), request.query.get("kind", "")
+    return await ui.look(
+        lambda by: event_page(by.store, head.run, private=private, after=after, kind=kind)
+    )
+
+
+async def data(request: web.Request) -> web.StreamResponse:
+    """Input, output, context, and the result of each step."""
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    given = frame(ui, head, "data")
+    state, net = given["state"], given["net"]
+    summary = await _summary(ui, head, state)
+    return show(
+        request,
+        "data.html",
+        input=public(dict(state.workload), net.private),
+        context=public(dict(state.ctx), net.private),
+        result=summary["result"],
+        steps=summary["steps"],
+        **given,
+    )
+
+
+async def _summary(ui: Ui, head: Head, state: State) -> dict[str, Any]:
+    """In a thread. What is in memory moves on meanwhile, so only an end is taken from there."""
+    known = state if state.finished else None
+    return await ui.look(lambda by: by.read.summary(head.run, known))
+
+
+async def whole_data(request: web.Request) -> web.StreamResponse:
+    """One of the values in full, as a file: a page shows only the beginning of large ones."""
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    state, net = ui.state(head), ui.net(head)
+    match request.match_info["what"]:
+        case "input":
+            value: Any = public(dict(state.workload), net.private)
+        case "context":
+            value = public(dict(state.ctx), net.private)
+        case "result":
+            value = (await _summary(ui, head, state))["result"]
+        case _:
+            raise web.HTTPNotFound
+    response = _json(value)
+    name = f"{head.run}-{request.match_info['what']}.json"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+async def definition(request: web.Request) -> web.StreamResponse:
+    """The text that this run runs, at the version it began with."""
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    kept = ui.parts.store.definition(head.definition)
+    if kept is None:
+        raise NotFound(f"the definition of run {head.run} is not in the store")
+    lines = kept.source.splitlines()
+    return show(request, "definition.html", kept=kept, lines=lines, **frame(ui, head, "definition"))
+
+
+async def joins(request: web.Request) -> web.StreamResponse:
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
+    with chronicle.lock:
+        shown = list(chronicle.gathers.shown.values())[::-1]
+        dropped = chronicle.gathers.dropped
+    given = frame(ui, head, "joins")
+    able = {
+        (one["id"], slot["node"]): slot.get("by", [])
+        for one in given["waits"].shown
+        for slot in one["slots"]
+    }
+    return show(request, "joins.html", gathers=shown, dropped=dropped, able=able, **given)
+
+
+async def do(request: web.Request) -> web.StreamResponse:
+    """A verb for this run."""
+    form = await form_of(request)
+    ui, verb = ui_of(request), request.match_info["verb"]
+    if verb not in runs.VERBS:
+        raise InputError(f"there is no verb {verb!r}: {', '.join(runs.VERBS)}")
+    head = ui.head(request.match_info["run"])
+    came = await runs.do(ui, verb, head.run, actor_of(request), text_of(form, "reason"))
+    raise see(run_path(came or head.run), runs.VERBS[verb])
+
+
+def _number(request: web.Request, name: str) -> int:
+    text = request.query.get(name, "") or "0"
+    if not text.isdecimal() or len(text) > 15:
+        raise InputError(f"{name} is a number, not {text[:50]!r}")
+    return int(text)
+
+
+def _json(value: Any) -> web.Response:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return web.Response(text=text, content_type="application/json", headers=HEADERS)

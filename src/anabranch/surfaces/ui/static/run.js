@@ -1,0 +1,130 @@
+// The pages of one run: what the server says of it is put in place, without loading anything again.
+import { amount, badge, liveState, replacePart, say, tick } from "./words.js";
+
+export function followRun({ graph, timeline }) {
+  const page = document.getElementById("run");
+  if (!page) return;
+  const first = document.getElementById("moving");
+  if (first && graph) graph.apply(JSON.parse(first.textContent));
+  if (!page.dataset.live) return;
+  const source = new EventSource(page.dataset.live);
+  const steps = new Map(
+    [...document.querySelectorAll("#steps tr[data-step]")].map((row) => [row.dataset.step, row]),
+  );
+  let status = document.querySelector("#status .badge")?.textContent ?? "";
+  const events = startEvents();
+  const joins = startReloading();
+
+  source.addEventListener("open", () => liveState("live"));
+  source.addEventListener("error", () => liveState("not connected; trying again"));
+  source.addEventListener("run", (message) => {
+    const told = JSON.parse(message.data);
+    graph?.apply(told);
+    for (const [name, [state, runs]] of Object.entries(told.steps)) showStep(steps.get(name), state, runs);
+    for (const [name, value] of Object.entries(told.counts)) {
+      const place = page.querySelector(`[data-number="${name}"]`);
+      if (place) place.textContent = amount(value);
+    }
+    const words = told.status.replaceAll("_", " ");
+    if (words !== status) {
+      status = words;
+      document.getElementById("status").replaceChildren(badge(told.status));
+      say(`The run is ${words}.`);
+      showVerbs(page, told);
+    }
+    timeline?.refresh(told.finished);
+    events?.();
+    joins?.();
+  });
+  source.addEventListener("part", (message) => {
+    const { name, html } = JSON.parse(message.data);
+    const place = page.querySelector(`[data-part="${name}"]`);
+    if (place) replacePart(place, html);
+  });
+  source.addEventListener("end", () => {
+    source.close();
+    liveState("");
+  });
+}
+
+function showStep(row, state, runs) {
+  if (!row) return;
+  row.querySelector("[data-status]").replaceChildren(badge(state));
+  row.querySelector("[data-runs]").textContent = amount(runs);
+}
+
+function showVerbs(page, told) {
+  const shown = {
+    paused: !told.finished && told.status === "paused",
+    "not-paused": !told.finished && told.status !== "paused",
+    unfinished: !told.finished,
+    finished: told.finished,
+  };
+  for (const place of page.querySelectorAll("[data-when]")) place.hidden = !shown[place.dataset.when];
+  if (told.finished) {
+    document.getElementById("why-section").hidden = true;
+    const took = document.querySelector("#took .ticks");
+    if (took) {
+      tick();
+      took.classList.remove("ticks");
+      took.parentElement.firstChild.textContent = "took ";
+    }
+  }
+}
+
+// New events are appended; of very many only the last stay on the page.
+const ROWS_MAX = 1000;
+
+function startEvents() {
+  const table = document.getElementById("events");
+  if (!table?.dataset.rows) return null;
+  const body = table.tBodies[0];
+  let after = Number(table.dataset.after);
+  let asking = false;
+  let again = false;
+  const ask = async () => {
+    if (asking) {
+      again = true;
+      return;
+    }
+    asking = true;
+    try {
+      const kind = encodeURIComponent(table.dataset.kind);
+      const answer = await fetch(`${table.dataset.rows}?after=${after}&kind=${kind}`);
+      if (answer.ok) {
+        const parsed = new DOMParser().parseFromString(`<table>${await answer.text()}</table>`, "text/html");
+        const more = Number(answer.headers.get("X-After"));
+        again = again || (more > after && parsed.querySelectorAll("tr").length >= 100);
+        after = more;
+        body.append(...parsed.querySelectorAll("tr"));
+        while (body.rows.length > ROWS_MAX) body.rows[0].remove();
+      }
+    } finally {
+      asking = false;
+      if (again) {
+        again = false;
+        setTimeout(ask, 300);
+      }
+    }
+  };
+  return ask;
+}
+
+// A page that is all tables fetches itself again, not more than once a second.
+function startReloading() {
+  const place = document.querySelector("[data-reload]");
+  if (!place) return null;
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    setTimeout(async () => {
+      waiting = false;
+      const answer = await fetch(place.dataset.reload);
+      if (!answer.ok) return;
+      const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = parsed.getElementById(place.id);
+      if (fresh) place.replaceChildren(...fresh.childNodes);
+    }, 1000);
+  };
+}

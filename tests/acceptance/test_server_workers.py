@@ -1,0 +1,229 @@
+"""A server and workers as real processes, killed in the middle: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.kernel import events as e
+from surfaces.support import HEAD, Process, Terminal, beginning, until
+
+from .log import read_story
+
+pytestmark = pytest.mark.slow
+ITEMS = 10_000
+
+#: Every item is noted in a file, so that one can see who did what how often.
+LOOP = f"""{HEAD}metadata: {{name: far}}
+workflow:
+  - step: each
+    spec:
+      pool: gpu
+      loop_mode: fanout
+      fanout: {{shard_size: 50, max_concurrent: 12, lease_s: 2, reducers: {{total: sum}}}}
+    loop: {{in: {{range: {ITEMS}}}, iterator: n}}
+    tool:
+      kind: note
+      n: "{{{{ iter.n }}}}"
+      spec: {{policy: {{rules: [{{else: {{then: {{do: continue, set_shared: {{total: "{{{{ outcome.result }}}}"}}}}}}}}]}}}}
+    next: {{arcs: [{{step: sum}}]}}
+  - step: sum
+    tool: {{kind: noop, result: "{{{{ steps.each.shared.total }}}}"}}
+"""  # noqa: E501
+
+ONE = f"""{HEAD}metadata: {{name: one}}
+workflow:
+  - step: far
+    spec: {{pool: gpu}}
+    tool:
+      kind: shell
+      command: "echo $ANABRANCH_KEY >> done.keys; sleep {{{{ workload.pause }}}}"
+"""
+
+TOOLS = """
+import os, time
+import anabranch
+
+@anabranch.tool("note", blocking=False)
+def note(n, task):
+    with open("items.txt", "a") as file:
+        file.write(f"{n}\\n")
+    if n % 50 == 0:
+        time.sleep(0.02)
+    return n
+"""
+
+
+class Site:
+    """A server on a port of its own, and its workers."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.terminal = Terminal(folder)
+        self.stack = stack
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.terminal.write("far.yaml", LOOP)
+        self.terminal.write("one.yaml", ONE)
+        self.terminal.write("far_tools.py", TOOLS)
+        self.server = self.serve()
+
+    def _begin(self, log: str, *words: object) -> Process:
+        out = self.stack.enter_context((self.terminal.folder / log).open("a"))
+        return self.stack.enter_context(beginning(self.terminal, *words, stdout=out, stderr=out))
+
+    def serve(self) -> Process:
+        words = ("serve", "--port", self.port, "--tools", "far_tools")
+        process = self._begin("server.log", *words)
+        until(lambda: self._answers() or process.poll() is not None)
+        assert process.poll() is None, (self.terminal.folder / "server.log").read_text()
+        return process
+
+    def _answers(self) -> bool:
+        try:
+            self.ask("/pools")
+        except OSError:
+            return False
+        return True
+
+    def worker(self, name: str, *more: object) -> Process:
+        words = ("worker", "--server", self.url, "--pool", "gpu", "--name", name)
+        return self._begin(f"{name}.log", *words, "--tools", "far_tools", *more)
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.url}/api/v1{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return json.load(response)
+
+    def start(self, file: str, run: str, **given: Any) -> None:
+        text = (self.terminal.folder / file).read_text()
+        self.ask("/runs", {"definition": text, "run": run, "input": given})
+
+    def wait(self, run: str, seconds: float = 60) -> dict[str, Any]:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                found: dict[str, Any] = self.ask(f"/runs/{run}")
+            except (urllib.error.HTTPError, OSError):
+                found = {"status": "away"}
+            if found["status"] in ("completed", "failed", "cancelled", "partial"):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"never ended: {self.ask(f'/runs/{run}/explain')}")
+
+    def lines(self, name: str) -> list[str]:
+        path = self.terminal.folder / name
+        return path.read_text().split() if path.exists() else []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(tmp_path, stack)
+
+
+def lost_in(site: Site, run: str) -> list[e.JobLost]:
+    story = read_story(site.terminal.store, run)
+    return [event for event in story.events if isinstance(event, e.JobLost)]
+
+
+def test_the_job_of_a_worker_that_was_killed_is_done_once_more_by_another(site: Site) -> None:
+    first = site.worker("first", "--lease", "1.5")
+    site.start("one.yaml", "killed", pause=1)
+    until(lambda: len(site.lines("done.keys")) == 1)
+    first.kill()
+    site.worker("second", "--lease", "1.5")
+    assert site.wait("killed")["status"] == "completed"
+    assert site.lines("done.keys") == ["killed/1.0", "killed/1.0"]
+    (lost,) = lost_in(site, "killed")
+    assert lost.reason == "its lease ran out"
+
+
+def test_a_server_and_a_worker_killed_in_the_middle_of_a_large_loop_lose_and_double_nothing(
+    site: Site,
+) -> None:
+    workers = [site.worker(f"w{n}", "--concurrency", "4") for n in range(2)]
+    site.start("far.yaml", "large")
+    until(lambda: len(site.lines("items.txt")) > ITEMS // 5)
+    site.server.kill()
+    site.server.wait()
+    time.sleep(0.3)  # the workers meet a closed door for a while
+    site.server = site.serve()
+    until(lambda: len(site.lines("items.txt")) > ITEMS // 2)
+    workers[0].kill()
+    site.worker("w2", "--concurrency", "4")
+    ended = site.wait("large", 90)
+    assert ended["status"] == "completed", ended["problem"]
+    assert ended["result"] == sum(range(ITEMS))
+    loop = ended["steps"]["each"]["result"]
+    assert (loop["total"], loop["succeeded"], loop["failed"]) == (ITEMS, ITEMS, 0)
+    done = Counter(map(int, site.lines("items.txt")))
+    assert set(done) == set(range(ITEMS))
+    again = sum(count - 1 for count in done.values())
+    assert again <= 50 * (4 + 12), "only what was out at a kill is done again"
+    story = read_story(site.terminal.store, "large")
+    closed = [event for event in story.events if isinstance(event, e.ShardClosed)]
+    assert len(closed) == ITEMS // 50
+    assert all(event.fault is None for event in closed)
+
+
+def test_a_worker_told_to_stop_finishes_what_it_has_and_hands_back_the_rest(site: Site) -> None:
+    short = site.worker("short", "--grace", "20")
+    site.start("one.yaml", "brief", pause=0.5)
+    until(lambda: len(site.lines("done.keys")) == 1)
+    short.terminate()
+    assert short.wait(20) == 0
+    assert site.wait("brief")["status"] == "completed"
+    assert "1 done, 0 failed" in (site.terminal.folder / "short.log").read_text()
+
+    hasty = site.worker("hasty", "--grace", "0.2")
+    site.start("one.yaml", "long", pause=60)
+    until(lambda: len(site.lines("done.keys")) == 2)
+    hasty.terminate()
+    assert hasty.wait(20) == 0
+    (lost,) = lost_in(site, "long")
+    assert (lost.reason, lost.counted) == ("its worker stops", False)
+    (waits,) = site.ask("/runs/long/explain")["waiting"]
+    assert waits["waits_for"].startswith("a worker of pool gpu (attempt 2); one last asked")
+    assert site.ask("/pools")["items"][0]["waiting"] == 1
+
+
+def test_a_worker_with_nothing_to_do_ends_with_once_and_one_without_a_server_waits_for_it(
+    site: Site,
+) -> None:
+    assert site.worker("idle", "--once").wait(20) == 0
+    site.server.kill()
+    site.server.wait()
+    early = site.worker("early", "--once")
+    until(lambda: "cannot be reached" in (site.terminal.folder / "early.log").read_text())
+    site.server = site.serve()
+    assert early.wait(30) == 0
+
+
+def test_run_refuses_what_only_workers_may_do_unless_it_is_told_to_do_it_here(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.write("one.yaml", ONE)
+    refused = terminal.run("run", "one.yaml", "--input", "pause=0", "--json")
+    assert (refused.code, refused.json["problem"]["code"]) == (2, "no_workers")
+    assert "ANABRANCH_POOLS_HERE=gpu" in refused.err
+    assert not os.path.exists(tmp_path / "done.keys")
+    done = terminal.ok("run", "one.yaml", "--input", "pause=0", env={"ANABRANCH_POOLS_HERE": "gpu"})
+    assert "completed" in done.out

@@ -1,0 +1,73 @@
+"""A whole server as `anabranch serve` makes it, on a free port, with a clock that can be moved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import ClientSession
+
+from anabranch.settings import Settings
+from anabranch.surfaces.http.routes import API
+from anabranch.surfaces.http.serving import Server
+
+DEFINITION = """apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: gate}
+workflow:
+  - step: ask
+    tool: {kind: decision, ask: "Ship it?", actors: [ann, bob]}
+"""
+START = {"definition": DEFINITION}
+
+
+@dataclass(slots=True)
+class Reply:
+    status: int
+    json: Any
+    headers: Mapping[str, str]
+
+    @property
+    def code(self) -> str:
+        return str(self.json["code"])
+
+
+class Door:
+    """Somebody in front of a server."""
+
+    def __init__(self, server: Server, session: ClientSession) -> None:
+        self.server = server
+        self.session = session
+
+    async def ask(
+        self, method: str, path: str, token: str = "", body: Any = None, **headers: str
+    ) -> Reply:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            given["Authorization"] = f"Bearer {token}"
+        url = self.server.url + (API + path if not path.startswith("//") else path[1:])
+        async with self.session.request(
+            method, url, json=body, headers=given, allow_redirects=False
+        ) as response:
+            kind = response.headers.get("Content-Type", "")
+            value = await response.json(content_type=None) if "json" in kind else None
+            return Reply(response.status, value, dict(response.headers))
+
+    def token(self, *scopes: str, name: str = "ann", days: float | None = None) -> str:
+        return self.server.access.create(name, scopes, days)[1]
+
+    def later(self, ms: int) -> None:
+        """Move the clock of the access part; the engine keeps its own."""
+        now = self.server.keeper.now() + ms
+        self.server.keeper.now = lambda: now
+        self.server.access._now = lambda: now
+
+
+@asynccontextmanager
+async def serving(*, pages: bool = False, **settings: Any) -> AsyncIterator[Door]:
+    chosen = Settings(**{"store": ":memory:", "serve_port": 0, **settings})
+    made = Server(chosen, mounts=None if pages else (), grace_seconds=0)
+    async with made, ClientSession() as session:
+        yield Door(made, session)

@@ -1,0 +1,214 @@
+"""Tokens, guesses and the audit trail, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Sequence
+from threading import Event
+from typing import Any
+
+import pytest
+
+from anabranch.errors import Denied, InputError, NotFound, StoreError
+from anabranch.operations.access import Access, Caller, Guesses, entry, everything
+from anabranch.operations.trail import Trail
+from anabranch.store.access_ports import AuditEntry, AuditFilter
+from anabranch.store.memory import MemoryStore
+
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def access(store: MemoryStore) -> Access:
+    return Access(store, lambda: NOW)
+
+
+def denied(access: Access, text: str) -> str:
+    with pytest.raises(Denied) as caught:
+        access.check(text)
+    return caught.value.code
+
+
+def test_only_the_hash_of_a_secret_is_kept(store: MemoryStore, access: Access) -> None:
+    token, text = access.create("ann", ["read"])
+    head, token_id, secret = text.split("_")
+    assert (head, token_id, len(secret)) == ("anb", token.id, 52)
+    (kept,) = store.tokens()
+    assert kept.digest == hashlib.sha256(secret.encode()).hexdigest()
+    assert secret not in repr(kept)
+
+
+def test_every_token_has_a_secret_of_its_own(access: Access) -> None:
+    assert len({access.create("ann", ["read"])[1] for _ in range(50)}) == 50
+
+
+def test_secrets_are_compared_in_constant_time_also_for_an_unknown_id(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[int, int]] = []
+    real = hmac.compare_digest
+
+    def counted(a: str, b: str) -> bool:
+        compared.append((len(a), len(b)))
+        return real(a, b)
+
+    monkeypatch.setattr(hmac, "compare_digest", counted)
+    _, text = access.create("ann", ["read"])
+    access.check(text)
+    for wrong in ("", "x", text[:-1] + "0", f"anb_{'0' * 12}_{'0' * 52}", text + "x"):
+        denied(access, wrong)
+    assert compared == [(64, 64)] * 6
+
+
+def test_scopes_imply_what_they_should_and_nothing_else(access: Access) -> None:
+    def held(*scopes: str) -> set[str]:
+        return set(access.check(access.create("ann", scopes)[1]).scopes)
+
+    assert held("read") == {"read"}
+    assert held("operate") == {"operate", "read"}
+    assert held("decide") == {"decide", "read"}
+    assert held("work") == {"work"}
+    assert held("work", "decide") == {"work", "decide", "read"}
+    assert held("admin") == {"read", "operate", "decide", "work", "admin"}
+    assert Caller("ann", frozenset()).may("open")
+    with pytest.raises(Denied, match="'operate'"):
+        Caller("ann", frozenset({"read"})).require("operate")
+    everything("ann").require("admin")
+
+
+def test_a_token_opens_until_it_expires_or_is_revoked(store: MemoryStore) -> None:
+    now = NOW
+    access = Access(store, lambda: now)
+    token, text = access.create("ann", ["admin"], lifetime_days=1)
+    assert access.has_admin()
+    now = NOW + DAY - 1
+    assert access.check(text).actor == "ann"
+    now = NOW + DAY
+    assert denied(access, text) == "token_expired"
+    assert not access.has_admin()
+    assert access.state_of(token) == "expired"
+    second, text = access.create("bo", ["admin"])
+    assert access.revoke(second.id).revoked_at == now
+    assert access.revoke(second.id).revoked_at == now
+    assert denied(access, text) == "token_revoked"
+    with pytest.raises(Denied, match="revoked"):
+        access.caller_of(second.id)
+    with pytest.raises(NotFound, match="anabranch token list"):
+        access.revoke("nobody")
+    with pytest.raises(InputError, match="0 and at most"):
+        access.create("ann", ["read"], lifetime_days=float("nan"))
+
+
+def test_the_use_of_a_token_is_worth_a_note_once_a_minute(store: MemoryStore) -> None:
+    now = NOW
+    access = Access(store, lambda: now)
+    assert access.to_note("t1") == NOW
+    now += 59_999
+    assert access.to_note("t1") is None
+    now += 1
+    assert access.to_note("t1") == now
+
+
+# -- guesses ---------------------------------------------------------------------------------
+
+
+def test_guesses_count_by_address_and_are_forgotten_in_time() -> None:
+    guesses = Guesses(limit=3, window_ms=1000)
+    for n in range(3):
+        assert guesses.wait_ms("a", NOW + n) == 0
+        guesses.failed("a", NOW + n)
+    assert guesses.wait_ms("a", NOW + 10) == 990
+    assert guesses.wait_ms("b", NOW + 10) == 0
+    assert guesses.wait_ms("a", NOW + 1000) == 0
+    guesses.failed("a", NOW + 1000)
+    assert guesses.wait_ms("a", NOW + 1000) == 1
+    assert guesses.wait_ms("a", NOW + 5000) == 0
+    assert len(guesses) == 0
+
+
+def test_a_flood_of_addresses_takes_bounded_memory() -> None:
+    guesses = Guesses(limit=2, most=100)
+    for n in range(10_000):
+        guesses.failed(f"10.0.{n // 256}.{n % 256}", NOW)
+        guesses.failed("evil", NOW)
+    assert len(guesses) == 100
+    assert guesses.wait_ms("evil", NOW) > 0
+
+
+# -- the trail -------------------------------------------------------------------------------
+
+
+class Slow(MemoryStore):
+    """Counts the writes, and holds up the first until it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+        self.go = Event()
+
+    def add_audit(self, entries: Sequence[AuditEntry]) -> None:
+        self.batches.append(len(entries))
+        self.go.wait(10)
+        super().add_audit(entries)
+
+
+def a_line(action: str) -> AuditEntry:
+    return entry(Caller("ann", frozenset(), "t1"), action, NOW, subject="r1", address="::1")
+
+
+def test_entries_that_come_while_one_is_written_are_written_together() -> None:
+    store = Slow()
+
+    async def go() -> None:
+        trail = Trail(store, lambda: NOW)
+        first = asyncio.ensure_future(trail.write(a_line("first")))
+        while not store.batches:
+            await asyncio.sleep(0)
+        rest = [asyncio.ensure_future(trail.write(a_line(f"a{n}"))) for n in range(20)]
+        await asyncio.sleep(0)
+        assert not first.done()
+        store.go.set()
+        await asyncio.gather(first, *rest)
+        await trail.close()
+
+    asyncio.run(go())
+    assert store.batches == [1, 20]
+    assert len(store.audit(AuditFilter())) == 21
+    assert store.audit(AuditFilter())[0].detail == "token t1"
+
+
+def test_a_trail_that_cannot_be_written_is_logged_and_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+
+    def full(*_entries: Any) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(store, "add_audit", full)
+    asyncio.run(Trail(store, lambda: NOW).write(a_line("start")))
+    assert "the disk is full" in caplog.text
+    assert "action='start'" in caplog.text
+
+
+def test_old_entries_are_swept() -> None:
+    store = MemoryStore()
+    old = AuditEntry(at=NOW - 11 * DAY, actor="ann", action="old")
+    store.add_audit([old, a_line("new")])
+
+    async def go() -> None:
+        sweeping = asyncio.ensure_future(Trail(store, lambda: NOW, days=10).sweep_forever())
+        while len(store.audit(AuditFilter())) > 1:
+            await asyncio.sleep(0)
+        sweeping.cancel()
+
+    asyncio.run(go())
+    assert [line.action for line in store.audit(AuditFilter())] == ["new"]

@@ -1,0 +1,155 @@
+"""A server with pools, in this process: an engine, the HTTP application on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import ClientSession, web
+
+from anabranch import app
+from anabranch.settings import Settings
+from anabranch.store.ports import Store
+from anabranch.surfaces.http.server import make_application
+from anabranch.surfaces.worker.bench import Bench
+from anabranch.surfaces.worker.link import Link
+from anabranch.surfaces.worker.worker import Terms, Worker
+from anabranch.work.callables import Toolbox
+
+SECONDS = 60.0
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(SECONDS):
+            await work
+
+    asyncio.run(limited())
+
+
+async def until(fits: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Until it is so; a test that waits in vain fails."""
+    async with asyncio.timeout(seconds):
+        while not fits():
+            await asyncio.sleep(0.005)
+
+
+def playbook(steps: str, **more: str) -> str:
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: pooled}\n"
+    return (
+        head + "".join(f"{key}: {value}\n" for key, value in more.items()) + "workflow:\n" + steps
+    )
+
+
+ONE = playbook("""
+  - step: far
+    spec: {pool: gpu}
+    tool: {kind: python, args: {n: 20}, code: "result = n + 1"}
+""")
+
+LOOP = playbook("""
+  - step: each
+    spec:
+      pool: gpu
+      loop_mode: fanout
+      fanout: {shard_size: 10, max_concurrent: 4, reducers: {total: sum}}
+    loop: {in: "{{ workload.items }}", iterator: n}
+    tool:
+      kind: noop
+      result: "{{ iter.n * 2 }}"
+      spec: {policy: {rules: [{else: {then: {do: continue, set_shared: {total: "{{ iter.n }}"}}}}]}}
+    next: {arcs: [{step: sum}]}
+  - step: sum
+    tool: {kind: noop, result: "{{ steps.each.shared.total }}"}
+""")
+
+
+class Server:
+    """An engine with its HTTP application."""
+
+    def __init__(self, parts: app.Parts, url: str) -> None:
+        self.parts = parts
+        self.url = url
+        self.api = f"{url}/api/v1"
+        self.session = ClientSession()
+
+    async def start(self, text: str, **given: Any) -> str:
+        return await self.parts.verbs.start(text, given)
+
+    async def ask(self, method: str, path: str, body: Any = None, **how: Any) -> tuple[int, Any]:
+        async with self.session.request(method, self.api + path, json=body, **how) as response:
+            content = await response.read()
+            return response.status, msgspec.json.decode(content) if content else None
+
+    async def claim(self, pool: str = "gpu", **body: Any) -> Any:
+        status, claimed = await self.ask(
+            "POST", f"/pools/{pool}/claim", {"worker": "w1", "max": 10, **body}
+        )
+        assert status == 200, claimed
+        return claimed
+
+    async def say(self, task: Mapping[str, Any], verb: str, body: Any = None) -> tuple[int, Any]:
+        path = f"/jobs/{task['run']}/{task['job']}/{task['attempt']}/{verb}"
+        return await self.ask("POST", path, body if body is not None else {})
+
+    async def good(self, task: Mapping[str, Any], verb: str, body: Any = None) -> Any:
+        status, answer = await self.say(task, verb, body)
+        assert status == 200, answer
+        return answer
+
+    async def refused(self, task: Mapping[str, Any], verb: str, body: Any = None) -> str:
+        status, answer = await self.say(task, verb, body)
+        assert status == 409, answer
+        assert answer["detail"]
+        assert answer["hint"]
+        return str(answer["code"])
+
+    def state(self, name: str) -> Any:
+        return self.parts.engine.state(name)
+
+
+@asynccontextmanager
+async def serving(
+    store: Store | Path | None = None, *, toolbox: Toolbox | None = None, **given: Any
+) -> AsyncIterator[Server]:
+    path = str(store) if isinstance(store, Path) else ":memory:"
+    settings = replace(Settings(store=path, grace_seconds=1.0), **given)
+    opened = app.open_store(settings) if store is None or isinstance(store, Path) else store
+    parts = app.Parts(opened, settings, toolbox or Toolbox())
+    await parts.engine.open()
+    runner = web.AppRunner(make_application(parts, settings), access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    server = Server(parts, f"http://127.0.0.1:{port}")
+    try:
+        yield server
+    finally:
+        await server.session.close()
+        await parts.close()
+        await runner.cleanup()
+        opened.close()
+
+
+@asynccontextmanager
+async def working(
+    url: str, pool: str = "gpu", *, toolbox: Toolbox | None = None, **terms: Any
+) -> AsyncIterator[Worker]:
+    """A worker in this process, as long as the block lasts."""
+    async with Link(url) as link:
+        bench = Bench(link, Settings(), toolbox or Toolbox())
+        chosen = Terms(**{"pool": pool, "name": "w1", "grace_seconds": 1.0, **terms})
+        worker = Worker(link, bench, chosen)
+        day = asyncio.ensure_future(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await day
+            await bench.close()

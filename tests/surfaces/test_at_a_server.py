@@ -1,0 +1,298 @@
+"""Every verb says the same and ends the same, at a store of this machine and at a server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from anabranch.surfaces.http.serving import Server
+
+from .serving import served
+from .support import ADMIT, GATE, HEAD, HELLO, Done, Here
+
+BAD = f"""{HEAD}metadata: {{name: bad}}
+workflow:
+  - step: one
+    tool: {{kind: nop}}
+    next: {{arcs: [{{step: twoo}}]}}
+"""
+WARNS = f"""{HEAD}metadata: {{name: warns}}
+workflow:
+  - {{step: only, tool: {{kind: shell, cmds: 'true'}}}}
+"""
+FAILS = f"""{HEAD}metadata: {{name: fails}}
+workflow:
+  - {{step: bad, tool: {{kind: shell, command: exit 3}}}}
+"""
+LOOP = f"""{HEAD}metadata: {{name: loop}}
+workflow:
+  - step: each
+    loop: {{in: [1, 2, 3], iterator: n}}
+    tool: {{kind: python, args: {{n: "{{{{ iter.n }}}}"}}, code: "result = 6 // (n - 2)"}}
+    spec: {{policy: {{failure: {{mode: best_effort}}}}}}
+"""
+SCRIPT = """
+check hello.yaml
+check bad.yaml
+check bad.yaml hello.yaml none.yaml
+check bad.yaml --json
+run hello.yaml --run-id h1 --input who=ann --label team=a
+run hello.yaml --run-id h1
+run hello.yaml --run-id h2 --json
+run hello.yaml --run-id last
+run hello.yaml --start nowhere
+run bad.yaml
+run bad.yaml --json
+run none.yaml
+run warns.yaml --run-id w1
+run gate.yaml --run-id g1
+run gate.yaml --run-id g2
+run fails.yaml --run-id f1
+run admit.yaml --run-id a1
+run loop.yaml --run-id l1
+runs
+runs --json
+runs --status completed --limit 1
+runs --label team=a
+runs --name nobody
+runs --limit 0
+show h1
+show h1 --json
+show f1
+show g1
+show h
+show nobody
+show l1 --items each
+show l1 --items each --state failed --json
+show l1 --items nowhere
+show h1 --state failed
+events h1
+events h1 --json
+events h1 --after 4
+events f1 --follow
+events nobody
+graph h1
+graph f1 --format dot
+graph hello.yaml
+graph nobody
+explain h1
+redrive f1
+redrive f1 --json
+redrive nobody
+resume h1
+session show h1
+session alive h1
+session receipts nobody
+session alive nobody
+session executed nobody:1
+""".strip().splitlines()
+
+#: These find an engine at work at either place.
+BESIDE_AN_ENGINE = """
+explain g1
+explain g1 --json
+decide g1 ask --fulfil --actor eve
+decide g1 nowhere --fulfil
+decide g1 ask --fulfil --reason seen --actor ann --json
+events g1 --follow
+show g1
+decide g1 ask --fulfil
+pause g2 --reason tea
+pause g2
+cancel g2 --reason enough --json
+cancel g2
+cancel nobody
+patch a1 go=1 --json
+events a1 --follow
+patch h1 go=1
+show a1
+loop h1 greet --window 2
+loop h1 greet --stop
+show a1
+""".strip().splitlines()
+
+
+def plain(done: Done) -> tuple[int, str, str]:
+    """Without what depends on the moment, on chance, and on whether somebody is at work there."""
+    text = f"{done.out}\n----\n{done.err}"
+    for pattern, instead in (
+        (r"\d+(\.\d+)? (ms|s|min)\b", "TIME"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", "INSTANT"),
+        (r"\b1[789]\d{11}\b", "MS"),
+        (r"\+ +\d+\.\d{3}", "+OFFSET"),
+        (r"taken by the running engine|recorded;", "TAKEN;"),
+        (r'"taken": "(engine|recorded)"', "TAKEN"),
+        (r'TAKEN, "status": "(running|completed)"', "IT GOES ON"),
+        (r"TAKEN;;", "TAKEN;"),
+        (r'"engine": "anabranch[^"]*"', "ENGINE"),
+        (r"\b([0-9a-hjkmnp-tv-z]{16}|k[0-9a-hjkmnp-tv-z]{25})\b", "ID"),
+        (r"unfinished in this store: .*\n", ""),
+        (r"no engine is running: .*\n", ""),
+        (r" +", " "),  # columns are as wide as the times in them
+    ):
+        text = re.sub(pattern, instead, text)
+    out, _, err = text.partition("\n----\n")
+    return done.code, out, err
+
+
+@pytest.fixture
+def desk(here: Here) -> Here:
+    for name, text in (
+        ("hello", HELLO), ("gate", GATE), ("admit", ADMIT), ("bad", BAD), ("warns", WARNS),
+        ("fails", FAILS), ("loop", LOOP),
+    ):  # fmt: skip
+        here.write(f"{name}.yaml", text)
+    return here
+
+
+def test_a_whole_day_at_the_terminal_reads_the_same_at_a_server(
+    desk: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = [plain(desk.run(*line.split())) for line in SCRIPT]
+    with served(desk.store):
+        here += [plain(desk.run(*line.split())) for line in BESIDE_AN_ENGINE]
+    with served(desk.folder / "served.db") as made:
+        monkeypatch.setenv("ANABRANCH_SERVER", made.url)
+        there = [plain(desk.run(*line.split())) for line in SCRIPT + BESIDE_AN_ENGINE]
+    differ = [
+        f"{line}\n  here:  {one}\n  there: {other}"
+        for line, one, other in zip(SCRIPT + BESIDE_AN_ENGINE, here, there, strict=True)
+        if one != other
+    ]
+    assert not differ, "\n".join(differ)
+
+
+# -- what only a server has ------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(desk: Here, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that asks for tokens."""
+    with served(desk.folder / "served.db", require_tokens="yes") as made:
+        monkeypatch.setenv("ANABRANCH_SERVER", made.url)
+        yield made
+
+
+def token(server: Server, *scopes: str, name: str = "ann") -> str:
+    return server.access.create(name, scopes)[1]
+
+
+def test_the_token_comes_from_the_environment_or_from_a_file(
+    desk: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = desk.run("runs")
+    assert (done.code, done.out) == (2, "")
+    assert "asks for a token" in done.err
+    monkeypatch.setenv("ANABRANCH_TOKEN", "anb_wrong")
+    assert desk.run("runs", "--json").json["problem"]["code"] == "token_wrong"
+    desk.write("secret", token(guarded, "read") + "\n")
+    assert desk.ok("runs", "--token-file", "secret").out == "no runs\n"
+    assert desk.run("runs", "--token-file", "nowhere").code == 2
+    monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "operate"))
+    assert desk.ok("run", "hello.yaml").code == 0
+
+
+def test_a_token_speaks_for_its_own_name_only(
+    desk: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "operate", "decide", name="bob"))
+    assert desk.run("run", "gate.yaml", "--run-id", "g1").code == 4
+    done = desk.run("decide", "g1", "ask", "--fulfil", "--actor", "ann")
+    assert done.code == 2
+    assert "speaks for 'bob', not for 'ann'" in done.err
+    assert desk.ok("decide", "g1", "ask", "--fulfil").code == 0
+    desk.ok("events", "g1", "--follow")
+    records = [json.loads(line) for line in desk.ok("events", "g1", "--json").out.splitlines()]
+    (decided,) = [one["fields"] for one in records if one["kind"] == "gate.decided"]
+    assert decided["actor"] == "bob"
+
+
+def test_tokens_are_made_listed_and_revoked_at_a_store_and_at_a_server(
+    desk: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ("--store", desk.folder / "served.db")
+    made = desk.ok("token", "create", "--scope", "admin", "--name", "root", *own)
+    monkeypatch.setenv("ANABRANCH_TOKEN", made.out.strip())
+    assert "root (admin)" in made.err
+    second = desk.ok("token", "create", "--scope", "read", "--days", 1, "--json").json
+    assert (second["name"], second["scopes"]) == ("ann", ["read"])
+    assert desk.ok("token", "list").out == desk.ok("token", "list", *own).out
+    assert second["token"] not in desk.ok("token", "list", "--json").out
+    assert desk.ok("token", "revoke", second["id"]).out == f"revoked: {second['id']} of ann\n"
+    assert desk.run("token", "revoke", "nobody").code == 2
+    states = [one["state"] for one in desk.ok("token", "list", "--json", *own).json]
+    assert states == ["active", "revoked"]
+
+
+def test_a_server_that_is_not_there_is_named_and_nothing_is_done(
+    desk: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_SERVER", "http://127.0.0.1:9")
+    done = desk.run("run", "hello.yaml")
+    assert (done.code, done.out) == (1, "")
+    assert "http://127.0.0.1:9 cannot be reached" in done.err
+    assert not desk.store.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "--server", "ftp://a"),
+        ("runs", "--server", "http://"),
+        ("runs", "--server", "http://a:b"),
+        ("runs", "--server", "http://me:secret@a"),
+        ("runs", "--server", "127.0.0.1:1", "--store", "a.db"),
+        ("run", "hello.yaml", "--server", "127.0.0.1:1", "--tools", "mine"),
+    ],
+)
+def test_what_makes_no_sense_with_a_server_is_bad_usage(desk: Here, words: tuple[str, ...]) -> None:
+    done = desk.run(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "secret" not in done.err
+
+
+def test_verbs_of_a_store_refuse_a_server_and_a_store_goes_before_the_environment(
+    desk: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.ok("run", "hello.yaml")
+    monkeypatch.setenv("ANABRANCH_SERVER", "http://127.0.0.1:9")
+    assert "--store" in desk.run("purge").err
+    assert "0 runs" in desk.ok("purge", "--store", desk.store).out
+    assert "hello" in desk.ok("runs", "--store", desk.store).out
+    assert desk.run("serve").code == 2
+
+
+def test_whatever_else_answers_there_is_no_server_of_ours(desk: Here) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>hello")
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        try:
+            done = desk.run("runs", "--server", f"127.0.0.1:{other.server_port}")
+        finally:
+            other.shutdown()
+            thread.join()
+    assert done.code == 1
+    assert "not as an Anabranch server does" in done.err
+
+
+def test_verbs_at_a_store_load_nothing_of_the_web() -> None:
+    """A person waits for every module that is imported."""
+    code = "import sys, anabranch.surfaces.cli.main; print('aiohttp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,164 @@
+"""What timelines and join panels are made of, from events alone."""
+
+from __future__ import annotations
+
+import json
+
+from anabranch.kernel import events as e
+from anabranch.kernel.values import failed, succeeded
+from anabranch.net.net import GatherRule
+from anabranch.operations.shown import EventRecord
+from anabranch.store.memory import MemoryStore
+from anabranch.store.ports import Batch, Commit, Head
+from anabranch.surfaces.ui.chronicle import LANES_KEPT, Chronicle
+from anabranch.surfaces.ui.log import PAGE, event_page
+
+
+def told(*events: tuple[int, e.Event]) -> Chronicle:
+    chronicle = Chronicle()
+    for at, event in events:
+        chronicle.see(at, event)
+    return chronicle
+
+
+def token(number: int, step: str, scope: int = 0) -> e.TokenCreated:
+    return e.TokenCreated(number, step, 0, scope, "arc")
+
+
+def test_a_retried_job_is_one_lane_with_its_tries_and_the_waits_between_them() -> None:
+    chronicle = told(
+        (10, token(1, "fetch")),
+        (10, e.JobScheduled("1.0", 1, -1, 1)),
+        (12, e.JobStarted("1.0", 1, "engine")),
+        (20, e.JobReported("1.0", 1, failed("http", "no route"))),
+        (20, e.JobRetrying("1.0", 2, 50)),
+        (50, e.JobScheduled("1.0", 1, -1, 2)),
+        (50, e.JobStarted("1.0", 2, "engine")),
+        (60, e.JobReported("1.0", 2, succeeded(1))),
+        (60, e.TokenFinished(1, "done")),
+    )
+    (lane,) = chronicle.lanes.values()
+    assert (lane.start, lane.end, lane.status, lane.attempts) == (10, 60, "done", 2)
+    kinds = [(s.kind, s.start, s.end, s.good) for s in lane.segments]
+    assert kinds == [
+        ("queued", 10, 12, True),
+        ("running", 12, 20, False),
+        ("retry", 20, 50, True),
+        ("queued", 50, 50, True),
+        ("running", 50, 60, True),
+    ]
+    assert lane.segments[1].note == "no route"
+
+
+def test_the_jobs_of_a_fan_have_lanes_of_their_own_with_whom_they_ask() -> None:
+    chronicle = told(
+        (0, token(1, "ask")),
+        (0, e.GatherOpened("f1", "fan", 1, GatherRule(mode="best_of"), ["north", "south"])),
+        (0, e.JobScheduled("1.0", 1, 0, 1)),
+        (0, e.JobScheduled("1.1", 1, 1, 1)),
+        (1, e.JobStarted("1.0", 1, "engine")),
+        (5, e.JobReported("1.0", 1, succeeded({"price": 3}))),
+        (5, e.Delivered("f1", 0, "1.0", "ok", 3.0)),
+        (6, e.Delivered("f1", 1, "1.1", "ok", 9.0)),
+        (6, e.GatherSettled("f1", "closed", [1])),
+    )
+    assert [lane.label for lane in chronicle.lanes.values()] == [
+        "ask",
+        "ask → north",
+        "ask → south",
+    ]
+    view = chronicle.gathers.shown["f1"]
+    assert view.rule_text == "best of 2"
+    assert [(slot.label, slot.score, slot.selected) for slot in view.ranked] == [
+        ("south", 9.0, True),
+        ("north", 3.0, False),
+    ]
+
+
+def test_losers_of_a_join_are_told_apart_by_what_became_of_them() -> None:
+    rule = GatherRule(mode="quorum", k=1, losers="kill")
+    chronicle = told(
+        (0, token(2, "done")),
+        (0, e.GatherOpened("g2", "join", 2, rule, ["a", "b", "c", "d"], ["any"] * 4)),
+        *((1, token(number, step, 2)) for number, step in ((3, "a"), (4, "b"), (5, "c"), (6, "d"))),
+        (5, e.Delivered("g2", 0, "3", "ok")),
+        (5, e.TokenFinished(3, "done")),
+        (5, e.GatherSettled("g2", "closed", [0])),
+        (5, e.TokenFinished(4, "aborted", end="killed")),
+        (5, e.TokenDoomed(5, "its join closed")),
+        (8, e.TokenFinished(5, "aborted", end="killed")),
+        (9, e.DeliveryLate("g2", "6", "ok")),
+    )
+    view = chronicle.gathers.shown["g2"]
+    fates = {one.step: one.fate for one in view.losers}
+    assert fates == {
+        "b": "killed before it worked",
+        "c": "killed while it worked; ended",
+        "d": "on its way",
+    }
+    assert (view.late, view.late_ones) == (1, [(9, "6", "ok")])
+
+
+def test_a_loop_is_one_bar_however_many_shards_it_has() -> None:
+    chronicle = told(
+        (0, token(1, "each")),
+        (0, e.LoopOpened("l1", 1, "fanout", {"range": 1000}, 1000, 2, 1, False)),
+        *((n, e.JobStarted(f"1.{n}", 1, "engine")) for n in range(1000)),
+        (2000, e.LoopSettled("l1", "partial")),
+        (2001, e.TokenFinished(1, "done")),
+    )
+    (lane,) = chronicle.lanes.values()
+    assert [(s.kind, s.start, s.end) for s in lane.segments] == [("loop", 0, 2000)]
+
+
+def test_of_very_many_step_runs_the_last_are_kept_and_the_others_counted() -> None:
+    chronicle = told(*((n, token(n, "tick")) for n in range(1, LANES_KEPT + 501)))
+    shown = chronicle.timeline(0, 200)
+    assert (shown["total"], shown["dropped"], len(shown["lanes"])) == (LANES_KEPT + 500, 500, 200)
+    assert shown["lanes"][-1]["id"] == str(LANES_KEPT + 500)
+    older = chronicle.timeline(200, 200)
+    assert older["lanes"][-1]["id"] == str(LANES_KEPT + 300)
+    json.dumps(shown)
+
+
+# -- the log -----------------------------------------------------------------------------------
+
+
+def log_of(count: int) -> MemoryStore:
+    store = MemoryStore()
+    for first in range(1, count + 1, 10):
+        events = [token(number, "tick") for number in range(first, first + 10)]
+        head = Head(
+            run="r", definition="", name="", dialect="", status="running", seq=first + 9,
+            created_at=0, updated_at=0,
+        )  # fmt: skip
+        commit = Commit(head=head, at=first, events=e.encode_events(events), count=10)
+        store.commit(Batch(commits=[commit]))
+    return store
+
+
+def numbers(records: list[EventRecord]) -> list[int]:
+    return [record.seq for record in records]
+
+
+def test_pages_of_events_follow_one_another_without_a_gap() -> None:
+    store, after, seen = log_of(3450), 0, list[int]()
+    while True:
+        page = event_page(store, "r", private="", after=after)
+        seen += numbers(page.records)
+        assert len(page.records) <= PAGE
+        if page.next_after is None:
+            break
+        after = page.next_after
+    assert seen == list(range(1, 3451))
+
+
+def test_a_page_far_inside_the_log_begins_where_it_was_asked_to() -> None:
+    page = event_page(log_of(5000), "r", private="", after=4321)
+    assert numbers(page.records)[0] == 4322
+
+
+def test_a_filter_looks_on_until_a_page_is_full() -> None:
+    store = log_of(300)
+    assert event_page(store, "r", private="", after=0, kind="job.").records == []
+    assert len(event_page(store, "r", private="", after=0, kind="token").records) == PAGE

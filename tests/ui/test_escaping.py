@@ -1,0 +1,86 @@
+"""Whatever stands in names, labels, values and errors comes out as text, everywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from anabranch.kernel import stimuli as s
+
+from .support import ASKED, LOOP, NASTY, OPINIONS, RULES, Server
+
+SCARY = f"""
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: {json.dumps(NASTY)}, description: {json.dumps(NASTY)}}}
+workload: {{x: {json.dumps(NASTY.replace("{{", "(("))}}}
+workflow:
+  - step: ask_{{0}}
+    desc: {json.dumps(NASTY)}
+    tool: {{kind: decision, ask: {json.dumps(NASTY.replace("{{", "(("))}}}
+""".replace("ask_{0}", "ask")
+TEXT = NASTY.replace("{{", "((")
+
+
+@pytest.fixture(scope="module")
+def addresses(server: Server) -> list[str]:
+    labels = {"label": NASTY, NASTY: "key"}
+    scary = server.run(SCARY, labels=labels)
+    loop = server.run(LOOP, {"count": 60, "error": TEXT}, labels=labels)
+    asked = server.run(ASKED, {"amount": TEXT, "more": {TEXT: [TEXT]}})
+    server.call(server.parts.verbs.send(asked, s.Pause(NASTY, NASTY)))
+    joined = server.run(OPINIONS, {"amount": 5, "note": NASTY}, rules=RULES, labels=labels)
+    ways = ("", "/timeline", "/events", "/joins", "/data", "/definition")
+    return [
+        "/runs",
+        *(f"/runs/{run}{way}" for run in (scary, loop, asked, joined) for way in ways),
+        *(f"/runs/{loop}/loops/each?state={state}" for state in ("failed", "", "succeeded")),
+        "/approvals",
+        "/sessions",
+        "/definitions?fingerprint=" + server.parts.verbs.read.find(scary).definition,
+        f"/runs?name={quote(NASTY)}&label={quote('a=' + NASTY)}",
+        f"/runs/{quote(NASTY, safe='')}",
+        f"/{quote(NASTY, safe='')}",
+        f"/definitions?fingerprint={quote(NASTY)}",
+        f"/login?next={quote(NASTY)}",
+        f"/runs/{loop}/loops/{quote(NASTY, safe='')}",
+        f"/runs/{loop}/loops/each?error={quote(NASTY)}",
+        f"/sessions?owner={quote(NASTY)}",
+    ]
+
+
+def test_nothing_that_is_shown_becomes_markup(page: Any, addresses: list[str]) -> None:
+    shown = 0
+    for address in addresses:
+        page.goto(address)
+        page.evaluate("() => new Promise(go => requestAnimationFrame(() => setTimeout(go, 0)))")
+        assert page.evaluate("window.hacked") is None, address
+        foreign = "main img, main script:not([type='application/json']), main [onerror]"
+        assert page.locator(foreign).count() == 0, address
+        shown += "<img src=x onerror" in page.locator("body").inner_text()
+        values = "[...document.querySelectorAll('input, textarea')].map(one => one.value).join()"
+        shown += "<img src=x onerror" in page.evaluate(values)
+    assert shown >= 20  # it is there to be read
+
+
+def test_what_a_live_page_is_sent_is_text_too(page: Any, server: Server) -> None:
+    run = server.run(ASKED)
+    page.goto(f"/runs/{run}")
+    server.call(server.parts.verbs.send(run, s.Pause(NASTY, NASTY)))
+    page.locator("[data-part=waits]").get_by_text("<img src=x").wait_for()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img").count() == 0
+    server.call(server.parts.verbs.send(run, s.Resume(NASTY)))
+
+
+def test_what_is_typed_into_the_editor_comes_back_as_it_was(page: Any) -> None:
+    page.goto("/definitions")
+    page.get_by_role("textbox", name="Text").fill(f"{NASTY}\n</textarea><b>bold</b>")
+    page.get_by_role("button", name="Check").click()
+    page.locator("#problems, [role=alert]").first.wait_for()
+    assert NASTY in page.get_by_role("textbox", name="Text").input_value()
+    assert page.locator("main b").count() == 0
+    assert page.evaluate("window.hacked") is None
