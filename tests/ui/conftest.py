@@ -1,4 +1,4 @@
-"""The browser is started once; every test gets a page that fails it when a script fails."""
+"""A browser for each file of tests; every test gets a page that fails it when a script fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from .support import Server, install_chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, the thread has a loop that others cannot share
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 

@@ -266,4 +266,16 @@ def long_net(steps: int) -> str:
 
 def becomes(page: Any, expression: str, seconds: float = 20.0) -> None:
     """Until this is true in the page. Not `wait_for_function`: the page's policy forbids eval."""
-    assert eventually(lambda: page.evaluate(f"Boolean({expression})"), seconds), expression
+    assert eventually(lambda: _is_true(page, expression), seconds), expression
+
+
+def _is_true(page: Any, expression: str) -> bool:
+    """False also while the page is being left: what was asked of it then has no answer."""
+    from playwright.sync_api import Error
+
+    try:
+        return bool(page.evaluate(f"Boolean({expression})"))
+    except Error as error:
+        if "context was destroyed" not in str(error):
+            raise
+        return False
