@@ -28,7 +28,11 @@ from anabranch.kernel.values import Answer, ContextPatch, Fault, WakeRequest
 STARS = "***"
 SHORTEST = 4  # characters
 REMEMBERED = 256
-LOGGERS = ("anabranch", "anabranch.engine", "anabranch.work.python")  # all that the package uses
+LOGGERS = (  # all that the package uses
+    *("anabranch", "anabranch.engine", "anabranch.work.python", "anabranch.market.directory"),
+    *("anabranch.http", "anabranch.ui", "anabranch.access", "anabranch.webhooks"),
+    *("anabranch.tracing", "anabranch.worker"),
+)
 _IN_BASE64 = 6  # a shorter one is too easily a part of something else
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # the same in all these languages
 _URL_SAFE = str.maketrans("+/", "-_")
