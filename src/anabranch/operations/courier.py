@@ -70,6 +70,7 @@ class Courier:
         self._full_until: dict[str, int] = {}
         self._swept_at = 0
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
         self._any = True
         self._moving = False  # a delivery has ended since the last round
         self.attempts = Counter(
@@ -83,6 +84,7 @@ class Courier:
 
     async def close(self) -> None:
         """What is out is given up; it goes out again with the next courier."""
+        self._closing = True  # a cancel alone can be lost in `wait_for` at the moment of a wake-up
         tasks = [task for task in (self._task, *self._out.values()) if task is not None]
         for task in tasks:
             task.cancel()
@@ -104,7 +106,7 @@ class Courier:
         self._wake.set()
 
     async def _run(self) -> None:
-        while True:
+        while not self._closing:
             try:
                 more = await self.round()
             except AnabranchError as error:  # the store is busy or gone; the next round tells
