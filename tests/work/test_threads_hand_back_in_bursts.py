@@ -20,6 +20,8 @@ def ours() -> int:
 
 
 def test_results_and_exceptions_come_back() -> None:
+    before = ours()  # another test may have left one that is stuck in a call
+
     async def scenario() -> None:
         threads = Threads(3)
         assert await threads.run(lambda: 7) == 7
@@ -33,7 +35,7 @@ def test_results_and_exceptions_come_back() -> None:
         assert threads.alive == 0
 
     run(scenario())
-    assert ours() == 0
+    assert ours() <= before
 
 
 def test_threads_start_only_when_they_are_needed() -> None:
