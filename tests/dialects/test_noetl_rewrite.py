@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from anabranch.dialects.noetl.rewrite import canonical
@@ -147,6 +147,12 @@ def test_comments_stay_where_they_belong() -> None:
     assert written.count("#") == text.count("#")
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.stem)
+def test_what_is_canonical_stays_as_its_author_laid_it_out(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert canonical(text, path.name) == text
+
+
 def test_a_json_playbook_stays_json() -> None:
     written = canonical(json.dumps({"workflow": [{"step": "a", "next": "b"}]}), "x.json")
     assert json.loads(written)["workflow"][0]["next"] == {"arcs": [{"step": "b"}]}
@@ -174,6 +180,8 @@ json_like = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.text(), json_like, min_size=1, max_size=5))
+@example({"": "\ufffe"})
+@example({"\uffff": ["\ufeff"]})
 def test_whatever_is_written_is_read_as_the_same(value: dict[str, Any]) -> None:
     document = read_source(json.dumps(value), file="x.json")
     root: Any = document.root

@@ -23,7 +23,7 @@ _PLAIN = re.compile(
     r"[A-Za-z_/.][A-Za-z0-9_./@%+-]*( [A-Za-z0-9_./@%+()-]+)*"
     r"|[0-9]+(ms|[smhd])"  # durations; other readers take other words for numbers
 )
-_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def lines_of(node: Node) -> Iterator[int]:

@@ -2,7 +2,8 @@
 
 The document is respelled exactly as before compiling, and written back. So the text compiles to
 the same net, and writing it once more changes nothing. Comments move with what they stand at;
-aliases and merge keys are written out. A file ending in `.json` stays JSON.
+aliases and merge keys are written out. A file ending in `.json` stays JSON. What is canonical
+already stays as its author laid it out, letter for letter.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ def canonical(text: str | bytes, file: str = "<text>") -> str:
         findings.add(at, "unknown-dialect", message, hint)
     problems = [*document.problems, *findings.problems]
     errors = tuple(problem for problem in problems if problem.severity == "error")
-    if errors or not isinstance(root, Fields):
+    if errors or document.root is None or not isinstance(root, Fields):
         raise DefinitionError(errors)
+    if plain(root) == plain(document.root):
+        return document.text
     if file.endswith(".json"):
         return json.dumps(plain(root), indent=2, ensure_ascii=False) + "\n"
     comments = _comments(document.text, root)
