@@ -51,7 +51,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 def test_the_first_playbook_of_the_readme_runs() -> None:
     (playbook,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     result = anabranch.run(playbook, {"item": "anchor"})
-    assert (result.status, result.result) == ("completed", 11)
+    assert (result.status, result.result) == ("completed", {"shop": "south", "price": 11})
     assert result.joins == [
         {"target": "choose", "verdict": "closed", "selected": ["north", "south"], "late": 0}
     ]

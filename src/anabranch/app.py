@@ -26,6 +26,7 @@ from anabranch.operations.pools import Pools
 from anabranch.operations.reading import Reader
 from anabranch.operations.sessions import Sessions
 from anabranch.operations.shown import EventRecord
+from anabranch.operations.supplies import Supplies
 from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.crew import Safe
@@ -34,6 +35,7 @@ from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite import SqliteStore
+from anabranch.work import tracing
 from anabranch.work.artifact import ArtifactOptions
 from anabranch.work.callables import Toolbox
 from anabranch.work.chain.wiring import chain_from
@@ -126,11 +128,18 @@ class Parts:
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
         self.verbs = Verbs(self.engine, lambda: known, chain=self._chain is not None)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
+        supplies = Supplies(
+            self.engine,
+            settings,
+            loops=self._loop_results,
+            start_child=self._start_child,
+            clean=self.redactor.clean,
+        )
         self.pools = Pools(
             self.engine,
+            supplies,
             read_items=lambda source, shard, keys: self._reader.items(source, shard, keyring=keys),
             keyring=self._keyring,
-            start_child=self._start_child,
         )
         self.verbs.read.asked = self.pools.asked
 
@@ -184,7 +193,9 @@ class Parts:
         """Begin the child of a parked job, once: after a crash the one that is there is found."""
         if self.engine.known(run):
             return run
-        return await self.verbs.start(Path(path), given, run=run, parent=parent, returns=returns)
+        return await self.verbs.start(
+            Path(path), given, run=run, parent=parent, returns=returns, trace=tracing.current()
+        )
 
     async def close(self, grace_seconds: float | None = None) -> None:
         await self._directory.close()
@@ -203,7 +214,7 @@ def work_settings(settings: Settings) -> WorkSettings:
         python=ProcessOptions(
             limit=settings.processes_max, result_bytes=settings.result_bytes_max + ROOM
         ),
-        http=HttpOptions(body_bytes=settings.http_body_bytes, traces=bool(settings.otel_endpoint)),
+        http=HttpOptions(body_bytes=settings.http_body_bytes),
         sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
         threads=settings.threads_max,

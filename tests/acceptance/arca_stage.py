@@ -11,13 +11,13 @@ from typing import Any
 from anabranch.kernel import stimuli as s
 from anabranch.operations.dispatches import Dispatch, WorkflowStepDispatch, dispatches_of
 from anabranch.operations.snapshots import snapshot_of
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.testing.definitions import compiled
 from anabranch.testing.participants import prepared
 from anabranch.testing.play import RUN, Theatre
 from anabranch.testing.played import Played
-from anabranch.testing.script import Script
-from anabranch.testing.world import EPOCH, Scripts
+from anabranch.testing.script import Script, Scripts
+from anabranch.testing.world import EPOCH
 
 
 @dataclass

@@ -12,7 +12,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer
 from anabranch.operations.dispatches import dispatches_of
 from anabranch.operations.snapshots import snapshot_of
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.testing.answers import after, error, negative, never, ok, stubborn, unreachable
 from anabranch.testing.chaos import Chaos
 from anabranch.testing.definitions import compiled
@@ -20,8 +20,8 @@ from anabranch.testing.faults import Faults
 from anabranch.testing.participants import prepared
 from anabranch.testing.parties import RUN as SIMULATED
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.script import Script
-from anabranch.testing.world import EPOCH, JobKey, Scripts
+from anabranch.testing.script import Script, Scripts
+from anabranch.testing.world import EPOCH, JobKey
 
 from .fan_in_model import Behaviour, Definition, Model
 

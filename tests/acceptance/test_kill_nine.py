@@ -1,23 +1,30 @@
-"""`kill -9` at any instant, `resume`, and no transition is lost or applied twice."""
+"""`kill -9` at any instant, `resume`, and no transition is lost or applied twice.
+
+The kills follow the progress of the run, not the clock: in every life the run is held up at a round
+that it has not finished before, so it can neither run away from its killer nor be killed twenty
+times at the same place, however fast or slow the machine is.
+"""
 
 from __future__ import annotations
 
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from anabranch.kernel.events import JobLost
-from surfaces.support import HEAD, Terminal, beginning
+from surfaces.support import HEAD, Process, Terminal, beginning
 
 from .log import Story, read_story
 
 ROUNDS = 50
 BRANCHES = ("by_shell", "by_tool", "by_code", "by_nothing", "by_trying")
-KILLS = 18  # fewer than the losses a job may have: on a slow machine one may be hit every time
+KILLS = 24
+LIFE_SECONDS = 60.0
 
 #: A round of a loop: fan out to five kinds of work, meet again, go round until the counter is full.
 PLAYBOOK = f"""{HEAD}metadata: {{name: rounds}}
@@ -38,7 +45,12 @@ workflow:
   - step: by_shell
     tool:
       kind: shell
-      command: "echo $ANABRANCH_KEY >> shell.keys; sleep 0.01; echo {{{{ args.n }}}}"
+      command: |
+        echo $ANABRANCH_KEY >> shell.keys
+        echo {{{{ args.n }}}} >> shell.rounds
+        while [ -e hold ] && [ {{{{ args.n }}}} -ge $(cat hold) ]; do sleep 0.01; done
+        sleep 0.01
+        echo {{{{ args.n }}}}
     set_ctx: {{shell: {{reduce: sum, value: "{{{{ outcome.result.stdout | int }}}}"}}}}
     next: {{arcs: [{{step: meet}}]}}
   - step: by_tool
@@ -114,38 +126,58 @@ def resume(terminal: Terminal) -> dict[str, Any]:
     return result
 
 
-def kill_again_and_again(terminal: Terminal, dice: random.Random) -> int:
-    """Start, kill somewhere, resume, kill somewhere else …; how often it was killed in the run."""
-    kills = 0
-    words: tuple[str, ...] = ("run", "rounds.yaml", "--run-id", "rounds")
-    while kills < KILLS:
-        with beginning(terminal, *words, "--tools", "rounds_tools") as process:
-            _wait_for_engine(terminal, process.pid, dice)
-            time.sleep(dice.uniform(0, 0.07))
-            if process.poll() is not None:
-                raise AssertionError(f"ended after {kills} kills: {process.end()}")
-            process.kill()
-            process.wait()
-        if _exists(terminal):
-            kills, words = kills + 1, ("resume", "rounds")
-    return kills
+class Killer:
+    """Starts it, kills it somewhere, resumes it, kills it somewhere else …
 
+    Every second kill hits it while it is held up, in the middle of its work for certain; the others
+    come at any instant from its start on.
+    """
 
-def _wait_for_engine(terminal: Terminal, pid: int, dice: random.Random) -> None:
-    """Mostly until it owns the store; now and then it is killed before that."""
-    if dice.random() < 0.1:
-        time.sleep(dice.uniform(0, 0.6))
-        return
-    lock = terminal.folder / "anabranch.db.lock"
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        if lock.exists() and f"pid {pid} " in lock.read_text():
-            return
-        time.sleep(0.002)
+    def __init__(self, terminal: Terminal, dice: random.Random) -> None:
+        self._terminal, self._dice = terminal, dice
+        self._hold = terminal.folder / "hold"
+        self._round = 1
+        self.kills = 0
+        self.held = 0  # of them, in the middle of work for certain
 
+    def go(self) -> None:
+        words: tuple[str, ...] = ("run", "rounds.yaml", "--run-id", "rounds")
+        while self.kills < KILLS:
+            self._hold.write_text(f"{self._round}\n")
+            with beginning(self._terminal, *words, "--tools", "rounds_tools") as process:
+                self._wait(process)
+                assert process.poll() is None, f"ended after {self.kills} kills: {process.end()}"
+                process.kill()
+                process.wait()
+            if self._rounds():
+                self.kills, words = self.kills + 1, ("resume", "rounds")
+        self._hold.unlink()
 
-def _exists(terminal: Terminal) -> bool:
-    return (terminal.folder / "shell.keys").exists()
+    def _wait(self, process: Process) -> None:
+        """Until it is time to kill it."""
+        begun = len(self._rounds())
+        if self.kills % 2 == 0:
+            wanted = str(self._round)
+            self._until(process, lambda: wanted in self._rounds()[begun:])
+            self.held += 1
+            self._round += self._dice.randint(1, 2)
+        elif self._dice.random() < 0.8:
+            self._until(process, lambda: len(self._rounds()) > begun)
+            time.sleep(self._dice.uniform(0, 0.07))
+        else:  # perhaps before it owns the store
+            time.sleep(self._dice.uniform(0, 0.6))
+
+    def _until(self, process: Process, happened: Callable[[], bool]) -> None:
+        end = time.monotonic() + LIFE_SECONDS
+        while not happened():
+            assert process.poll() is None, f"ended after {self.kills} kills: {process.end()}"
+            assert time.monotonic() < end, f"no progress after {self.kills} kills"
+            time.sleep(0.002)
+
+    def _rounds(self) -> list[str]:
+        """The rounds whose work was begun, in every life."""
+        path = self._terminal.folder / "shell.rounds"
+        return path.read_text().split() if path.exists() else []
 
 
 @pytest.mark.slow
@@ -161,10 +193,11 @@ def test_a_run_killed_at_many_instants_ends_like_one_that_was_not(
         "run", "rounds.yaml", "--run-id", "rounds", "--tools", "rounds_tools", "--json"
     ).json
 
-    kills = kill_again_and_again(wild, random.Random(seed))
+    killer = Killer(wild, random.Random(seed))
+    killer.go()
     result = resume(wild)
 
-    assert kills == KILLS
+    assert (killer.kills, killer.held) == (KILLS, KILLS // 2)
     assert result == undisturbed
     assert result["result"]["seen"] == list(range(1, ROUNDS + 1))
     assert result["result"]["step_runs"] == ROUNDS * (2 + len(BRANCHES))
@@ -172,6 +205,10 @@ def test_a_run_killed_at_many_instants_ends_like_one_that_was_not(
     assert story.endings == read_story(calm.store, "rounds").endings
     assert story.endings["meet"] == ROUNDS
     the_work_was_done_under_its_own_keys(story, wild.folder)
+    lost = sum(isinstance(event, JobLost) for event in story.events)
+    again = sum(keys(wild.folder, "shell.keys").values()) - ROUNDS
+    assert lost >= killer.held, "kills that hit no work: not much of a test"
+    assert again >= killer.held, "hardly anything was done again"
 
 
 def the_work_was_done_under_its_own_keys(story: Story, folder: Path) -> None:
@@ -180,5 +217,3 @@ def the_work_was_done_under_its_own_keys(story: Story, folder: Path) -> None:
     assert story.reported("by_shell", "by_tool", "by_trying") <= set(done), "work left undone"
     handed_out = story.started()
     assert all(count <= handed_out[key] for key, count in done.items()), "more often than allowed"
-    lost = sum(isinstance(event, JobLost) for event in story.events)
-    assert lost >= 8, "hardly a kill hit any work: not much of a test"

@@ -233,4 +233,4 @@ def test_whoever_only_looks_on_leaves_with_130_as_well(terminal: Terminal) -> No
             assert process.stdout is not None
             process.stdout.readline()
             process.interrupt()
-            assert process.wait(10) == 130
+            assert process.wait(60) == 130

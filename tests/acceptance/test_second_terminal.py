@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,7 +65,7 @@ def test_reading_verbs_work_beside_a_running_engine(terminal: Terminal) -> None:
         told = terminal.ok("explain", "beside").out
         for words in ("a decision by ann, bob: Go on?", "admission", "its work (attempt 1)"):
             assert words in told
-        assert "anabranch decide beside gate-3 --fulfil|--reject" in told
+        assert "anabranch decide beside gate-3 --reject" in told
         assert "no engine" not in told
         drawn = terminal.ok("graph", "beside", "--format", "dot").out
         assert drawn.startswith("digraph")
@@ -186,10 +185,10 @@ def test_two_decisions_that_race_where_no_engine_runs(terminal: Terminal) -> Non
         terminal.begin("decide", "g", "ask", verdict, "--actor", actor)
         for verdict, actor in (("--fulfil", "ann"), ("--reject", "bob")) * 2
     ]
-    begun = time.monotonic()
     ends = [racer.end() for racer in racers]
     assert sorted(end.code for end in ends) == [0, 2, 2, 2], ends
-    assert time.monotonic() - begun < 9  # nobody sat out his patience
+    for end in ends:  # whoever was late heard why, and nobody sat out his patience
+        assert end.code == 0 or "no gate 'ask' is open" in end.err, end
     story = read_story(terminal.store, "g")
     assert sum(type(event).__name__ == "GateDecided" for event in story.events) == 1
 
@@ -206,7 +205,8 @@ def test_what_is_said_without_an_engine_is_recorded_and_resume_finishes(
     assert "`anabranch resume g` goes on with it" in told.out
     assert terminal.ok("resume").out.startswith("gate (g): completed")
     again = terminal.run("decide", "g", "ask", "--fulfil", "--actor", "ann")
-    assert (again.code, again.err) == (2, "anabranch: the run has ended: completed\n")
+    assert again.code == 2
+    assert again.err.startswith("anabranch: run g has ended: completed; ann answered fulfil at 20")
 
 
 def test_a_pause_and_a_patch_without_an_engine_take_effect(terminal: Terminal) -> None:

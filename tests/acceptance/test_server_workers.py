@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import time
 import urllib.error
@@ -51,9 +52,43 @@ workflow:
       command: "echo $ANABRANCH_KEY >> done.keys; sleep {{{{ workload.pause }}}}"
 """
 
+SLOW = f"""{HEAD}metadata: {{name: slow}}
+workflow:
+  - step: each
+    spec:
+      pool: gpu
+      loop_mode: fanout
+      fanout: {{shard_size: 100, max_concurrent: 6, lease_s: 1.5, reducers: {{total: sum}}}}
+    loop: {{in: {{range: 1200}}, iterator: n}}
+    tool: {{kind: slowly, n: "{{{{ iter.n }}}}", set_shared: {{total: "{{{{ outcome.result }}}}"}}}}
+"""
+
+POISON = f"""{HEAD}metadata: {{name: poison}}
+workflow:
+  - {{step: far, spec: {{pool: gpu}}, tool: {{kind: crash}}}}
+"""
+
 TOOLS = """
 import os, time
 import anabranch
+
+if os.environ.get("SKEW"):
+    real = time.time
+    time.time = lambda: real() + float(os.environ["SKEW"])
+
+@anabranch.tool("slowly")
+async def slowly(n):
+    import asyncio
+    with open("items.txt", "a") as file:
+        file.write(f"{n}\\n")
+    await asyncio.sleep(0.02)
+    return n
+
+@anabranch.tool("crash", blocking=False)
+def crash():
+    with open("crashes.txt", "a") as file:
+        file.write("crash\\n")
+    os._exit(9)
 
 @anabranch.tool("note", blocking=False)
 def note(n, task):
@@ -77,19 +112,35 @@ class Site:
         self.url = f"http://127.0.0.1:{self.port}"
         self.terminal.write("far.yaml", LOOP)
         self.terminal.write("one.yaml", ONE)
+        self.terminal.write("slow.yaml", SLOW)
+        self.terminal.write("poison.yaml", POISON)
         self.terminal.write("far_tools.py", TOOLS)
         self.server = self.serve()
 
-    def _begin(self, log: str, *words: object) -> Process:
+    def _begin(self, log: str, *words: object, **env: str) -> Process:
         out = self.stack.enter_context((self.terminal.folder / log).open("a"))
-        return self.stack.enter_context(beginning(self.terminal, *words, stdout=out, stderr=out))
+        return self.stack.enter_context(
+            beginning(self.terminal, *words, stdout=out, stderr=out, env=env)
+        )
 
-    def serve(self) -> Process:
-        words = ("serve", "--port", self.port, "--tools", "far_tools")
+    def serve(self, *more: object) -> Process:
+        words = ("serve", "--port", self.port, "--tools", "far_tools", *more)
         process = self._begin("server.log", *words)
         until(lambda: self._answers() or process.poll() is not None)
         assert process.poll() is None, (self.terminal.folder / "server.log").read_text()
         return process
+
+    def serve_with_tokens(self) -> Process:
+        process = self._begin("server.log", "serve", "--port", self.port, "--tokens-required")
+        until(lambda: self._listens() or process.poll() is not None)
+        return process
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def token(self, scope: str) -> str:
+        return self.terminal.ok("token", "create", "--scope", scope, "--name", scope).out.strip()
 
     def _answers(self) -> bool:
         try:
@@ -98,9 +149,12 @@ class Site:
             return False
         return True
 
-    def worker(self, name: str, *more: object) -> Process:
+    def worker(self, name: str, *more: object, **env: str) -> Process:
         words = ("worker", "--server", self.url, "--pool", "gpu", "--name", name)
-        return self._begin(f"{name}.log", *words, "--tools", "far_tools", *more)
+        return self._begin(f"{name}.log", *words, "--tools", "far_tools", *more, **env)
+
+    def log(self, name: str) -> str:
+        return (self.terminal.folder / f"{name}.log").read_text()
 
     def ask(self, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(
@@ -188,7 +242,7 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_hands_back_the_rest(site
     site.start("one.yaml", "brief", pause=0.5)
     until(lambda: len(site.lines("done.keys")) == 1)
     short.terminate()
-    assert short.wait(20) == 0
+    assert short.wait(60) == 0
     assert site.wait("brief")["status"] == "completed"
     assert "1 done, 0 failed" in (site.terminal.folder / "short.log").read_text()
 
@@ -196,7 +250,7 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_hands_back_the_rest(site
     site.start("one.yaml", "long", pause=60)
     until(lambda: len(site.lines("done.keys")) == 2)
     hasty.terminate()
-    assert hasty.wait(20) == 0
+    assert hasty.wait(60) == 0
     (lost,) = lost_in(site, "long")
     assert (lost.reason, lost.counted) == ("its worker stops", False)
     (waits,) = site.ask("/runs/long/explain")["waiting"]
@@ -207,13 +261,13 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_hands_back_the_rest(site
 def test_a_worker_with_nothing_to_do_ends_with_once_and_one_without_a_server_waits_for_it(
     site: Site,
 ) -> None:
-    assert site.worker("idle", "--once").wait(20) == 0
+    assert site.worker("idle", "--once").wait(60) == 0
     site.server.kill()
     site.server.wait()
     early = site.worker("early", "--once")
     until(lambda: "cannot be reached" in (site.terminal.folder / "early.log").read_text())
     site.server = site.serve()
-    assert early.wait(30) == 0
+    assert early.wait(60) == 0
 
 
 def test_run_refuses_what_only_workers_may_do_unless_it_is_told_to_do_it_here(
@@ -227,3 +281,83 @@ def test_run_refuses_what_only_workers_may_do_unless_it_is_told_to_do_it_here(
     assert not os.path.exists(tmp_path / "done.keys")
     done = terminal.ok("run", "one.yaml", "--input", "pause=0", env={"ANABRANCH_POOLS_HERE": "gpu"})
     assert "completed" in done.out
+
+
+def test_of_three_workers_two_are_killed_and_the_sums_are_exact(site: Site) -> None:
+    workers = [site.worker(f"w{n}", "--concurrency", "2") for n in range(3)]
+    site.start("slow.yaml", "slow")
+    until(lambda: bool(progressed(site, "slow")))
+    workers[0].kill()
+    until(lambda: len(site.lines("items.txt")) > 500)
+    workers[1].kill()
+    ended = site.wait("slow", 120)
+    assert ended["status"] == "completed", ended["problem"]
+    each = ended["steps"]["each"]["result"]
+    assert (each["total"], each["succeeded"], each["failed"]) == (1200, 1200, 0)
+    assert each["shared"]["total"] == sum(range(1200))
+    lost = lost_in(site, "slow")
+    assert {one.reason for one in lost} == {"its lease ran out"}
+    done = Counter(map(int, site.lines("items.txt")))
+    assert set(done) == set(range(1200))
+    # Shards take two seconds and checkpoints are half a second apart: the lost ones went on.
+    assert sum(done.values()) - 1200 < len(lost) * 90
+
+
+def progressed(site: Site, run: str) -> list[e.JobProgressed]:
+    story = read_story(site.terminal.store, run)
+    told = [event for event in story.events if isinstance(event, e.JobProgressed)]
+    return [event for event in told if event.progress["done"] >= 30]
+
+
+def test_work_that_crashes_its_worker_is_a_loss_each_time_and_never_counts_as_done(
+    site: Site,
+) -> None:
+    site.start("poison.yaml", "poison")
+    for times in range(1, 4):
+        assert site.worker("victim", "--lease", "1").wait(60) == 9
+        until(lambda times=times: len(lost_in(site, "poison")) == times)  # type: ignore[misc]
+    assert [one.counted for one in lost_in(site, "poison")] == [True] * 3
+    (waits,) = site.ask("/runs/poison/explain")["waiting"]
+    assert "(attempt 4)" in waits["waits_for"]
+
+
+@pytest.mark.parametrize("skew", ["-86400", "86400"])
+def test_a_worker_whose_clock_is_a_day_off_works_like_any_other(site: Site, skew: str) -> None:
+    site.worker("skewed", "--lease", "2", SKEW=skew)
+    site.start("one.yaml", "late", pause=4)  # two heartbeats at least
+    assert site.wait("late")["status"] == "completed"
+    assert lost_in(site, "late") == []
+    assert site.lines("done.keys") == ["late/1.0"]
+
+
+def test_a_worker_tells_programs_in_lines_of_json(site: Site) -> None:
+    site.start("one.yaml", "brief", pause=0)
+    made = site.worker("told", "--json")
+    assert site.wait("brief")["status"] == "completed"
+    until(lambda: '"started"' in site.log("told"))
+    made.send_signal(signal.SIGUSR1)
+    until(lambda: '"health"' in site.log("told"))
+    made.terminate()
+    assert made.wait(60) == 0
+    told = [json.loads(line) for line in site.log("told").splitlines() if line.startswith("{")]
+    assert [line["event"] for line in told] == ["started", "health", "stopping", "ended"]
+    last = told[-1]
+    assert (last["worker"], last["pool"], last["concurrency"]) == ("told", "gpu", 1)
+    assert (last["done"], last["failed"], last["at_work"]) == (1, 0, 0)
+
+
+def test_a_token_that_is_wrong_or_for_something_else_ends_the_worker_with_code_2(
+    site: Site,
+) -> None:
+    site.server.terminate()
+    site.server.wait()
+    site.server = site.serve_with_tokens()
+    for name, token in (("none", ""), ("wrong", "anb_0123456789ab_nothing"), ("reader", "read")):
+        known = site.token(token) if token == "read" else token
+        assert site.worker(name, "--json", ANABRANCH_TOKEN=known).wait(60) == 2
+        (line,) = (one for one in site.log(name).splitlines() if '"problem"' in one)
+        problem = json.loads(line)["problem"]
+        assert problem["code"] == "token"
+        assert "scope `work`" in problem["message"]
+        assert "trying again" not in site.log(name)
+    assert site.worker("right", "--once", ANABRANCH_TOKEN=site.token("work")).wait(60) == 0

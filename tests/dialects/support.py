@@ -13,8 +13,9 @@ from anabranch.dialects.port import Compiled
 from anabranch.dialects.registry import compile_source
 from anabranch.dialects.source import Document, SourceLimits, read_source
 from anabranch.expressions.port import Constant
+from anabranch.net.draw import svg
 from anabranch.net.net import Net, Step
-from anabranch.net.problems import Problem
+from anabranch.net.problems import CODES, Problem
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: test}\n"
 
@@ -89,3 +90,14 @@ def shape(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [shape(each) for each in value]
     return value
+
+
+def check_outcome(compiled: Compiled) -> None:
+    """What comes of any text on one line: a net that can be drawn, or problems with their place."""
+    assert (compiled.net is None) == bool(compiled.errors)
+    for problem in compiled.problems:
+        assert problem.code in CODES
+        assert problem.message
+        assert problem.position.line == 1
+    if compiled.net is not None:
+        assert "<svg" in svg(compiled.net)

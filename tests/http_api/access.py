@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from aiohttp import ClientSession
 
 from anabranch.settings import Settings
 from anabranch.surfaces.http.routes import API
+from anabranch.surfaces.http.server import Mount
 from anabranch.surfaces.http.serving import Server
 
 DEFINITION = """apiVersion: noetl.io/v2
@@ -28,10 +30,11 @@ class Reply:
     status: int
     json: Any
     headers: Mapping[str, str]
+    text: str = ""
 
     @property
     def code(self) -> str:
-        return str(self.json["code"])
+        return str(self.json["code"]) if isinstance(self.json, dict) else ""
 
 
 class Door:
@@ -51,9 +54,11 @@ class Door:
         async with self.session.request(
             method, url, json=body, headers=given, allow_redirects=False
         ) as response:
-            kind = response.headers.get("Content-Type", "")
-            value = await response.json(content_type=None) if "json" in kind else None
-            return Reply(response.status, value, dict(response.headers))
+            endless = response.content_type == "text/event-stream"
+            read = await (response.content.readany() if endless else response.read())
+            text = read.decode("utf-8", "replace")
+            value = json.loads(text) if "json" in response.headers.get("Content-Type", "") else None
+            return Reply(response.status, value, dict(response.headers), text)
 
     def token(self, *scopes: str, name: str = "ann", days: float | None = None) -> str:
         return self.server.access.create(name, scopes, days)[1]
@@ -66,8 +71,10 @@ class Door:
 
 
 @asynccontextmanager
-async def serving(*, pages: bool = False, **settings: Any) -> AsyncIterator[Door]:
+async def serving(
+    *, pages: bool = False, mounts: Sequence[Mount] = (), **settings: Any
+) -> AsyncIterator[Door]:
     chosen = Settings(**{"store": ":memory:", "serve_port": 0, **settings})
-    made = Server(chosen, mounts=None if pages else (), grace_seconds=0)
+    made = Server(chosen, mounts=None if pages else mounts, grace_seconds=0)
     async with made, ClientSession() as session:
         yield Door(made, session)

@@ -10,11 +10,9 @@ import pytest
 from anabranch.errors import InputError
 from anabranch.operations.access import SCOPES
 from anabranch.settings import Settings
-from anabranch.surfaces.http.routes import API
-from anabranch.surfaces.http.server import ALL_ROUTES
 from anabranch.surfaces.http.serving import Server
 
-from .access import START, Door, serving
+from .access import START, serving
 from .support import run
 
 NEEDED: Any = {"require_tokens": "yes"}
@@ -72,19 +70,6 @@ def test_a_server_that_others_can_reach_asks_for_a_token(tmp_path: Any) -> None:
 # -- bad tokens ------------------------------------------------------------------------------------
 
 
-def test_every_route_but_the_open_ones_refuses_whoever_has_no_token() -> None:
-    async def go() -> None:
-        async with serving(**NEEDED) as door:
-            for route in ALL_ROUTES:
-                path = route.path.removeprefix(API).replace("{", "").replace("}", "")
-                reply = await door.ask(route.method, path)
-                if route.scope != "open":
-                    assert (reply.status, reply.code) == (401, "token_missing"), route.path
-                    assert reply.headers["WWW-Authenticate"].startswith("Bearer")
-
-    run(go())
-
-
 def test_wrong_expired_and_revoked_tokens_are_refused_each_with_its_reason() -> None:
     async def go() -> None:
         async with serving(**NEEDED) as door:
@@ -117,74 +102,7 @@ def test_wrong_expired_and_revoked_tokens_are_refused_each_with_its_reason() -> 
     run(go())
 
 
-def test_whoever_guesses_is_not_heard_for_a_while() -> None:
-    async def go() -> None:
-        async with serving(**NEEDED) as door:
-            good = door.token("read")
-            for n in range(10):
-                assert (await door.ask("GET", "/runs", f"anb_{n:012}_{'0' * 52}")).status == 401
-            locked = await door.ask("GET", "/runs", good)
-            assert (locked.status, locked.code) == (429, "too_many_guesses")
-            assert 0 < int(locked.headers["Retry-After"]) <= 60
-            door.later(60_000)
-            assert (await door.ask("GET", "/runs", good)).status == 200
-
-    run(go())
-
-
-def test_behind_a_proxy_that_is_believed_the_address_it_names_counts() -> None:
-    async def go() -> None:
-        async with serving(serve_proxies="127.0.0.1", **NEEDED) as door:
-            good = door.token("admin")
-            for n in range(10):
-                seen = {"X_Forwarded_For": f"10.0.0.{n}, 192.0.2.1"}
-                await door.ask("GET", "/runs", f"anb_{n:012}_{'0' * 52}", **seen)
-            locked = await door.ask("GET", "/runs", good, X_Forwarded_For="192.0.2.1")
-            assert locked.code == "too_many_guesses"
-            other = {"X_Forwarded_For": "192.0.2.1, 192.0.2.2"}
-            assert (await door.ask("POST", "/runs", good, START, **other)).status == 201
-            (line,) = (await door.ask("GET", "/audit", good, **other)).json["items"]
-            assert line["address"] == "192.0.2.2"
-
-    run(go())
-
-
-def test_an_address_that_nobody_believes_cannot_be_claimed() -> None:
-    async def go() -> None:
-        async with serving(**NEEDED) as door:
-            for n in range(10):
-                seen = {"X_Forwarded_For": f"10.0.0.{n}"}
-                await door.ask("GET", "/runs", f"anb_{n:012}_{'0' * 52}", **seen)
-            assert (await door.ask("GET", "/runs", door.token("read"))).status == 429
-
-    run(go())
-
-
 # -- scopes ----------------------------------------------------------------------------------------
-
-MAY = {
-    "read": {"read"},
-    "operate": {"read", "operate"},
-    "decide": {"read", "decide"},
-    "work": {"work"},
-    "admin": set(SCOPES),
-}
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_token_opens_the_routes_of_its_scope_and_no_others(scope: str) -> None:
-    async def go() -> None:
-        async with serving(**NEEDED) as door:
-            token = door.token(scope)
-            for route in ALL_ROUTES:
-                if route.scope == "open" or route.path.endswith("/audit"):
-                    continue
-                path = route.path.removeprefix(API).replace("{", "").replace("}", "")
-                reply = await door.ask(route.method, path, token, body=[])
-                denied = reply.status == 403 and reply.code == "scope"
-                assert denied is (route.scope not in MAY[scope]), (route.path, reply)
-
-    run(go())
 
 
 def test_too_few_scopes_change_nothing_and_are_named() -> None:
@@ -208,7 +126,9 @@ def test_a_gate_is_answered_in_the_name_of_the_token() -> None:
             path = f"/runs/{begun.json['run']}/gates/ask/decide"
             body = {"verdict": "fulfil"}
             stranger = door.token("decide", name="eve")
-            assert (await door.ask("POST", path, stranger, body)).code == "not_allowed"
+            refused = await door.ask("POST", path, stranger, body)
+            assert refused.code == "not_allowed"
+            assert refused.json["hint"] == "use a token of one of these names"
             assert (await door.ask("POST", path, stranger, body, X_Actor="ann")).code == "actor"
             ann = door.token("decide", name="ann")
             assert (await door.ask("POST", path, ann, body)).json["status"] == "completed"
@@ -291,56 +211,5 @@ def test_a_token_made_beside_a_running_server_opens_it_at_once(tmp_path: Any) ->
                 assert (await door.ask("GET", "/runs", text)).code == "token_revoked"
             finally:
                 beside.close()
-
-    run(go())
-
-
-# -- the audit trail -------------------------------------------------------------------------------
-
-
-async def trail(door: Door, token: str = "", **query: str) -> list[tuple[str, ...]]:
-    asked = "&".join(f"{key}={value}" for key, value in query.items())
-    page = await door.ask("GET", f"/audit?{asked}", token)
-    return [(e["actor"], e["action"], e["subject"], e["outcome"]) for e in page.json["items"]]
-
-
-def test_every_change_leaves_a_line_with_its_actor_also_a_refused_one() -> None:
-    async def go() -> None:
-        async with serving(**NEEDED) as door:
-            admin, ann = door.token("admin", name="root"), door.token("operate", name="ann")
-            begun = await door.ask("POST", "/runs", ann, START)
-            run_id = begun.json["run"]
-            await door.ask("POST", f"/runs/{run_id}/pause", ann, {})
-            await door.ask("POST", f"/runs/{run_id}/pause", ann, {})
-            await door.ask("POST", f"/runs/{run_id}/gates/ask/decide", ann, {"verdict": "fulfil"})
-            await door.ask("POST", "/runs/none/cancel", ann, {})
-            await door.ask("POST", "/definitions/check", ann, START)  # changes nothing
-            await door.ask("POST", "/runs", "", START)  # by nobody
-            assert await trail(door, admin, actor="ann") == [
-                ("ann", "runs.cancel", "none", "refused: not_found"),
-                ("ann", "runs.gates.decide", run_id, "refused: scope"),
-                ("ann", "runs.pause", run_id, "refused: already_paused"),
-                ("ann", "runs.pause", run_id, "done"),
-                ("ann", "runs.create", run_id, "done"),
-            ]
-            assert len(await trail(door, admin, subject=run_id)) == 4
-            assert len(await trail(door, admin)) == 5
-
-    run(go())
-
-
-def test_the_audit_trail_comes_in_pages_and_is_for_admins() -> None:
-    async def go() -> None:
-        async with serving() as door:
-            for _ in range(5):
-                await door.ask("POST", "/tokens", body={"name": "a", "scopes": ["read"]})
-            first = await door.ask("GET", "/audit?limit=3")
-            rest = await door.ask("GET", f"/audit?limit=3&cursor={first.json['next']}")
-            numbers = [e["number"] for e in first.json["items"] + rest.json["items"]]
-            assert numbers == [5, 4, 3, 2, 1]
-            assert rest.json["next"] is None
-            assert first.json["items"][0]["address"] == "127.0.0.1"
-            assert (await door.ask("GET", "/audit", door.token("operate"))).code == "scope"
-            assert (await door.ask("GET", "/audit?cursor=x")).code == "parameter"
 
     run(go())

@@ -63,6 +63,23 @@ def test_a_connection_that_never_finishes_its_head_is_closed() -> None:
     run(go())
 
 
+def test_a_connection_whose_head_comes_letter_by_letter_is_closed_all_the_same() -> None:
+    async def go() -> None:
+        async with serving() as door:
+            door.server.doorman.idle_seconds = 0.3
+            reader, writer = await connected(door.server)
+            writer.write(HALF_A_HEAD)
+            ended = asyncio.ensure_future(hangs_up(reader))
+            while not ended.done():  # the test's own limit makes a hang a failure
+                writer.write(b"x")
+                await asyncio.sleep(0.02)
+            assert await ended
+            assert len(door.server.doorman) == 0
+            writer.close()
+
+    run(go())
+
+
 def test_a_connection_on_which_a_request_is_served_is_not_idle() -> None:
     async def go() -> None:
         async with serving() as door:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from anabranch.surfaces.http.auth import same_origin
+from anabranch.errors import InputError
+from anabranch.surfaces.http.serving import is_loopback
+from anabranch.surfaces.http.sites import same_origin
 
 from .access import START, Door, serving
 from .support import run
@@ -56,6 +59,52 @@ def test_a_server_answers_to_the_further_names_it_was_given() -> None:
     run(go())
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "127.13.0.9", "localhost", "::1"])
+def test_a_server_answers_to_the_loopback_address_it_listens_on(host: str) -> None:
+    async def go() -> None:
+        try:
+            async with serving(serve_host=host) as door:
+                assert (await door.ask("GET", "/runs")).status == 200
+                assert (await door.ask("GET", "/runs", Host="evil.example")).status == 421
+        except InputError:  # not every machine has IPv6
+            if ":" not in host:
+                raise
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.255.255.254", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("::ffff:0.0.0.0", False),
+        ("::ffff:192.0.2.1", False),
+        ("192.168.0.1", False),
+        ("169.254.1.1", False),
+        ("fe80::1%eth0", False),
+        ("fc00::1", False),
+    ],
+)
+def test_only_loopback_addresses_are_taken_for_such(address: str, local: bool) -> None:
+    assert is_loopback(address) is local
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "0"])
+def test_every_other_way_to_name_all_addresses_needs_tokens_too(host: str) -> None:
+    async def go() -> None:
+        async with serving(serve_host=host):
+            raise AssertionError("it listens")
+
+    with pytest.raises(InputError) as caught:
+        run(go())
+    assert caught.value.code in ("no_tokens", "address")
+
+
 # -- pages of other sites --------------------------------------------------------------------------
 
 
@@ -77,6 +126,36 @@ def test_a_change_that_a_page_of_another_site_asks_for_is_refused(headers: dict[
             reply = await door.ask("POST", "/runs", body=START, **headers)
             assert (reply.status, reply.code) == (403, "wrong_origin")
             assert (await door.ask("GET", "/runs")).json["items"] == []
+
+    run(go())
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_form_of_another_site_is_refused_by_its_media_type_alone(media: str) -> None:
+    """What a browser sends to anybody without asking first; one that says nothing of its site."""
+
+    async def go() -> None:
+        async with serving() as door:
+            url = f"{door.server.url}/api/v1/runs"
+            data = json.dumps(START).encode()
+            async with door.session.post(url, data=data, headers={"Content-Type": media}) as reply:
+                assert reply.status == 415
+            assert (await door.ask("GET", "/runs")).json["items"] == []
+
+    run(go())
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_page_of_another_site_learns_nothing_but_may_link_to_ours(site: str) -> None:
+    async def go() -> None:
+        async with serving(pages=True) as door:
+            for mode in ("no-cors", "cors", "websocket", ""):
+                for path in ("/runs", "/runs/none", "//live/runs", "//runs", "/nowhere"):
+                    reply = await door.ask("GET", path, Sec_Fetch_Site=site, Sec_Fetch_Mode=mode)
+                    assert reply.status == 403, (mode, path)
+            linked = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate"}
+            assert (await door.ask("GET", "//runs", **linked)).status == 200
+            assert (await door.ask("POST", "/runs", body=START, **linked)).status == 403
 
     run(go())
 
@@ -184,10 +263,35 @@ def test_people_without_a_session_are_sent_to_the_page_where_they_sign_in() -> N
     run(go())
 
 
+def test_cookies_are_marked_secure_where_browsers_speak_tls() -> None:
+    async def go(**settings: Any) -> list[bool]:
+        async with serving(pages=True, **NEEDED, **settings) as door:
+            token, marked = door.token("read"), []
+            for proto in ("https", "http", ""):
+                headers = {"X-Forwarded-Proto": proto} if proto else {}
+                page = await door.ask("GET", "//login", **headers)
+                (secret,) = re.findall(r'name="csrf" value="([^"]+)"', page.text)
+                url = f"{door.server.url}/login"
+                sent = {**headers, "Cookie": f"anabranch_form={secret}"}
+                reply = await door.session.post(
+                    url, data={"token": token, "csrf": secret}, headers=sent, allow_redirects=False
+                )
+                both = page.headers["Set-Cookie"], reply.headers["Set-Cookie"]
+                assert all("HttpOnly" in one and "SameSite=Strict" in one for one in both)
+                assert ("Strict-Transport-Security" in page.headers) is ("Secure" in both[0])
+                marked.append(all("Secure" in one for one in both))
+            return marked
+
+    assert run(go(serve_proxies="127.0.0.1")) == [True, False, False]
+    assert run(go()) == [False, False, False]  # anybody can say so
+
+
 # -- headers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/runs", "/nothing", "/runs/none", "//runs", "//login"])
+@pytest.mark.parametrize(
+    "path", ["/runs", "/nothing", "/runs/none", "//runs", "//login", "//", "//nowhere"]
+)
 def test_every_answer_carries_the_headers_that_keep_browsers_careful(path: str) -> None:
     async def go() -> None:
         async with serving(pages=True) as door:
@@ -198,6 +302,9 @@ def test_every_answer_carries_the_headers_that_keep_browsers_careful(path: str) 
             assert headers["X-Content-Type-Options"] == "nosniff"
             assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
             assert headers["Server"] == "anabranch"
+            assert headers["Cache-Control"] == "no-store"
+            assert headers["X-Frame-Options"] == "DENY"
+            assert headers["Referrer-Policy"] in ("no-referrer", "same-origin")
             assert "Access-Control-Allow-Origin" not in headers
 
     run(go())

@@ -134,6 +134,30 @@ def test_the_data_of_a_stream_is_what_a_page_shows() -> None:
     run(go())
 
 
+def test_what_a_stream_tells_as_it_happens_is_what_a_page_shows_later(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with serving(tmp_path / "a.db") as client:
+            name = await client.start(gated())
+            await client.stands(name)
+            async with following(client, name) as stream:
+                told: list[Any] = []
+                async for one in stream:
+                    if "id" in one:
+                        told.append(json.loads(one["data"]))
+                    if one.get("event") == "token.held":
+                        await client.post(
+                            f"/runs/{name}/patch", {"values": {"a": [1, {"b": None}]}}
+                        )
+                    if one.get("event") == "context.patched" and len(told) < 8:
+                        await client.post(f"/runs/{name}/pause", {"reason": "wait"})
+                        await client.post(f"/runs/{name}/resume", {})
+                        await client.post(f"/runs/{name}/patch", {"values": {"go": True}})
+            assert told == await logged(client, name)
+            assert told[-1]["kind"] == "run.finished"
+
+    run(go())
+
+
 def test_a_stream_goes_on_exactly_behind_the_last_event_seen(tmp_path: Path) -> None:
     async def go() -> None:
         async with serving(tmp_path / "a.db") as client:

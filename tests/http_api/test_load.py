@@ -1,4 +1,4 @@
-"""Fifty clients at once for a few seconds: nothing fails, nothing is lost, nothing is mixed up."""
+"""Many clients at once for a few seconds: nothing fails, nothing is lost, nothing is mixed up."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import asyncio
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from bench.crowd import Crowd, for_seconds
+from bench.station import Station
+
+from anabranch.operations.definitions import prepare
 
 from .support import HELLO, Client, run, serving
 
@@ -72,3 +77,47 @@ def test_fifty_clients_at_once_are_all_served(tmp_path: Path) -> None:
                 assert await client.ended(name) == "completed"
 
     run(go(), seconds=60)
+
+
+@pytest.mark.slow
+def test_a_crowd_that_starts_and_watches_runs_is_served_without_an_error(tmp_path: Path) -> None:
+    """Against a real server and real workers; `python -m bench server` measures the same."""
+    with Station(tmp_path) as station:
+        station.serve()
+        station.wait_ready()
+        for _ in range(2):
+            station.work()
+        crowd = Crowd(station.url, timer_ms=400, poll_seconds=0.1)
+        run(crowd.go(100, for_seconds(SECONDS)), seconds=120)
+        notes = crowd.notes
+        assert notes.errors == []
+        assert notes.ended == len(notes.visits) >= 100
+        for visit in notes.visits:
+            assert (visit.status, visit.result) == ("completed", visit.expected), visit
+            assert visit.seen == list(range(1, len(visit.seen) + 1)), visit
+            assert bool(visit.seen) == (visit.way == "stream")
+        assert {visit.way for visit in notes.visits} == {"stream", "poll", "wait"}
+        assert any(visit.pooled for visit in notes.visits)
+
+
+def test_a_definition_that_many_begin_at_once_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[Any] = []
+
+    def counting(*asked: Any, **more: Any) -> Any:
+        compiled.append(asked)
+        return prepare(*asked, **more)
+
+    monkeypatch.setattr("anabranch.surfaces.http.definitions.prepare", counting)
+
+    async def go() -> None:
+        async with serving() as client:
+            begun = [client.post("/runs", {"definition": HELLO}) for _ in range(40)]
+            replies = await asyncio.gather(*begun)
+            assert {reply.status for reply in replies} == {201}
+            assert len(compiled) == 1
+            wrong = [client.post("/runs", {"definition": "nothing"}) for _ in range(5)]
+            assert {reply.status for reply in await asyncio.gather(*wrong)} == {422}
+
+    run(go())

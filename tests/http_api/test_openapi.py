@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -17,11 +18,15 @@ from hypothesis import HealthCheck, settings
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
+from anabranch.operations.posting import Posted, Poster
+from anabranch.operations.templates import Templates
 from anabranch.settings import Settings
+from anabranch.surfaces.cli.main import VERBS
 from anabranch.surfaces.http.openapi import PARAMETERS, document
 from anabranch.surfaces.http.routes import API
 from anabranch.surfaces.http.server import ALL_ROUTES
 from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.workflows import EXAMPLE as TEMPLATE
 
 from .support import ASKING, HELLO, playbook, run, serving, step
 
@@ -61,7 +66,11 @@ def test_every_body_has_an_example_that_fits_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/definitions/check", "/definitions", "/runs", "/sessions/gas", "/bulk"]
+    "path",
+    [
+        *("/definitions/check", "/definitions/format", "/definitions/graph", "/definitions"),
+        *("/runs", "/runs/purge", "/sessions/gas", "/templates", "/bulk"),
+    ],
 )
 def test_the_example_of_a_body_is_taken(path: str) -> None:
     async def go() -> None:
@@ -88,7 +97,22 @@ def test_every_route_has_its_row_in_the_page_about_http() -> None:
     assert missing == []
 
 
+def test_every_verb_of_the_command_line_says_which_routes_it_asks() -> None:
+    page = (DOCS / "http.md").read_text()
+    _, _, table = page.partition("\n## Verbs of the command line and their routes\n")
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", table.partition("\n## ")[0], re.MULTILINE)
+    assert {verb for verbs, _ in rows for verb in re.findall(r"`(\w+)`", verbs)} == set(VERBS)
+    known = {f"{route.method} {route.path.removeprefix(API)}" for route in ALL_ROUTES}
+    said = {name for _, routes in rows for name in re.findall(r"`([A-Z]+ /[^`]*)`", routes)}
+    assert said <= known
+
+
 # -- what the server really does -------------------------------------------------------------------
+
+
+async def taken(*_what: Any) -> Posted:
+    """Webhooks are made here, too; nobody on the network is asked."""
+    return Posted(200)
 
 
 class Background:
@@ -103,9 +127,14 @@ class Background:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         settings = Settings(store=str(self._place / "a.db"), serve_port=0, grace_seconds=0)
+        with patch.object(Poster, "post", taken):
+            await self._listen(settings)
+
+    async def _listen(self, settings: Settings) -> None:
         async with Server(settings, mounts=()) as running:
             for definition in (ASKING, FANNED, HELLO):
                 await running.parts.verbs.start(definition)
+            Templates(running.parts.store).put(json.dumps(TEMPLATE))
             self.url = running.url
             self._ready.set()
             await self._stop.wait()
@@ -126,14 +155,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
         yield running
 
 
+#: What would wait for a long time.
+LEFT_OUT = {f"{API}/runs/{{run}}/events/stream", f"{API}/pools/{{pool}}/claim"}
+
+
 def asked() -> dict[str, Any]:
-    """All of it, but what would wait for a long time or ask others on the network."""
-    left_out = ("/events/stream", "/webhooks", "/claim")
-    paths = {
-        path: methods
-        for path, methods in WHOLE["paths"].items()
-        if not any(word in path for word in left_out)
-    }
+    assert WHOLE["paths"].keys() >= LEFT_OUT
+    paths = {path: one for path, one in WHOLE["paths"].items() if path not in LEFT_OUT}
     return {**WHOLE, "paths": paths}
 
 

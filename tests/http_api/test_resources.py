@@ -219,6 +219,7 @@ def test_only_the_actors_of_a_gate_may_answer_it() -> None:
             path = f"/runs/{name}/gates/ask/decide"
             eve = await client.post(path, body, headers={"X-Actor": "eve"})
             assert (eve.status, eve.code) == (403, "not_allowed")
+            assert "X-Actor" in eve.json["hint"]
             ada = await client.post(path, body, headers={"X-Actor": "ada"})
             assert ada.status == 200
 

@@ -35,8 +35,8 @@ class Inbox:
 
 
 @asynccontextmanager
-async def inbox() -> AsyncIterator[Inbox]:
-    made = Inbox()
+async def inbox(given: Inbox | None = None) -> AsyncIterator[Inbox]:
+    made = given or Inbox()
     app = web.Application()
     app.router.add_post("/in", made.take)
     runner = web.AppRunner(app)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from anabranch.clock import SystemClock
 from anabranch.kernel.events import decode_events, kind_of
@@ -18,6 +20,59 @@ from anabranch.store.sqlite import SqliteStore
 
 from .support import run
 from .test_webhooks import Inbox, inbox
+
+
+class Rough(Inbox):
+    """Takes some at once and some late, refuses some, hangs up on others, and judges the order.
+
+    What it writes down are the two things that must never be: something that overtook another one
+    of its run which had not been taken yet, and two of one run at the same time.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._dice = random.Random(seed)
+        self._taken: dict[tuple[str, str], set[int]] = {}
+        self._here: Counter[tuple[str, str]] = Counter()
+        self.together: list[str] = []
+        self.arrivals: list[tuple[tuple[str, str], int, frozenset[int]]] = []
+
+    async def take(self, request: web.Request) -> web.Response:
+        notice = await request.json()
+        key = notice["hook"], notice["run"]
+        self._here[key] += 1
+        if self._here[key] > 1:
+            self.together.append(notice["id"])
+        taken = self._taken.setdefault(key, set())
+        self.arrivals.append((key, notice["seq"], frozenset(taken)))
+        how = self._dice.random()
+        try:
+            if how < 0.1:
+                await asyncio.sleep(self._dice.uniform(0.05, 0.3))
+            if 0.1 <= how < 0.2:
+                return web.Response(status=self._dice.choice([301, 404, 429, 500, 503]))
+            if 0.2 <= how < 0.25 and request.transport is not None:
+                request.transport.abort()
+                return web.Response(status=500)
+            taken.add(notice["seq"])
+            return await super().take(request)
+        finally:
+            self._here[key] -= 1
+
+    def taken(self, hook: str) -> list[tuple[str, str]]:
+        return [key for key in self._taken if key[0] == hook]
+
+    def seqs(self, hook: str, of: str) -> set[int]:
+        return self._taken[hook, of]
+
+    def overtook(self, wanted: dict[str, list[int]]) -> list[tuple[str, int]]:
+        """Arrivals before everything that stands ahead of them in their run had been taken."""
+        return [
+            (key[1], seq)
+            for key, seq, taken in self.arrivals
+            if not {one for one in wanted[key[1]] if one < seq} <= taken
+        ]
+
 
 SERVER = """
 import asyncio, sys
@@ -135,6 +190,37 @@ def test_whenever_the_server_is_killed_every_event_arrives_and_those_of_a_run_in
         assert killed_with > 0
 
     run(work(), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 4])
+def test_under_kills_and_a_rough_receiver_nothing_is_lost_overtaken_or_doubled_up(
+    seed: int, tmp_path: Path
+) -> None:
+    """Two hooks to one receiver that refuses, hangs up and dawdles, while the server is killed."""
+
+    async def work() -> None:
+        dice, path = random.Random(seed), tmp_path / "store.db"
+        rough = Rough(seed)
+        async with inbox(rough):
+            hooks = [new_store(path, rough.url) for _ in range(2)]
+            for _ in range(6):
+                async with server(path, 10):
+                    before = len(rough.arrivals)
+                    while len(rough.arrivals) == before:
+                        await asyncio.sleep(0.01)
+                    await asyncio.sleep(dice.uniform(0.0, 0.5))
+            async with server(path, 0):
+                for hook in hooks:
+                    await settled(path, hook)
+        wanted = recorded(path)
+        assert len(wanted) > 6
+        for hook in hooks:
+            assert {key[1]: sorted(rough.seqs(hook, key[1])) for key in rough.taken(hook)} == wanted
+        assert rough.overtook(wanted) == []
+        assert rough.together == []
+
+    run(work(), 180)
 
 
 @pytest.mark.slow

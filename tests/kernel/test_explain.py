@@ -52,9 +52,15 @@ def test_a_scheduled_job_of_a_paused_run_waits_for_the_resume() -> None:
     run.patch(x=1)
     paused, job = explained(run)
     assert paused == Waiting(
-        "run", "run", "", "the run is paused (night)", 2_000, None, ("anabranch resume run",)
+        "run",
+        "run",
+        "",
+        "somebody to resume it (paused: night)",
+        2_000,
+        None,
+        ("anabranch resume run",),
     )
-    assert job.waits_for == "the run is paused (attempt 1)"
+    assert job.waits_for == "the run to be resumed (attempt 1)"
 
 
 def test_a_running_job_waits_for_its_work_until_its_first_limit() -> None:
@@ -88,7 +94,9 @@ def test_a_cancelled_run_waits_for_its_workers_to_stop() -> None:
     run.begin("a", lease_until=5_000)
     run.send(s.Cancel("me", "enough"), 2_000)
     ending, job = explained(run)
-    assert ending == Waiting("run", "run", "", "winding down: enough", 2_000, None, ("the engine",))
+    assert ending == Waiting(
+        "run", "run", "", "its last work to end (enough)", 2_000, None, ("the engine",)
+    )
     assert (job.waits_for, job.until, job.movers) == (
         "its worker to stop: enough", 5_000, ("worker",),
     )  # fmt: skip
@@ -116,7 +124,7 @@ def test_a_deciding_token_waits_for_whom_it_asked() -> None:
     run = Run(net(step("a", work=None, decision=decision, timeout_ms=400)))
     assert only(run) == Waiting(
         "token", "1", "a", "a decision by alice, bob: ship it?", START, START + 400,
-        ("anabranch decide run gate-1 --fulfil|--reject",),
+        ("anabranch decide run gate-1 --fulfil", "anabranch decide run gate-1 --reject"),
     )  # fmt: skip
 
 

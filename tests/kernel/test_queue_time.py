@@ -141,7 +141,7 @@ def test_explain_says_until_when_a_shard_waits() -> None:
     run.send(s.Pause("kim"))
     (job,) = [one for one in explain(run.net, run.state) if one.what == "job"]
     assert job.until is None
-    assert "paused" in job.waits_for
+    assert "the run to be resumed" in job.waits_for
 
 
 def test_a_redrive_tries_the_shards_that_waited_too_long() -> None:

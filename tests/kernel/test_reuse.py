@@ -6,7 +6,7 @@ from typing import Any
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import reusable
+from anabranch.kernel.reuse import all_went_well, reusable
 from anabranch.kernel.values import ContextPatch
 from anabranch.net.net import Arc, Branch, Decision, GatherRule, Join, Net, Slot
 
@@ -93,6 +93,24 @@ def test_several_runs_of_a_step_take_over_their_answers_in_order() -> None:
     again = redriven(first)
     assert scheduled(again) == ["c"]
     assert [event.answer.result for event in again.of_kind(e.JobReused)] == [1, 2]
+
+
+def test_what_leaves_nothing_to_do_again_is_told_from_what_does() -> None:
+    first = Run(line())
+    for name in ("a", "b", "c"):
+        assert all_went_well(first.history)
+        first.done(name)
+    assert first.status == "completed"
+    assert all_went_well(first.history)
+    fan = Run(fan_net(["ann", "bob"], "any"))
+    fan.fails("1.0")
+    fan.done("1.1", "b")
+    assert fan.status == "completed"
+    assert not all_went_well(fan.history), "the run took care of it, and somebody may try again"
+    cancelled = Run(line())
+    cancelled.done("a")
+    cancelled.fails("b")
+    assert not all_went_well(cancelled.history)
 
 
 def test_a_fan_out_asks_only_those_who_failed() -> None:

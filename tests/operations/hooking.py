@@ -31,6 +31,7 @@ class Receiver:
         self.came: list[dict[str, Any]] = []  # every attempt
         self.taken: list[str] = []  # ids of those that were answered with 2xx
         self.headers: list[dict[str, str]] = []
+        self.bodies: list[bytes] = []
         self.answer: Answer = lambda _notice: 200
         self.hold: asyncio.Event | None = None
 
@@ -39,6 +40,7 @@ class Receiver:
         assert headers[DELIVERY] == notice["id"]
         self.came.append(notice)
         self.headers.append(headers)
+        self.bodies.append(body)
         if self.hold is not None:
             await self.hold.wait()
         status = self.answer(notice)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
 import pytest
 
 from anabranch.errors import Denied, InputError, NotFound, StoreError
+from anabranch.operations import trail as trails
 from anabranch.operations.access import Access, Caller, Guesses, entry, everything
-from anabranch.operations.trail import Trail
+from anabranch.operations.trail import TALLY_MS, Trail
 from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.store.memory import MemoryStore
 
@@ -63,7 +65,13 @@ def test_secrets_are_compared_in_constant_time_also_for_an_unknown_id(
     monkeypatch.setattr(hmac, "compare_digest", counted)
     _, text = access.create("ann", ["read"])
     access.check(text)
-    for wrong in ("", "x", text[:-1] + "0", f"anb_{'0' * 12}_{'0' * 52}", text + "x"):
+    for wrong in (
+        "",
+        "x",
+        text[:-1] + ("1" if text[-1] == "0" else "0"),
+        f"anb_{'0' * 12}_{'0' * 52}",
+        text + "x",
+    ):
         denied(access, wrong)
     assert compared == [(64, 64)] * 6
 
@@ -147,16 +155,22 @@ def test_a_flood_of_addresses_takes_bounded_memory() -> None:
 
 
 class Slow(MemoryStore):
-    """Counts the writes, and holds up the first until it is told."""
+    """Counts what is written in one go, and holds up the first until it is told."""
 
     def __init__(self) -> None:
         super().__init__()
         self.batches: list[int] = []
         self.go = Event()
 
-    def add_audit(self, entries: Sequence[AuditEntry]) -> None:
-        self.batches.append(len(entries))
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        self.batches.append(0)
         self.go.wait(10)
+        with super().together():
+            yield
+
+    def add_audit(self, entries: Sequence[AuditEntry]) -> None:
+        self.batches[-1] += len(entries)
         super().add_audit(entries)
 
 
@@ -197,6 +211,62 @@ def test_a_trail_that_cannot_be_written_is_logged_and_holds_nobody_up(
     asyncio.run(Trail(store, lambda: NOW).write(a_line("start")))
     assert "the disk is full" in caplog.text
     assert "action='start'" in caplog.text
+
+
+def test_what_is_said_all_day_is_written_at_once_and_then_counted() -> None:
+    store, now = MemoryStore(), [NOW]
+
+    async def go() -> None:
+        trail = Trail(store, lambda: now[0])
+        await trail.tally(a_line("jobs.report"))
+        assert [line.action for line in store.audit(AuditFilter())] == ["jobs.report"]
+        for _ in range(1500):
+            await trail.tally(a_line("jobs.report"))
+        await trail.tally(a_line("jobs.fail"))  # something else is a line of its own
+        await trail.write_tallies()  # the hour is not over
+        assert len(store.audit(AuditFilter())) == 2
+        now[0] += TALLY_MS
+        await trail.write_tallies()
+        await trail.write_tallies()
+        assert [(line.action, line.detail) for line in store.audit(AuditFilter())] == [
+            ("jobs.report", "token t1; 1,500 more times"),
+            ("jobs.fail", "token t1"),
+            ("jobs.report", "token t1"),
+        ]
+        await trail.tally(a_line("jobs.report"))
+        await trail.tally(a_line("jobs.report"))
+        await trail.close()  # a server that stops leaves nothing uncounted
+
+    asyncio.run(go())
+    assert store.audit(AuditFilter())[0].detail == "token t1; 1 more time"
+
+
+def test_what_is_counted_takes_no_more_memory_than_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trails, "TALLIES_MAX", 50)
+    store = MemoryStore()
+
+    async def go() -> None:
+        trail = Trail(store, lambda: NOW)
+        for n in range(120):
+            await trail.tally(a_line(f"a{n}"))
+            assert len(trail._tallies) <= 50
+        await trail.close()
+
+    asyncio.run(go())
+
+
+def test_a_line_of_the_trail_is_one_line_and_holds_no_secret() -> None:
+    token = f"anb_{'0' * 12}_{'1' * 52}"
+    line = entry(
+        Caller(token, frozenset()), f"a\nb{token}", NOW, subject=f"x\r\n{token}" + "y" * 999
+    )
+    for text in (line.actor, line.action, line.subject):
+        assert text.isprintable()
+        assert "1" * 52 not in text
+        assert len(text) <= 200
+    assert "anb_000000000000_***" in line.subject
 
 
 def test_old_entries_are_swept() -> None:

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
+from anabranch.operations import posting
 from anabranch.operations.posting import (
     Addresses,
     Posted,
@@ -69,7 +70,8 @@ def test_a_signature_holds_for_its_body_secret_and_time_and_for_nothing_else() -
 
 def test_the_check_in_the_documentation_agrees_with_ours() -> None:
     page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    (code,) = (block for block in blocks if "def genuine" in block)
     names: dict[str, Any] = {}
     exec(code, names)
     now = int(time.time())
@@ -115,6 +117,15 @@ def test_addresses_of_the_internet_are(address: str) -> None:
         ("http://127.0.0.1/x", "webhook_addresses"),
         ("http://[::1]:8000/x", "webhook_addresses"),
         ("http://169.254.169.254/latest", "webhook_addresses"),
+        # What becomes an address on the way there: other digits, octal, short, as one number.
+        ("http://①②⑦.0.0.1/", "plain letters"),
+        ("http://①⑥⑨。②⑤④｡①⑥⑨.②⑤④/latest", "plain letters"),
+        ("http://0177.0.0.1/", "plain letters"),
+        ("http://127.1/", "plain letters"),
+        ("http://2130706433/", "plain letters"),
+        ("http://0x7f.1/", "plain letters"),
+        ("http://localhost:8745/", "ANABRANCH_WEBHOOK_ADDRESSES=any"),
+        ("http://api.LocalHost./", "not a public address"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_with_the_reason(url: str, words: str) -> None:
@@ -133,6 +144,21 @@ def test_a_name_that_leads_into_the_house_is_refused_when_it_is_looked_up() -> N
                 assert "not a public address (setting webhook_addresses)" in refused.error
             for odd in ("127.1", "2130706433", "0x7f000001", "017700000001"):
                 assert (await posted(url.replace("127.0.0.1", odd), "public")).status is None
+
+    run(work())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "①②⑦.0.0.1", "localhost", "0.0.0.0"])
+def test_no_connection_into_the_house_is_opened_whatever_the_check_of_the_url_overlooks(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "checked_url", lambda url, _addresses: url)
+
+    async def work() -> None:
+        async with receiver() as url:
+            refused = await posted(url.replace("127.0.0.1", host), "public")
+            assert refused.status is None
+            assert "not a public address" in refused.error
 
     run(work())
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientSession, web
@@ -91,11 +92,16 @@ class Server:
             "POST", f"/pools/{pool}/claim", {"worker": "w1", "max": 10, **body}
         )
         assert status == 200, claimed
+        for task in claimed["tasks"]:
+            task["worker"] = body.get("worker", "w1")  # who has it, for what is said of it
         return claimed
 
     async def say(self, task: Mapping[str, Any], verb: str, body: Any = None) -> tuple[int, Any]:
-        path = f"/jobs/{task['run']}/{task['job']}/{task['attempt']}/{verb}"
-        return await self.ask("POST", path, body if body is not None else {})
+        return await self.ask("POST", self.job(task, verb), body if body is not None else {})
+
+    def job(self, task: Mapping[str, Any], verb: str) -> str:
+        who = quote(task.get("worker", "w1"), safe="")
+        return f"/jobs/{task['run']}/{task['job']}/{task['attempt']}/{verb}?worker={who}"
 
     async def good(self, task: Mapping[str, Any], verb: str, body: Any = None) -> Any:
         status, answer = await self.say(task, verb, body)
@@ -142,9 +148,9 @@ async def working(
     url: str, pool: str = "gpu", *, toolbox: Toolbox | None = None, **terms: Any
 ) -> AsyncIterator[Worker]:
     """A worker in this process, as long as the block lasts."""
-    async with Link(url) as link:
+    async with Link(url, worker=terms.pop("name", "w1")) as link:
         bench = Bench(link, Settings(), toolbox or Toolbox())
-        chosen = Terms(**{"pool": pool, "name": "w1", "grace_seconds": 1.0, **terms})
+        chosen = Terms(**{"pool": pool, "grace_seconds": 1.0, **terms})
         worker = Worker(link, bench, chosen)
         day = asyncio.ensure_future(worker.run())
         try:

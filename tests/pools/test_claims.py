@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 
 from .support import LOOP, ONE, Server, playbook, run, serving, until
 
@@ -173,7 +173,7 @@ def test_a_job_that_was_claimed_by_nobody_is_not_handed_out_after_a_cancel_or_du
             await server.parts.verbs.send(other, s.Pause("me"))
             assert (await server.claim())["tasks"] == []
             (waits,) = server.parts.verbs.read.explain(other)["waiting"][1:]
-            assert waits["waits_for"] == "the run is paused (attempt 1)"
+            assert waits["waits_for"] == "the run to be resumed (attempt 1)"
             await server.parts.verbs.send(other, s.Resume("me"))
             (task,) = (await server.claim(wait_seconds=5))["tasks"]
             assert task["run"] == other
@@ -257,6 +257,7 @@ def test_a_shard_goes_out_and_its_report_must_speak_of_its_items() -> None:
             name = await server.start(LOOP, items=[1, 2, 3])
             (task,) = (await server.claim(wait_seconds=5))["tasks"]
             assert task["shard"][1:3] == [0, 3]
+            assert "items" not in task, "a list is worked out by the worker"
             report = {"shard": {"succeeded": 3, "shared": {"total": 6}}, "result": [2, 4, 6]}
             await server.good(task, "report", report)
             state = await server.parts.verbs.wait(name)

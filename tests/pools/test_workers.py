@@ -15,8 +15,9 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.settings import Settings
 from anabranch.surfaces.worker import link
-from anabranch.surfaces.worker.bench import Bench
-from anabranch.surfaces.worker.worker import Terms, Worker, worded
+from anabranch.surfaces.worker.bench import Bench, Said
+from anabranch.surfaces.worker.errand import worded
+from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.callables import Toolbox
 from anabranch.work.port import InlineAnswer, Parked
 
@@ -344,16 +345,17 @@ def test_a_network_that_cuts_connections_loses_and_doubles_nothing(
 
 
 def test_every_kind_of_answer_has_its_words() -> None:
-    assert worded(Parked("t", limit_ms=5)) == (
+    assert worded(Said(Parked("t", limit_ms=5))) == (
         "park",
         {"ticket": "t", "until": 0, "memory": None, "limit_ms": 5},
     )
-    verb, body = worded(InlineAnswer(status="ok", result=1))
+    verb, body = worded(Said(InlineAnswer(status="ok", result=1)))
     assert (verb, body["inline"], body["outcome"]) == ("report", True, "ok")
-    assert worded(succeeded(1, outcome="valid"))[1]["outcome"] == "valid"
-    verb, body = worded(failed("kind", "why", code="C", retryable=False, details=[1]))
+    assert worded(Said(succeeded(1, outcome="valid")))[1]["outcome"] == "valid"
+    assert worded(Said(succeeded(), "5f3c"))[1]["payload"] == "5f3c"
+    verb, body = worded(Said(failed("kind", "why", code="C", retryable=False, details=[1])))
     assert (verb, body["code"], body["retryable"], body["details"]) == ("fail", "C", False, [1])
-    assert worded(Answer(status="cancel_run"))[1]["status"] == "cancel_run"
+    assert worded(Said(Answer(status="cancel_run")))[1]["status"] == "cancel_run"
 
 
 def test_a_server_that_is_no_address_is_refused() -> None:
@@ -373,10 +375,10 @@ def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            async with link.Link(url) as way:
+            async with link.Link(url, worker="w1") as way:
                 bench = Bench(way, Settings(), Toolbox())
                 with pytest.raises(link.Final, match="this token is not known"):
-                    await Worker(way, bench, Terms(pool="gpu", name="w1")).run()
+                    await Worker(way, bench, Terms(pool="gpu")).run()
                 await bench.close()
         finally:
             await runner.cleanup()

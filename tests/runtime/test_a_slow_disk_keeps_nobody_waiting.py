@@ -32,6 +32,9 @@ class Journal:
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
         raise NotImplementedError
 
+    def weight(self, run: str, after: int, limit: int) -> tuple[int, int]:
+        raise NotImplementedError
+
     def read_many(self, runs: object) -> dict[str, tuple[None, list[Record]]]:
         raise NotImplementedError
 

@@ -140,7 +140,7 @@ def test_a_decision_on_a_gate_that_is_not_open_is_refused() -> None:
         assert result.status == "failed"
         assert result.problem is not None
         assert "not today" in result.problem["message"]
-        with pytest.raises(Refused, match="the run has ended: failed"):
+        with pytest.raises(Refused, match="has ended: failed"):
             await engine.decide(name, "ask", "fulfil")
 
     with_engine(scenario)

@@ -176,19 +176,25 @@ def test_a_crash_between_parent_and_child_loses_nothing(lost: int) -> None:
     run(scenario())
 
 
+async def started_and_lost(store: MemoryStore, children: Children) -> str:
+    """An engine that ends when the child is there and its parent's job is not parked yet."""
+
+    async def hang(_child: str) -> None:
+        await asyncio.Event().wait()
+
+    children.before_parking = hang
+    async with engine(store, {"child": children}) as made:
+        (parent,) = await parents(made, children)
+        await until(lambda: children.started)
+    return parent
+
+
 def test_a_child_that_ended_before_its_parent_was_parked_again_is_still_heard() -> None:
     """The parent's job was lost with its engine; its second attempt finds the child ended."""
 
     async def scenario() -> None:
         store, children = MemoryStore(), Children(asking())
-
-        async def hang(_child: str) -> None:
-            await asyncio.Event().wait()
-
-        children.before_parking = hang
-        async with engine(store, {"child": children}) as made:
-            (parent,) = await parents(made, children)
-            await until(lambda: children.started)
+        parent = await started_and_lost(store, children)
         (child,) = children.started
         async with engine(store, only=[child]) as made:
             await made.send(child, s.Decide("ask", "fulfil"))
@@ -206,14 +212,7 @@ def test_a_child_that_ended_before_its_parent_was_parked_again_is_still_heard() 
 def test_a_second_attempt_gets_the_answer_of_the_child_the_first_one_started() -> None:
     async def scenario() -> None:
         store, children = MemoryStore(), Children(asking())
-
-        async def hang(_child: str) -> None:
-            await asyncio.Event().wait()
-
-        children.before_parking = hang
-        async with engine(store, {"child": children}) as made:
-            (parent,) = await parents(made, children)
-            await until(lambda: children.started)
+        parent = await started_and_lost(store, children)
         children.before_parking = None
         async with engine(store, {"child": children}) as made:
             children.engine = made
@@ -287,7 +286,7 @@ def test_a_parked_job_takes_its_answer_from_outside_once() -> None:
             await made.send(parent, answer)
             state = await made.wait(parent)
             assert state.results["use"] == 5
-            with pytest.raises(Refused, match="the run has ended"):
+            with pytest.raises(Refused, match="has ended"):
                 await made.send(parent, answer)
 
     run(scenario())

@@ -90,6 +90,26 @@ def test_no_reply_is_given_while_the_commit_is_on_the_way() -> None:
     run(scenario())
 
 
+def test_nobody_is_told_of_a_pause_that_is_still_on_its_way_to_the_store() -> None:
+    async def scenario() -> None:
+        store = Fragile()
+        async with engine(store) as made:
+            runs = await start_many(made, asking())
+            with held(store) as arrived:
+                paused = [asyncio.ensure_future(made.send(one, s.Pause("me"))) for one in runs]
+                await until(arrived.is_set)
+                told = asyncio.ensure_future(made.wait(runs[0], standing=True))
+                await asyncio.sleep(0.05)
+                assert not told.done()
+            await asyncio.gather(*paused)
+            assert (await told).paused
+            head = store.head(runs[0])
+            assert head is not None
+            assert head.status == "paused"
+
+    run(scenario())
+
+
 def test_a_refusal_does_not_overtake_the_batch_it_is_based_on() -> None:
     """The second decision is refused because of the first, which is not durable yet."""
 

@@ -61,7 +61,10 @@ def test_labels_beyond_the_bound_are_counted_as_others() -> None:
     assert counter.value(("other",)) == 2 * SERIES_MAX
     assert histogram.count(("other",)) == 2 * SERIES_MAX
     many = Gauge("g", "x", lambda: [((str(n),), n) for n in range(1000)], ["kind"])
-    assert len(list(many.lines())) == SERIES_MAX
+    *named, others = many.lines()
+    assert len(named) == SERIES_MAX
+    shown = sum(float(line.rpartition(" ")[2]) for line in named)
+    assert others == f'g{{kind="other"}} {sum(range(1000)) - shown:g}'
 
 
 def test_two_metrics_of_one_name_are_a_mistake() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from anabranch.errors import NotFound, StoreError, UnusableStore
@@ -153,16 +154,38 @@ def test_a_newer_schema_that_still_stands_in_the_log_is_not_moved_into_the_file(
         SqliteStore(path)
 
 
-def test_a_damaged_page_is_reported_by_the_read_that_meets_it(tmp_path: Path) -> None:
+def test_one_damaged_page_is_reported_by_the_read_that_meets_it_and_by_no_other(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "store.db"
-    a_store(path, runs=2000, events=60)  # most of the file is log
-    middle = path.stat().st_size // 4096 // 2
-    overwrite(path, middle * 4096, b"\xff" * 4096 * 60)
+    runs = [f"r{n:04}" for n in range(300)]
+    marks = {run: f"the only event of {run} ".encode() * 20 for run in runs}
+    with closing(SqliteStore(path)) as store:
+        store.commit(
+            a_batch(
+                *(
+                    msgspec.structs.replace(a_commit(run, 1), events=b'["%b"]' % marks[run])
+                    for run in runs
+                )
+            )
+        )
+    content = path.read_bytes()
+    page = content.index(marks["r0150"]) // 4096  # where the log of this run lies
+    there = content[page * 4096 : (page + 1) * 4096]
+    hurt = [run for run in runs if marks[run] in there]
+    overwrite(path, page * 4096, b"\xff" * 4096)
+    assert 2 <= len(hurt) < 20
+    first, last = runs.index(hurt[0]), runs.index(hurt[-1])
+    beside = {runs[first - 1], runs[last + 1]}  # to see where their log ends may take a look there
     with untouched(tmp_path), closing(SqliteStore(path)) as store:
-        with refused(UnusableStore, str(path), "damaged", "backup"):
-            store.read_many([f"r{n:04}" for n in range(2000)])
+        for run in runs:
+            if run in hurt:
+                with refused(UnusableStore, str(path), "damaged", "backup"):
+                    store.read(run)
+            elif run not in beside:
+                assert [record.events for record in store.read(run)] == [b'["%b"]' % marks[run]]
         with refused(UnusableStore, "damaged"):
-            store.statistics()
+            store.read_many(runs)
 
 
 def test_a_payload_that_no_longer_matches_its_hash_is_reported(tmp_path: Path) -> None:

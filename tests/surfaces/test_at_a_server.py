@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -14,8 +13,9 @@ import pytest
 
 from anabranch.surfaces.http.serving import Server
 
+from .alike import differences, plain
 from .serving import served
-from .support import ADMIT, GATE, HEAD, HELLO, Done, Here
+from .support import ADMIT, GATE, HEAD, HELLO, Here
 
 BAD = f"""{HEAD}metadata: {{name: bad}}
 workflow:
@@ -119,29 +119,6 @@ show a1
 """.strip().splitlines()
 
 
-def plain(done: Done) -> tuple[int, str, str]:
-    """Without what depends on the moment, on chance, and on whether somebody is at work there."""
-    text = f"{done.out}\n----\n{done.err}"
-    for pattern, instead in (
-        (r"\d+(\.\d+)? (ms|s|min)\b", "TIME"),
-        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", "INSTANT"),
-        (r"\b1[789]\d{11}\b", "MS"),
-        (r"\+ +\d+\.\d{3}", "+OFFSET"),
-        (r"taken by the running engine|recorded;", "TAKEN;"),
-        (r'"taken": "(engine|recorded)"', "TAKEN"),
-        (r'TAKEN, "status": "(running|completed)"', "IT GOES ON"),
-        (r"TAKEN;;", "TAKEN;"),
-        (r'"engine": "anabranch[^"]*"', "ENGINE"),
-        (r"\b([0-9a-hjkmnp-tv-z]{16}|k[0-9a-hjkmnp-tv-z]{25})\b", "ID"),
-        (r"unfinished in this store: .*\n", ""),
-        (r"no engine is running: .*\n", ""),
-        (r" +", " "),  # columns are as wide as the times in them
-    ):
-        text = re.sub(pattern, instead, text)
-    out, _, err = text.partition("\n----\n")
-    return done.code, out, err
-
-
 @pytest.fixture
 def desk(here: Here) -> Here:
     for name, text in (
@@ -161,12 +138,8 @@ def test_a_whole_day_at_the_terminal_reads_the_same_at_a_server(
     with served(desk.folder / "served.db") as made:
         monkeypatch.setenv("ANABRANCH_SERVER", made.url)
         there = [plain(desk.run(*line.split())) for line in SCRIPT + BESIDE_AN_ENGINE]
-    differ = [
-        f"{line}\n  here:  {one}\n  there: {other}"
-        for line, one, other in zip(SCRIPT + BESIDE_AN_ENGINE, here, there, strict=True)
-        if one != other
-    ]
-    assert not differ, "\n".join(differ)
+    differ = differences(SCRIPT + BESIDE_AN_ENGINE, here, there)
+    assert not differ, differ
 
 
 # -- what only a server has ------------------------------------------------------------------
@@ -189,7 +162,8 @@ def test_the_token_comes_from_the_environment_or_from_a_file(
 ) -> None:
     done = desk.run("runs")
     assert (done.code, done.out) == (2, "")
-    assert "asks for a token" in done.err
+    assert "asks for a token: set ANABRANCH_TOKEN or --token-file; the first token" in done.err
+    assert "`anabranch token create --scope admin --name YOU --store FILE`" in done.err
     monkeypatch.setenv("ANABRANCH_TOKEN", "anb_wrong")
     assert desk.run("runs", "--json").json["problem"]["code"] == "token_wrong"
     desk.write("secret", token(guarded, "read") + "\n")
@@ -207,6 +181,11 @@ def test_a_token_speaks_for_its_own_name_only(
     done = desk.run("decide", "g1", "ask", "--fulfil", "--actor", "ann")
     assert done.code == 2
     assert "speaks for 'bob', not for 'ann'" in done.err
+    monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "decide", name="eve"))
+    done = desk.run("decide", "g1", "ask", "--fulfil")
+    assert "not by eve; a token of one of these names can" in done.err
+    assert "--actor" not in done.err
+    monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "operate", "decide", name="bob"))
     assert desk.ok("decide", "g1", "ask", "--fulfil").code == 0
     desk.ok("events", "g1", "--follow")
     records = [json.loads(line) for line in desk.ok("events", "g1", "--json").out.splitlines()]
@@ -238,7 +217,17 @@ def test_a_server_that_is_not_there_is_named_and_nothing_is_done(
     done = desk.run("run", "hello.yaml")
     assert (done.code, done.out) == (1, "")
     assert "http://127.0.0.1:9 cannot be reached" in done.err
+    assert "start it with `anabranch serve`, or unset ANABRANCH_SERVER" in done.err
     assert not desk.store.exists()
+
+
+def test_an_address_that_is_nearly_right_is_taken_or_told(desk: Here) -> None:
+    with served(desk.folder / "served.db") as server:
+        assert desk.ok("runs", "--server", f"{server.url}/api/v1/").out == "no runs\n"
+        done = desk.run("runs", "--server", server.url.replace("http:", "https:"))
+    assert done.code == 1
+    assert "it does not speak https" in done.err
+    assert "Operation not permitted" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -249,7 +238,6 @@ def test_a_server_that_is_not_there_is_named_and_nothing_is_done(
         ("runs", "--server", "http://a:b"),
         ("runs", "--server", "http://me:secret@a"),
         ("runs", "--server", "127.0.0.1:1", "--store", "a.db"),
-        ("run", "hello.yaml", "--server", "127.0.0.1:1", "--tools", "mine"),
     ],
 )
 def test_what_makes_no_sense_with_a_server_is_bad_usage(desk: Here, words: tuple[str, ...]) -> None:
@@ -258,15 +246,39 @@ def test_what_makes_no_sense_with_a_server_is_bad_usage(desk: Here, words: tuple
     assert "secret" not in done.err
 
 
-def test_verbs_of_a_store_refuse_a_server_and_a_store_goes_before_the_environment(
+def test_a_store_that_is_named_goes_before_the_server_of_the_environment(
     desk: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.ok("run", "hello.yaml")
     monkeypatch.setenv("ANABRANCH_SERVER", "http://127.0.0.1:9")
-    assert "--store" in desk.run("purge").err
+    assert "http://127.0.0.1:9 cannot be reached" in desk.run("purge").err
     assert "0 runs" in desk.ok("purge", "--store", desk.store).out
     assert "hello" in desk.ok("runs", "--store", desk.store).out
-    assert desk.run("serve").code == 2
+    refused = desk.run("serve")
+    assert refused.code == 2
+    assert "--store" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("simulate", "hello.yaml"), "in virtual time"),
+        (("demo",), "brings everything"),
+        (("passport", "new", "key"), "a secret key stays there"),
+        (("serve",), "a server of its own"),
+        (("dev",), "a server of its own"),
+        (("resume", "r1", "--rpc", "http://127.0.0.1:1"), "its own node"),
+        (("run", "hello.yaml", "--participants", "book.json"), "start that with --participants"),
+        (("check", "hello.yaml", "--tools", "mine"), "leave --tools to the server"),
+    ],
+)
+def test_what_stays_on_this_machine_says_why_and_what_to_do(
+    desk: Here, words: tuple[str, ...], why: str
+) -> None:
+    done = desk.run(*words, "--server", "http://127.0.0.1:9")
+    assert (done.code, done.out) == (2, "")
+    assert why in done.err
+    assert sorted(path.suffix for path in desk.folder.iterdir()) == [".yaml"] * 7
 
 
 def test_whatever_else_answers_there_is_no_server_of_ours(desk: Here) -> None:

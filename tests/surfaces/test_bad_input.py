@@ -152,7 +152,9 @@ def test_decisions_that_do_not_fit_change_nothing(here: Here) -> None:
         assert told in done.err
     assert here.show("g")["events"] == before
     here.ok("decide", "g", "ask", "--fulfil")
-    assert here.run("decide", "g", "ask", "--fulfil").err == ("anabranch: no gate 'ask' is open\n")
+    for name in ("ask", "gate-1"):
+        again = here.run("decide", "g", name, "--reject", "--actor", "bob").err
+        assert again.startswith(f"anabranch: no gate '{name}' is open; ann answered fulfil at 20")
 
 
 def test_a_definition_that_changes_after_its_run_began_does_not_change_the_run(here: Here) -> None:

@@ -44,6 +44,8 @@ def test_without_an_engine_it_is_recorded(here: Here) -> None:
 
 
 def test_beside_an_engine_it_goes_through_the_mailbox_and_to_a_server_over_http(here: Here) -> None:
+    here.run("run", "admit.yaml", "--run-id", "a3")
+    here.ok("cancel", "a3")
     with served(here.store) as server:
         done = here.ok("bulk", "patch", "--label", "n=1", "--set", "go=true", "--json").json
         assert done["done"] == 1
@@ -54,9 +56,10 @@ def test_beside_an_engine_it_goes_through_the_mailbox_and_to_a_server_over_http(
             "bulk", "patch", "--label", "n=2", "--set", "go=true", "--server", server.url
         )
         assert "a2  admit  waiting  patch\npatch: 1 of 1 runs, 0 left alone\n" in done.out
-        at_server = ("bulk", "redrive", "--name", "hello", "--server", server.url, "--json")
-        (item,) = here.ok(*at_server).json["items"]
-        assert item["new"] in statuses(here)
+        at_server = ("bulk", "redrive", "--all", "--server", server.url, "--json")
+        items = {item["run"]: item for item in here.run(*at_server).json["items"]}
+        assert items["a3"]["new"] in statuses(here)
+        assert items["h1"]["code"] == "nothing_failed"
 
 
 def test_more_runs_than_fit_on_a_page_are_all_done(

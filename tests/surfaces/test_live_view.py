@@ -48,7 +48,7 @@ workflow:
         f"  - {{step: s{n}, tool: {{kind: noop}}, next: {{arcs: [{{step: s{n + 1}}}]}}}}\n"
         for n in range(1, 60)
     )
-    + '  - {step: s60, tool: {kind: shell, command: "touch working; sleep 1"}}\n'
+    + '  - {step: s60, tool: {kind: shell, command: "until [ -e enough ]; do sleep 0.02; done"}}\n'
 )
 
 
@@ -116,7 +116,7 @@ class Person:
         self.screen.feed(text)
         return bool(data)
 
-    def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"never shown; last: {self.screen.rows}"
@@ -130,7 +130,7 @@ class Person:
             pass
         while self.look(0.05) and select.select([self.master], [], [], 0.05)[0]:
             pass
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 def set_size(descriptor: int, columns: int, lines: int) -> None:
@@ -240,6 +240,7 @@ def test_more_steps_than_lines_show_the_last_ones(terminal: Terminal) -> None:
         person.see("s60", "running", "more above")
         assert person.screen.scrolled == 0
         person.screen.columns = 10_000
+        terminal.write("enough", "")
         assert person.to_the_end() == 0
 
 
@@ -281,6 +282,7 @@ def test_an_interrupt_leaves_the_terminal_clean(terminal: Terminal, times: int) 
 
 def test_json_and_no_watch_draw_nothing(terminal: Terminal) -> None:
     terminal.write("many.yaml", MANY)
+    terminal.write("enough", "")
     for more in ("--json", "--no-watch"):
         with watching(terminal, "run", "many.yaml", more) as person:
             person.screen.columns = 1_000_000

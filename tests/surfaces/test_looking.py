@@ -203,7 +203,10 @@ def test_explain_says_for_whom_it_waits(shop: Here) -> None:
     assert (told["run"], told["status"], told["engine"]) == ("gate-1", "waiting", None)
     (waits,) = told["waiting"]
     assert waits["step"] == "ask"
-    assert waits["movers"] == ["anabranch decide gate-1 gate-1 --fulfil|--reject"]
+    assert waits["movers"] == [
+        "anabranch decide gate-1 gate-1 --fulfil",
+        "anabranch decide gate-1 gate-1 --reject",
+    ]
     assert "a decision by ann, bob: Ship it?" in shop.ok("explain", "gate-1").out
     assert "nothing is unfinished" in shop.ok("explain", "hello-1").out
 

@@ -11,6 +11,7 @@ import pytest
 
 from work.participants_at_large import Party, Visit, closed_port, never, reply, says, solicit
 
+from .serving import served
 from .support import Here, Terminal, beginning
 
 CANARY = "canary-7c1f/+9 é?&x"
@@ -136,3 +137,26 @@ def test_explain_says_in_another_terminal_who_is_still_out(
     first, again = (visit.headers["idempotency-key"] for visit in server.seen("mute"))
     assert first == again, "lost with the engine, and sent again as the same request"
     assert len(server.seen("good")) == 1, "who has answered is not asked again"
+
+
+def test_functions_are_found_beside_the_book_from_anywhere(terminal: Terminal) -> None:
+    (terminal.folder / "apart").mkdir()
+    terminal.write("apart/apart_helpers.py", "def answer(request):\n    return {'price': 5}\n")
+    terminal.write("apart/book.yaml", "participants: {one: {function: 'apart_helpers:answer'}}")
+    terminal.write("ask.json", solicit(["one"]))
+    done = terminal.run("run", "ask.json", "--participants", "apart/book.yaml", "--json", env=HERE)
+    assert (done.code, done.json["result"]) == (0, {"price": 5}), done
+
+
+def test_a_server_knows_who_holds_a_passport_for_it(here: Here, server: Party) -> None:
+    made = here.run("passport", "new", "issuer.key", "--json").json
+    issued = here.run("passport", "issue", "issuer.key", made["node"], "offer-catalog")
+    here.write("passports.json", json.dumps({"passports": [json.loads(issued.out)]}))
+    directory = {"passports": "passports.json", "issuers": [made["participant"]]}
+    people = {made["participant"]: {"url": server.url("good")}}
+    book = here.write("book.json", json.dumps({"participants": people, "directory": directory}))
+    target = {"resolve": "capability", "capability_id": "offer-catalog"}
+    here.write("ask.json", solicit([], "best_of", target=target))
+    with served(here.folder / "served.db", participants=str(book)) as serving:
+        done = here.run("run", "ask.json", "--server", serving.url, "--json")
+    assert (done.code, done.json["result"]) == (0, {"price": 2}), done

@@ -128,7 +128,8 @@ def test_a_run_left_waiting_tells_its_id_and_the_reason_on_standard_error(
     assert done.code == 4
     assert "run g is left waiting:" in done.err
     assert "ask (token 1) waits for a decision by ann, bob: Ship it?" in done.err
-    assert "anabranch decide g gate-1 --fulfil|--reject" in done.err
+    assert "can be moved by: anabranch decide g gate-1 --fulfil\n" in done.err
+    assert "or by: anabranch decide g gate-1 --reject\n" in done.err
 
 
 def test_a_run_left_paused_exits_4(here: Here) -> None:
@@ -360,6 +361,10 @@ def test_redrive_starts_a_linked_run(here: Here) -> None:
     assert done.err == f"run {done.json['run']} redrives first\n"
     assert (here.folder / "good").read_text() == "x\n"  # it was not done again
     assert here.ok("show", done.json["run"], "--json").json["origin"] == "first"
+    refused = here.run("redrive", done.json["run"])  # now everything is done
+    assert (refused.code, refused.out) == (2, "")
+    assert f"nothing in run {done.json['run']} failed" in refused.err
+    assert "`anabranch run` starts its definition anew" in refused.err
 
 
 def test_runs_left_unfinished_are_mentioned_and_not_touched(here: Here, terminal: Terminal) -> None:

@@ -51,6 +51,17 @@ def test_serve_says_where_it_is_and_how_to_stop_it(terminal: Terminal) -> None:
     assert "stopping" in done.err
 
 
+def test_a_server_that_asks_for_tokens_says_how_the_first_one_is_made(terminal: Terminal) -> None:
+    with beginning(terminal, "serve", "--port", 0, "--tokens-required") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        told = process.stdout.readline().split("`")[1]
+        assert told == "anabranch token create --scope admin --name YOU --store anabranch.db"
+        assert terminal.ok(*told.split()[1:]).out.startswith("anb_")
+        process.interrupt()
+        assert process.end().code == 0
+
+
 def test_a_stop_finishes_what_runs_and_ends_those_who_follow(terminal: Terminal) -> None:
     terminal.write("sleeper.yaml", sleeper(1))
     with serving(terminal) as server:
@@ -69,6 +80,19 @@ def test_a_stop_finishes_what_runs_and_ends_those_who_follow(terminal: Terminal)
     assert (terminal.folder / "pids").read_text().count("\n") == 1, (
         "the job was finished, not redone"
     )
+
+
+def test_a_server_asks_the_participants_that_it_is_started_with(terminal: Terminal) -> None:
+    terminal.write("served_parties.py", "def answers(request):\n    return {'price': 2}\n")
+    entry = {"function": "served_parties:answers", "service_types": ["a/b"]}
+    terminal.write("book.json", json.dumps({"participants": {"p1": entry}}))
+    plan = {"steps": [{"step_id": "ask", "service_type": "a/b"}]}
+    terminal.write("ask.json", json.dumps({"workflow_id": "ask", "plan": plan}))
+    with serving(terminal, "--participants", "book.json") as server:
+        done = terminal.ok("run", "ask.json", "--server", server.url, "--json")
+        assert done.json["result"] == {"price": 2}
+        server.process.interrupt()
+        assert server.process.end().code == 0
 
 
 def test_a_second_signal_stops_it_at_once_and_nothing_is_lost(terminal: Terminal) -> None:
@@ -150,6 +174,18 @@ def test_a_server_with_a_certificate_is_asked_over_https(terminal: Terminal) -> 
         assert terminal.ok("run", "hello.yaml", "--server", server.url, env=trusting)
         done = terminal.run("runs", "--server", server.url)
         assert (done.code, "certificate" in done.err) == (1, True), done
+
+
+def test_dev_leaves_the_usual_store_alone(terminal: Terminal) -> None:
+    with beginning(terminal, "dev", "--port", 0, "--no-browser", "--grace", 0) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(3)]
+        assert said[0].startswith("anabranch serves anabranch-dev.db at http://127.0.0.1:")
+        assert "`--store PATH` names yours" in said[2]
+        process.interrupt()
+        process.end()
+    assert (terminal.folder / "anabranch-dev.db").exists()
+    assert not (terminal.folder / "anabranch.db").exists()
 
 
 def test_dev_loads_an_example_once_and_opens_no_browser_when_told_so(terminal: Terminal) -> None:

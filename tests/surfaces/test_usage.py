@@ -19,12 +19,19 @@ def test_every_verb_explains_itself(here: Here, verb: str) -> None:
     done = here.run(verb, "--help")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"usage: anabranch {verb} ")
-    assert "exit codes:" in done.out
+    assert re.search(rf"^examples?:\n  anabranch {verb}\b", done.out, re.MULTILINE)
+    assert "\nexit codes:\n  0    " in done.out
     actions = re.findall(r"^    ([a-z]+) ", done.out, re.MULTILINE) if "ACTION" in done.out else []
     for action in actions or [""]:
         assert "--json" in here.run(*filter(None, (verb, action)), "--help").out, action
     overview = here.run("--help").out
     assert f"\n    {verb}" in overview
+
+
+def test_only_verbs_that_end_with_a_run_have_the_exit_codes_of_runs(here: Here) -> None:
+    ending = {verb for verb in VERBS if "left waiting or paused" in here.run(verb, "--help").out}
+    assert ending == {"run", "resume", "redrive"}
+    assert "with --check: something would change" in here.run("fmt", "--help").out
 
 
 def test_no_verb_shows_the_help(here: Here) -> None:
@@ -41,6 +48,14 @@ def test_the_version(here: Here) -> None:
     ("words", "told"),
     [
         (("rum", "x"), "invalid choice: 'rum'"),
+        (("rn", "x"), "did you mean run?"),
+        (("token", "creat"), "did you mean create?"),
+        (
+            ("run", "x", "--inputs", "a=1"),
+            "unrecognized arguments: --inputs a=1; did you mean --input?",
+        ),
+        (("run", "x", "--inputs", "a=1"), "usage: anabranch run "),
+        (("token", "list", "--jsn"), "usage: anabranch token list "),
         (("run",), "name a definition"),
         (("session",), "the following arguments are required: ACTION"),
         (("show",), "the following arguments are required: RUN"),

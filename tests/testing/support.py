@@ -23,8 +23,7 @@ from anabranch.testing.answers import Scripted
 from anabranch.testing.play import RUN, Theatre
 from anabranch.testing.played import Played
 from anabranch.testing.random_steps import Function
-from anabranch.testing.script import Script
-from anabranch.testing.world import Scripts
+from anabranch.testing.script import Script, Scripts
 
 BEFORE, AFTER, AMID = "before commit", "after commit", "amid effects"
 

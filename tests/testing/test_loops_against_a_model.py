@@ -17,8 +17,9 @@ from anabranch.kernel.reuse import reusable
 from anabranch.kernel.state import Job, State, decode_state, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
-from anabranch.kernel.values import Answer, succeeded
+from anabranch.kernel.values import Answer
 from anabranch.net.net import Loop, Net, Step, Work
+from kernel.looping import cut, items_of
 
 from .loop_model import Case, Item, check_stopped, random_case
 
@@ -109,20 +110,6 @@ class Crew:
             return cut(self.dice, tracker.next_index, len(self.case.items))
         stops = self.dice.random() < 0.3
         return answer(self.case, tracker.in_flight[job.id], self.dice.randint(0, 500), stops)
-
-
-def items_of(shard: Shard) -> list[int]:
-    return list(shard.only or range(shard.first, shard.first + shard.count))
-
-
-def cut(dice: Random, first: int, total: int) -> Answer:
-    """The next few shards of a collection of that many items."""
-    shards: list[Any] = []
-    while first < total and len(shards) < 3:
-        count = min(dice.randint(1, 7), total - first)
-        shards.append([first, count, {"at": first}])
-        first += count
-    return succeeded({"shards": shards, "cursor": first, "end": first >= total})
 
 
 def answer(case: Case, shard: Shard, milliseconds: int, stops: bool) -> Answer:

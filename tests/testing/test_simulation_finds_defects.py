@@ -10,9 +10,10 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import evolve, timing
 from anabranch.kernel.state import State, encode_state
-from anabranch.runtime import core
-from anabranch.runtime.core import Core
+from anabranch.runtime import core, follow_ups, recovery
 from anabranch.runtime.effects import Execute
+from anabranch.runtime.family import Family
+from anabranch.runtime.follow_ups import FollowUps
 from anabranch.testing import Faults, SimulationFailed, never, ok, simulate
 from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
 
@@ -44,18 +45,18 @@ def _sleep_through_retries(patch: pytest.MonkeyPatch) -> None:
 
 def _run_twice(patch: pytest.MonkeyPatch) -> None:
     """Every execution is sent out twice."""
-    real = Core._started
+    real = FollowUps.started
 
-    def started(self: Core, live: Any, event: Any) -> None:
+    def started(self: FollowUps, live: Any, event: Any) -> None:
         real(self, live, event)
-        self._effects.append(Execute(live.state.run, event.job, event.attempt))
+        self.effects.append(Execute(live.state.run, event.job, event.attempt))
 
-    patch.setitem(core._FOLLOW_UPS, e.JobStarted, started)
+    patch.setitem(follow_ups._FOLLOW_UPS, e.JobStarted, started)
 
 
 def _forget_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     """A new engine does not look at what was running."""
-    patch.setattr(Core, "recover", lambda self, live: self._set_alarm(live.state.run, live))
+    patch.setattr(recovery, "go_on", lambda core, live, _now: core.set_alarm(live))
 
 
 def _incomplete_snapshots(patch: pytest.MonkeyPatch) -> None:
@@ -74,7 +75,7 @@ def _incomplete_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 def _deaf_parents(patch: pytest.MonkeyPatch) -> None:
     """A parent is not told that its child run has ended."""
-    patch.setattr(Core, "_tell_parent", lambda _self, _child: None)
+    patch.setattr(Family, "tell_parent", lambda _self, _child: None)
 
 
 def _wrong_heads(patch: pytest.MonkeyPatch) -> None:

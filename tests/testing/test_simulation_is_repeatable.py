@@ -14,8 +14,7 @@ from anabranch.testing import Faults, Simulation, after, error, ok, simulate
 from anabranch.testing.chaos import Chaos
 from anabranch.testing.parties import RUN
 from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
-from anabranch.testing.script import Script
-from anabranch.testing.world import Scripts
+from anabranch.testing.script import Script, Scripts
 
 from .support import calls, chain, net, to
 

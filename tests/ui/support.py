@@ -87,9 +87,10 @@ class Steps:
 class Server:
     """Engine and pages on a free port, in a thread with a loop of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, participants: dict[str, Any] | None = None) -> None:
         self.steps = Steps()
         self._folder = folder
+        self._participants = participants
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.url = ""
@@ -109,7 +110,7 @@ class Server:
     async def _open(self) -> None:
         settings = Settings(store=str(self._folder / "runs.db"), grace_seconds=0.2)
         self.store = SqliteStore(settings.store, synchronous="NORMAL")
-        self.parts = Parts(self.store, settings, self.steps.toolbox())
+        self.parts = Parts(self.store, settings, self.steps.toolbox(), self._participants)
         await self.parts.engine.open()
         app = make_application(self.parts, settings, mounts=(ui.mount,))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.kernel import events as e
-from anabranch.runtime.core import history
+from anabranch.operations.verbs import decision
+from anabranch.runtime.live import history
 
-from .support import ASKED, HELD, Server
+from .scenes import NAMED, is_live, shot
+from .support import ASKED, HELD, TWO_STEPS, Server, becomes
+from .test_guarding import Locked, locked  # noqa: F401 - a fixture
 
 
 def decided(server: Server, run: str) -> list[e.GateDecided]:
@@ -70,6 +73,98 @@ def test_evidence_that_is_neither_words_nor_json_is_refused(page: Any, server: S
 
 def test_a_new_question_is_announced_to_an_inbox_that_is_open(page: Any, server: Server) -> None:
     page.goto("/approvals")
-    page.wait_for_selector("#live-state:not([hidden])")
-    server.run(ASKED)
-    page.wait_for_selector("#newer:not([hidden])")
+    is_live(page)
+    server.steps.open("quiet")
+    server.run(TWO_STEPS, {"first": "quiet", "second": "quiet"})  # moves, and asks nothing
+    run = server.run(ASKED)
+    page.get_by_role("link", name="Something new is asked: show it").click()
+    page.locator(f'article[data-gate="{run}"]').wait_for()
+    assert page.locator("#newer").is_hidden()
+
+
+def test_the_inbox_says_until_when_and_the_time_that_is_left_goes_down(
+    page: Any, server: Server
+) -> None:
+    run = server.run(NAMED)
+    page.goto("/approvals")
+    card = page.locator(f'article[data-gate="{run}"]')
+    assert "may be answered by kim, sam" in card.inner_text()
+    assert card.get_by_role("button", name="Fulfil").count() == 0  # we are neither
+    assert "You are local: this one is for kim, sam" in card.inner_text()
+    assert f"anabranch decide {run} gate-1 --fulfil --actor kim" in card.inner_text()
+    state = server.parts.engine.state(run)
+    (token,) = state.tokens.values()
+    assert str(token.until) == card.locator(".due .ticks").get_attribute("data-until")
+    left = f"document.querySelector('article[data-gate=\"{run}\"] .due').textContent"
+    becomes(page, f"/^due in (2 h|1 h 59 min)$/.test({left}.trim())")
+    page.evaluate(  # a minute and a half later
+        "Date.now = (now => () => now() + 90_000)(Date.now)"
+    )
+    becomes(page, f"/^due in 1 h 5[78] min$/.test({left}.trim())")
+    page.evaluate("Date.now = (now => () => now() + 7_200_000)(Date.now)")
+    becomes(page, f"{left}.trim() === 'due now'")
+
+
+def test_what_was_rejected_before_and_what_the_work_came_to_can_be_read(
+    page: Any, server: Server
+) -> None:
+    run = server.run(ASKED, {"amount": 31})
+    page.goto("/approvals")
+    card = page.locator(f'article[data-gate="{run}"]')
+    assert card.get_by_role("link", name=run).get_attribute("href") == f"/runs/{run}"
+    card.get_by_text("Input").click()
+    assert '"amount": 31' in card.inner_text()
+    shot(page, "approvals-card")
+
+
+def test_a_card_that_somebody_else_answers_is_closed_and_keeps_what_was_typed(
+    page: Any, server: Server
+) -> None:
+    run = server.run(ASKED)
+    page.goto("/approvals")
+    is_live(page)
+    card = page.locator(f'article[data-gate="{run}"]')
+    card.get_by_label("Reason").fill("I was just")
+    server.call(server.parts.verbs.send(run, decision("approve", "fulfil", "kim", "faster")))
+    card.get_by_text("This was answered meanwhile").wait_for()
+    assert card.get_by_role("button", name="Fulfil").is_disabled()
+    assert card.get_by_label("Reason").input_value() == "I was just"
+    assert "was answered meanwhile" in page.locator("#said").inner_text()
+
+
+def test_of_two_people_the_later_one_is_told_who_was_faster(
+    browser: Any,
+    locked: Locked,  # noqa: F811
+) -> None:
+    parts = locked.server.parts
+    run = locked.call(parts.verbs.start(NAMED))
+    locked.call(parts.verbs.wait(run, standing=True))
+    contexts, pages = [], []
+    for name in ("kim", "sam"):
+        context = browser.new_context(base_url=locked.url)
+        page = context.new_page()
+        page.goto("/login?next=/approvals")
+        page.get_by_label("Token").fill(locked.token(name, "read", "decide"))
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/approvals")
+        contexts.append(context)
+        pages.append(page)
+    kim, sam = pages
+    kim.get_by_label("Reason", exact=True).fill("we need the room")
+    sam.get_by_label("Reason", exact=True).fill("keep it")
+    # Sam presses the button before the page has heard of Kim's answer.
+    sam.evaluate("for (const one of document.querySelectorAll('button')) "
+                 "Object.defineProperty(one, 'disabled', {set() {}})")  # fmt: skip
+    kim.get_by_role("button", name="Fulfil").click()
+    kim.get_by_text("Fulfilled. The run goes on.").wait_for()
+    sam.get_by_role("button", name="Reject").click()
+    sam.get_by_role("heading", name="Somebody was faster").wait_for()
+    said = sam.locator("[role=alert]").inner_text()
+    assert said.startswith("kim answered “fulfil” at ")
+    assert "we need the room" in said
+    assert "Your answer, “reject”, changed nothing." in said
+    assert "Your reason was: keep it" in sam.locator("main").inner_text()
+    shot(sam, "too-late")
+    assert locked.call(parts.verbs.wait(run)).status == "completed"
+    for context in contexts:
+        context.close()

@@ -121,6 +121,59 @@ def test_of_very_many_step_runs_the_last_are_kept_and_the_others_counted() -> No
     json.dumps(shown)
 
 
+# -- the ways of tokens --------------------------------------------------------------------------
+
+
+def test_ways_are_counted_from_parent_to_child_and_into_and_out_of_joins() -> None:
+    rule = GatherRule(mode="quorum", k=1)
+    chronicle = told(
+        (0, e.TokenCreated(1, "order", 0, 0, "entry")),
+        (0, e.TokenCreated(2, "done", 1, 0, "join")),  # waits: nobody has come to it yet
+        (0, e.GatherOpened("j2", "join", 2, rule, ["a"], ["any"])),
+        (0, e.TokenCreated(3, "a", 1, 2, "arc")),
+        (1, e.TokenFinished(3, "done")),
+        (1, e.Delivered("j2", 0, "3", "ok")),
+        (1, e.GatherSettled("j2", "closed", [0])),
+    )
+    assert chronicle.ways() == [
+        ["order", "a", 1],
+        ["a", "→ done", 1],
+        ["→ done", "done", 1],
+    ]
+
+
+def test_a_barrier_counts_everybody_who_came_and_a_join_that_failed_leads_nowhere() -> None:
+    chronicle = told(
+        *(
+            (0, e.TokenCreated(number, step, 0, 0, "entry"))
+            for number, step in ((1, "a"), (2, "b"))
+        ),
+        (0, e.TokenCreated(3, "all", 1, 0, "barrier")),
+        (0, e.GatherOpened("b3", "barrier", 3, GatherRule(mode="all"), ["a", "b"])),
+        (0, e.Delivered("b3", 0, "1", "ok")),
+        (1, e.Delivered("b3", 1, "2", "ok")),
+        (1, e.GatherSettled("b3", "closed", [0, 1])),
+        (2, e.TokenCreated(4, "end", 1, 0, "join")),
+        (2, e.GatherOpened("j4", "join", 4, GatherRule(mode="all"), ["x"])),
+        (3, e.GatherSettled("j4", "impossible", [])),
+    )
+    assert chronicle.ways() == [["a", "all", 1], ["b", "all", 1]]
+
+
+def test_what_a_lane_did_can_be_read() -> None:
+    chronicle = told(
+        (0, token(1, "fetch")),
+        (0, e.JobScheduled("1.0", 1, -1, 1)),
+        (5, e.JobStarted("1.0", 1, "engine")),
+        (25, e.JobReported("1.0", 1, failed("http", "no route"))),
+        (25, e.JobRetrying("1.0", 2, 50)),
+    )
+    (lane,) = chronicle.timeline(0, 10)["lanes"]
+    assert lane["words"] == "queued 5 ms; at work, failed 20 ms (no route); " + (
+        "before a retry until now (before attempt 2)"
+    )
+
+
 # -- the log -----------------------------------------------------------------------------------
 
 

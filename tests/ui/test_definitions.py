@@ -1,4 +1,4 @@
-"""Definitions in the browser: problems lead to their lines, and a form starts a run."""
+"""Definitions in the browser: checked while they are typed, kept in versions, taken from files."""
 
 from __future__ import annotations
 
@@ -17,101 +17,186 @@ workflow:
     tool: {kind: noop, result: {city: "{{ workload.city }}", many: "{{ workload.many }}"}}
 """
 BROKEN = FORMS.replace("kind: noop", "kind: nope").replace("step: echo", "step: echo\n    nxt: x")
+#: Where the cursor stands in the text.
+LINE = """(text => text.value.slice(0, text.selectionStart).split("\\n").length)(
+  document.getElementById("text"))"""
+SUMMARY = "document.getElementById('found-summary').textContent"
 
 
-def run_of(page: Any) -> str:
-    page.wait_for_url("**/runs/*")
-    name: str = page.url.split("/runs/")[1].partition("?")[0]
-    return name
+def type_in(page: Any, text: str) -> None:
+    page.get_by_role("textbox", name="Text").fill(text)
 
 
-def test_problems_are_listed_and_lead_to_their_lines(page: Any) -> None:
+def test_problems_come_while_typing_and_go_when_they_are_mended(page: Any) -> None:
     page.goto("/definitions")
-    page.get_by_role("textbox", name="Text").fill(BROKEN)
-    page.get_by_role("button", name="Check").click()
-    problems = page.locator("#problems li")
-    assert problems.count() >= 2
+    type_in(page, BROKEN)
+    becomes(page, f"{SUMMARY}.includes('it cannot run')")
+    assert page.locator("#problems li").count() >= 2
     assert "did you mean 'noop'" in page.locator("#problems").inner_text()
-    page.get_by_role("button", name="Go to line 7").first.click()
-    start = page.evaluate("document.getElementById('text').selectionStart")
-    assert page.evaluate("document.activeElement.id") == "text"
-    assert BROKEN[:start].count("\n") + 1 == 7
-    assert page.locator("#gutter .at-error").count() >= 1
+    assert page.locator("#graph").count() == 0
     assert page.get_by_role("button", name="Start", exact=True).count() == 0
-
-
-def test_the_form_comes_from_the_inputs_and_starts_the_run(page: Any, server: Server) -> None:
-    page.goto("/definitions")
-    page.get_by_role("textbox", name="Text").fill(FORMS)
-    page.get_by_role("button", name="Check").click()
+    assert page.get_by_role("textbox", name="Text").get_attribute("aria-invalid") == "true"
+    becomes(page, "document.getElementById('said').textContent.includes('problem')")  # politely
+    type_in(page, FORMS)
+    becomes(page, f"{SUMMARY} === 'No problems; it can run'")
+    assert page.locator("#marks button").count() == 0
     assert page.locator("#graph g.anb-box[data-step=echo]").count() == 1
-    page.get_by_label("city").fill("Lima")
-    page.get_by_label("many").fill("7")
-    page.get_by_label("loud").uncheck()
-    page.get_by_label("list").fill("[4]")
-    page.get_by_label("Labels").fill("team=blue env=test")
-    page.get_by_role("button", name="Start", exact=True).click()
-    run = run_of(page)
-    state = server.wait(run)
-    assert state.workload == {"city": "Lima", "many": 7, "loud": False, "list": [4]}
-    head = server.store.head(run)
-    assert head is not None
-    assert head.labels == {"team": "blue", "env": "test"}
+    assert page.get_by_role("textbox", name="Text").get_attribute("aria-invalid") == "false"
 
 
-def test_the_whole_input_can_be_given_as_json_and_is_kept_when_it_is_wrong(
-    page: Any, server: Server
-) -> None:
+def test_the_list_and_the_marks_lead_to_the_line(page: Any) -> None:
     page.goto("/definitions")
-    page.get_by_role("textbox", name="Text").fill(FORMS)
-    page.get_by_role("button", name="Check").click()
-    page.get_by_text("The whole input as JSON instead").click()
-    page.get_by_label("Input as one JSON object").fill("{oops")
-    page.get_by_role("button", name="Start", exact=True).click()
-    assert "the input is not JSON" in page.locator("[role=alert]").inner_text()
-    assert page.get_by_label("Input as one JSON object").input_value() == "{oops"
-    page.get_by_label("Input as one JSON object").fill('{"city": "Rome", "extra": {"deep": [1]}}')
-    page.get_by_role("button", name="Start", exact=True).click()
-    state = server.wait(run_of(page))
-    assert state.workload["extra"] == {"deep": [1]}
+    type_in(page, BROKEN)
+    page.get_by_role("button", name="Go to line 8").first.click()
+    becomes(page, f"document.activeElement.id === 'text' && {LINE} === 8")
+    mark = page.get_by_role("button", name="Line 8, error: there is no task kind")
+    mark.click()
+    becomes(page, f"document.activeElement.id === 'text' && {LINE} === 8")
+    top = page.locator("#marks button").last.bounding_box()["y"]
+    text = page.locator("#text").bounding_box()["y"]
+    assert abs(top - text - 8 - 7 * 20) < 2  # beside its line
 
 
-def test_a_file_is_taken_into_the_editor(page: Any, tmp_path: Path) -> None:
+def test_the_keyboard_goes_from_problem_to_problem(page: Any) -> None:
+    page.goto("/definitions")
+    type_in(page, BROKEN)
+    page.locator("#marks button").first.wait_for()
+    lines = [int(one.inner_text()) for one in page.locator("#marks button").all()]
+    assert len(lines) >= 2
+    page.locator("#text").press("Control+Home")
+    for line in (*lines, lines[0]):
+        page.keyboard.press("F8")
+        assert page.evaluate(LINE) == line
+    page.keyboard.press("Shift+F8")
+    assert page.evaluate(LINE) == lines[-1]
+    page.locator("#text").focus()
+    page.keyboard.press("Shift+Tab")  # the marks are one stop, before the text
+    assert page.evaluate("document.activeElement.dataset.line") == str(lines[0])
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.line") == str(lines[1])
+    page.keyboard.press("Enter")
+    assert page.evaluate(LINE) == lines[1]
+
+
+def test_the_graph_follows_the_text_and_stays_when_nothing_of_it_changed(page: Any) -> None:
+    page.goto("/definitions")
+    type_in(page, FORMS)
+    page.locator("#graph g.anb-box[data-step=echo]").wait_for()
+    page.evaluate("document.querySelector('#graph').dataset.same = 'yes'")
+    type_in(page, FORMS.replace("Oslo", "Lima"))
+    becomes(page, "document.querySelector('[name=\"value:city\"]').value === 'Lima'")
+    assert page.evaluate("document.querySelector('#graph').dataset.same") == "yes"
+    more = "    next: {arcs: [{step: after}]}\n  - step: after\n    tool: {kind: noop}\n"
+    type_in(page, FORMS + more)
+    page.locator("#graph g.anb-box[data-step=after]").wait_for()
+    view = "document.querySelector('#graph svg').getAttribute('viewBox')"
+    for way in ("Zoom in", "Zoom out"):
+        before = page.evaluate(view)
+        page.get_by_role("button", name=way).click()
+        becomes(page, f"{view} !== {json.dumps(before)}")
+
+
+def test_all_three_languages_are_checked_and_drawn(page: Any) -> None:
+    for word, name, step in (
+        ("a playbook", "greetings", "greet"),
+        ("an orchestration", "second_opinion", "APPROVE"),
+        ("a workflow definition", "best_offer", "solicit"),
+    ):
+        page.goto("/definitions")
+        page.get_by_role("button", name=word).click()
+        becomes(page, f"{SUMMARY} === 'No problems; it can run'")
+        assert name in page.locator("#found .facts").inner_text()
+        assert page.locator(f"#graph g.anb-box[data-step={step}]").count() == 1
+        assert page.get_by_role("button", name=word).count() == 0  # the offer has gone
+
+
+def test_a_file_is_chosen_or_dropped_into_the_editor(page: Any, tmp_path: Path) -> None:
     file = tmp_path / "forms.yaml"
     file.write_text(FORMS)
     page.goto("/definitions")
     page.locator("#file").set_input_files(str(file))
-    becomes(page, "document.getElementById('text').value.includes('name: forms')")
-    page.get_by_role("button", name="Check").click()
-    assert "it can run" in page.locator("#found-title").inner_text()
+    becomes(page, f"{SUMMARY} === 'No problems; it can run'")
+    drop(page, BROKEN)
+    becomes(page, f"{SUMMARY}.includes('it cannot run')")
+    assert page.get_by_role("textbox", name="Text").input_value() == BROKEN
+    drop(page, "x" * (2 * 1024 * 1024 + 1))
+    page.get_by_text("at most 2,097,152 are taken").wait_for()
+    assert page.get_by_role("textbox", name="Text").input_value() == BROKEN
 
 
-def test_an_orchestration_starts_with_its_rules(page: Any, server: Server) -> None:
+def drop(page: Any, text: str) -> None:
+    dropped = page.evaluate_handle(
+        """text => { const carried = new DataTransfer();
+          carried.items.add(new File([text], 'dropped.yaml')); return carried }""",
+        text,
+    )
+    page.dispatch_event("#editor", "dragover", {"dataTransfer": dropped})
+    assert page.locator("#editor.dropping").count() == 1
+    page.dispatch_event("#editor", "drop", {"dataTransfer": dropped})
+
+
+def test_without_scripts_a_button_checks_and_an_upload_is_read(
+    browser: Any, server: Server, tmp_path: Path
+) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(BROKEN)
+    context = browser.new_context(base_url=server.url, java_script_enabled=False)
+    page = context.new_page()
     page.goto("/definitions")
-    page.get_by_role("textbox", name="Text").fill(OPINIONS)
-    page.get_by_text("Rules of an orchestration").click()
-    page.get_by_role("textbox", name="alias → rule").fill(json.dumps(RULES))
+    page.locator("#file").set_input_files(str(file))
     page.get_by_role("button", name="Check").click()
-    page.get_by_label("Input as one JSON object").fill('{"amount": 3}')
+    assert page.locator("#problems li").count() >= 2
+    assert page.get_by_role("textbox", name="Text").input_value() == BROKEN
+    page.get_by_role("textbox", name="Text").fill(FORMS)
+    page.get_by_role("button", name="Check").click()
+    page.get_by_label("city").fill("Lima")
     page.get_by_role("button", name="Start", exact=True).click()
-    run = run_of(page)
-    assert server.wait(run).status == "completed"
-    page.goto("/sessions")
-    assert run in page.locator("main").inner_text()
+    page.wait_for_url("**/runs/*")
+    context.close()
 
 
-def test_a_definition_of_the_store_is_opened_again(page: Any, server: Server) -> None:
-    server.run(FORMS)
+def test_what_is_kept_has_versions_that_can_be_opened_again(page: Any, server: Server) -> None:
+    first = FORMS.replace("name: forms", "name: kept_forms")
     page.goto("/definitions")
-    page.get_by_role("link", name="forms").first.click()
-    assert page.get_by_role("textbox", name="Text").input_value() == FORMS
+    type_in(page, first)
+    page.get_by_role("button", name="Keep").click()
+    page.get_by_text("Kept. Runs can be started of it").wait_for()
+    type_in(page, first.replace("Oslo", "Rome"))
+    page.get_by_text("not in the store").wait_for()
+    page.get_by_role("button", name="Keep").click()
+    page.get_by_text("Kept. Runs can be started of it").wait_for()
+    section = page.locator("section", has=page.get_by_role("heading", name="Versions of"))
+    rows = section.locator("tbody tr")
+    assert rows.count() == 2
+    assert "in the editor" in rows.first.inner_text()
+    rows.last.get_by_role("link").click()
+    assert page.get_by_role("textbox", name="Text").input_value() == first
+    assert page.get_by_role("button", name="Keep").count() == 0  # it is there already
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url("**/runs/*")
+    assert len(server.parts.verbs.read.runs()) >= 1
+
+
+def test_the_store_is_filtered_by_name_and_language_in_the_address(
+    page: Any, server: Server
+) -> None:
+    server.run(FORMS)
+    server.run(OPINIONS, {"amount": 5}, rules=RULES)
+    page.goto("/definitions")
+    page.get_by_label("Dialect").select_option("xrc729")
+    page.get_by_role("button", name="Filter").click()
+    assert "dialect=xrc729" in page.url
+    store = page.locator("section", has=page.get_by_role("heading", name="In the store"))
+    assert {row.inner_text().split()[1] for row in store.locator("tbody tr").all()} == {"xrc729"}
+    page.goto("/definitions?name=nothing_of_the_kind")
+    page.get_by_text("No definition fits.").wait_for()
 
 
 def test_a_path_is_never_read_as_a_file(page: Any, tmp_path: Path) -> None:
     secret = tmp_path / "secret.yaml"
     secret.write_text(FORMS.replace("forms", "very_secret"))
     page.goto("/definitions")
-    page.get_by_role("textbox", name="Text").fill(str(secret))
-    page.get_by_role("button", name="Check").click()
+    type_in(page, str(secret))
+    becomes(page, f"{SUMMARY}.includes('it cannot run')")
     assert "very_secret" not in page.locator("main").inner_text()
     assert page.locator("#problems li").count() >= 1

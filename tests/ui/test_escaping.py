@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.kernel import stimuli as s
 
+from .scenes import FAILING, confirm
 from .support import ASKED, LOOP, NASTY, OPINIONS, RULES, Server
 
 SCARY = f"""
@@ -33,10 +34,12 @@ def addresses(server: Server) -> list[str]:
     asked = server.run(ASKED, {"amount": TEXT, "more": {TEXT: [TEXT]}})
     server.call(server.parts.verbs.send(asked, s.Pause(NASTY, NASTY)))
     joined = server.run(OPINIONS, {"amount": 5, "note": NASTY}, rules=RULES, labels=labels)
-    ways = ("", "/timeline", "/events", "/joins", "/data", "/definition")
+    failing = server.run(FAILING, {"error": TEXT})
+    ways = ("", "/timeline", "/timeline/table", "/events", "/joins", "/data", "/definition")
     return [
         "/runs",
-        *(f"/runs/{run}{way}" for run in (scary, loop, asked, joined) for way in ways),
+        *(f"/runs/{run}{way}" for run in (scary, loop, asked, joined, failing) for way in ways),
+        f"/runs/{failing}?step={quote(NASTY)}",
         *(f"/runs/{loop}/loops/each?state={state}" for state in ("failed", "", "succeeded")),
         "/approvals",
         "/sessions",
@@ -76,11 +79,30 @@ def test_what_a_live_page_is_sent_is_text_too(page: Any, server: Server) -> None
     server.call(server.parts.verbs.send(run, s.Resume(NASTY)))
 
 
+def test_what_is_typed_into_questions_and_answers_is_text_too(page: Any, server: Server) -> None:
+    run = server.run(ASKED)
+    page.goto(f"/runs/{run}")
+    page.get_by_role("button", name="Pause").click()
+    confirm(page, reason=NASTY)
+    page.locator("[data-part=waits]").get_by_text("<img src=x").wait_for()
+    server.call(server.parts.verbs.send(run, s.Resume("kim")))
+    page.goto("/approvals")
+    card = page.locator(f'article[data-gate="{run}"]')
+    card.get_by_label("Reason").fill(NASTY)
+    way = card.locator("form").get_attribute("action")
+    server.call(server.parts.verbs.send(run, s.Decide("approve", "fulfil", NASTY, NASTY)))
+    page.evaluate("document.querySelectorAll('button').forEach(one => one.disabled = false)")
+    page.locator(f'form[action="{way}"]').get_by_role("button", name="Reject").click()
+    assert page.locator("[role=alert]").inner_text().count("<img src=x onerror") == 2
+    assert page.locator("main img").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
 def test_what_is_typed_into_the_editor_comes_back_as_it_was(page: Any) -> None:
     page.goto("/definitions")
     page.get_by_role("textbox", name="Text").fill(f"{NASTY}\n</textarea><b>bold</b>")
     page.get_by_role("button", name="Check").click()
-    page.locator("#problems, [role=alert]").first.wait_for()
+    page.locator("#problems, #found .trouble").first.wait_for()
     assert NASTY in page.get_by_role("textbox", name="Text").input_value()
     assert page.locator("main b").count() == 0
     assert page.evaluate("window.hacked") is None

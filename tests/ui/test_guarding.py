@@ -132,14 +132,22 @@ def test_bad_addresses_get_a_page_that_says_what_is_wrong(visitor: Visitor) -> N
         assert 'role="alert"' in text
 
 
+def test_a_run_that_is_not_there_gets_a_link_to_the_list_and_no_command(visitor: Visitor) -> None:
+    _, text, _ = visitor.ask("/runs/nothing")
+    assert "there is no run" in text
+    assert '<a href="/runs">To the list of runs</a>' in text
+    assert "anabranch runs" not in text
+
+
 # -- with tokens -----------------------------------------------------------------------------------
 
 
 class Locked:
     """A server as `anabranch serve` makes it, that asks for tokens; in a thread of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        settings = Settings(store=str(folder / "runs.db"), serve_port=0, require_tokens="yes")
+    def __init__(self, folder: Path, require_tokens: Any = "yes") -> None:
+        store = str(folder / "runs.db")
+        settings = Settings(store=store, serve_port=0, require_tokens=require_tokens)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

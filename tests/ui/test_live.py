@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from .support import TWO_STEPS, Server, eventually
+from anabranch.operations.verbs import decision
+
+from .support import ASKED, TWO_STEPS, Server, eventually
 
 
 def messages(answer: HTTPResponse) -> Iterator[tuple[str, Any]]:
@@ -32,11 +34,13 @@ def test_a_stream_tells_everything_first_and_then_only_what_changed(server: Serv
         said = messages(answer)
         kind, first = next(said)
         assert (kind, list(first["steps"])) == ("run", ["dig"])
-        parts = [next(said) for _ in range(2)]
-        assert {part["name"] for _, part in parts} == {"waits", "loops"}
+        parts = [next(said) for _ in range(3)]
+        assert {part["name"] for _, part in parts} == {"waits", "loops", "troubles"}
         server.steps.open("s1")
         told = next(news for kind, news in said if kind == "run" and "fill" in news["steps"])
-        assert told["steps"]["dig"] == ["done", 1]
+        assert told["steps"]["dig"] == ["done", 1, 0]
+        assert told["steps"]["fill"][2] == 1  # a token is there
+        assert told["moves"] == [["dig", "fill", 1]]  # and this is the way it came
         server.steps.open("s2")
         rest = list(said)  # the stream ends with the run
     last = [news for kind, news in rest if kind == "run"][-1]
@@ -49,7 +53,37 @@ def test_a_finished_run_is_told_once(server: Server) -> None:
     run = server.run(TWO_STEPS, {"first": "once", "second": "once"})
     with urlopen(f"{server.url}/live/runs/{run}", timeout=20) as answer:
         kinds = [kind for kind, _ in messages(answer)]
-    assert kinds == ["run", "part", "part", "end"]
+    assert kinds == ["run", "part", "part", "part", "end"]
+
+
+def test_the_list_is_told_what_moved_and_how_many_runs_began(server: Server) -> None:
+    with urlopen(f"{server.url}/live/runs", timeout=20) as answer:
+        said = messages(answer)
+        assert next(said)[1]["begun"] == 0
+        run = server.start(TWO_STEPS, {"first": "l1", "second": "l2"})
+        told = next(news for _, news in said if run in news["moved"])
+        assert told["begun"] == 1
+        assert told["moved"][run]["ended"] == 0
+        server.steps.open("l1")
+        server.steps.open("l2")
+        told = next(news for _, news in said if news["moved"].get(run, {}).get("ended"))
+    assert told["moved"][run]["status"] == "completed"
+    assert told["moved"][run]["events"] == server.wait(run).seq
+
+
+def test_the_inbox_is_told_which_questions_are_open_and_nothing_else(server: Server) -> None:
+    with urlopen(f"{server.url}/live/approvals", timeout=20) as answer:
+        said = messages(answer)
+        _, before = next(said)
+        server.steps.open("noise")
+        server.run(TWO_STEPS, {"first": "noise", "second": "noise"})  # asks nothing
+        run = server.run(ASKED)
+        _, told = next(said)  # the very next message is about the question
+        (new,) = set(told["open"]) - set(before["open"])
+        assert new.startswith(f"{run}/gate-")
+        server.call(server.parts.verbs.send(run, decision("approve", "fulfil", "kim")))
+        _, told = next(said)
+        assert new not in told["open"]
 
 
 def test_a_server_that_stops_does_not_wait_for_open_pages(tmp_path: Path) -> None:

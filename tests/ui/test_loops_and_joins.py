@@ -1,4 +1,4 @@
-"""Loops are one panel however many items they have; joins say who delivered and who did not."""
+"""Loops are one panel however many items they have; its numbers move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from anabranch.kernel import stimuli as s
 
-from .support import LOOP, OPINIONS, RULES, Server, becomes, eventually
+from .support import LOOP, Server, becomes, eventually
 
 
 def confirm(page: Any) -> None:
@@ -88,22 +88,6 @@ def test_the_numbers_of_the_panel_move(page: Any, server: Server) -> None:
         page,
         "document.querySelector('[data-part=loop] [data-count=succeeded]').textContent === '40'",
     )
-
-
-def test_a_join_tells_who_delivered_who_lost_and_what_became_of_them(
-    page: Any, server: Server
-) -> None:
-    run = server.run(OPINIONS, {"amount": 5}, rules=RULES)
-    page.goto(f"/runs/{run}/joins")
-    card = page.locator("article.gather")
-    assert "2 of 3" in card.inner_text()
-    assert card.locator("h3 .badge").inner_text() == "closed"
-    rows = {row.split()[0]: row for row in card.locator("tbody tr").all_inner_texts()}
-    assert "chosen" in rows["A"]
-    assert "chosen" in rows["C"]
-    assert "not filled" in rows["B"]
-    assert "B" in card.locator(".losers").inner_text()
-    assert "done (invalid)" in card.locator(".losers").inner_text()
 
 
 def test_a_tick_of_a_paused_loop_reaches_the_panel(page: Any, server: Server) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from .scenes import FAILING, sleeping
 from .support import (
     ARTIFACTS,
     ASKED,
@@ -20,10 +21,16 @@ from .support import (
     long_net,
 )  # fmt: skip
 
-SIZES = {"wide": (1280, 900, "light"), "dark": (1280, 900, "dark"), "phone": (390, 844, "light")}
+SIZES = {
+    "wide": (1280, 900, "light"),
+    "dark": (1280, 900, "dark"),
+    "phone": (400, 844, "light"),
+    "narrow": (320, 640, "dark"),
+}
 PAGES = (
     *("runs", "run", "finished", "timeline", "events", "joins", "data", "definition", "loop"),
     *("approvals", "definitions", "definition_kept", "sessions", "login", "error", "long"),
+    *("failed", "timeline_failed", "loop_failed", "sleeping", "runs_filtered", "runs_none"),
 )
 
 
@@ -36,6 +43,7 @@ def addresses(server: Server) -> dict[str, str]:
         server.run(text)
     loop = server.run(LOOP)
     long = server.run(long_net(60))
+    failed = server.run(FAILING, labels={"team": "a team with a rather long name", "env": "x" * 90})
     kept = server.store.head(loop)
     assert kept is not None
     return {
@@ -55,6 +63,12 @@ def addresses(server: Server) -> dict[str, str]:
         "login": "/login",
         "error": "/nowhere",
         "long": f"/runs/{long}",
+        "failed": f"/runs/{failed}",
+        "timeline_failed": f"/runs/{failed}/timeline",
+        "loop_failed": f"/runs/{loop}/loops/each?state=failed",
+        "sleeping": f"/runs/{sleeping(server)}",
+        "runs_filtered": "/runs?status=failed&status=waiting&dialect=noetl&from=2020-01-01T00:00",
+        "runs_none": "/runs?name=nobody&label=team%3Dnobody",
     }
 
 
@@ -71,7 +85,8 @@ OUTSIDE = """() => document.documentElement.scrollWidth > innerWidth + 1
 #: Neighbours in a row or column that lie on one another.
 OVERLAPS = """() => {
   const found = [];
-  const rows = 'main, #run, .head, .verbs, .filters, .actions, .card, section, .counters, .two';
+  const rows = 'main, #run, .head, .verbs, .filters, .actions, .card, section, .counters, .two,'
+    + '.waits li, .row, .pages';
   for (const box of document.querySelectorAll(rows)) {
     const parts = [...box.children].filter(one => !one.hidden && one.checkVisibility()
       && !['absolute', 'sticky'].includes(getComputedStyle(one).position));
@@ -131,7 +146,7 @@ def test_the_keyboard_reaches_the_content_first_and_every_verb(
     for _ in range(14):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.textContent.trim().slice(0, 20)"))
-    assert reached[:2] == ["Pause", "Cancel"]
+    assert reached[:3] == ["Pause", "Patch", "Cancel"]
     assert "Timeline" in reached
 
 

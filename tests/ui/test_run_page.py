@@ -1,20 +1,21 @@
-"""One run in the browser: the graph moves, it says why it waits, and verbs do what they say."""
+"""One run in the browser: the graph moves, and it says why it waits."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .support import ARTIFACTS, OPINIONS, RULES, TWO_STEPS, Server, becomes, eventually
+import pytest
+
+from .scenes import THREE, is_live, shot, sleeping
+from .support import OPINIONS, RULES, TWO_STEPS, Server, becomes, eventually, long_net
 
 LOOK = "document.querySelector('g.anb-box[data-step={step}]').classList.contains('anb-{look}')"
+TOKENS = "document.querySelector('g.anb-box[data-step={step}]').dataset.tokens"
+TAKEN = "[...document.querySelectorAll('g.anb-taken')].map(x => x.dataset.from + x.dataset.to)"
 
 
 def looks(page: Any, step: str, look: str) -> None:
     becomes(page, LOOK.format(step=step, look=look))
-
-
-def confirm(page: Any) -> None:
-    page.locator("#confirm").get_by_role("button", name="Yes").click()
 
 
 def test_the_graph_moves_while_the_run_runs_without_a_reload_or_a_new_layout(
@@ -26,26 +27,67 @@ def test_the_graph_moves_while_the_run_runs_without_a_reload_or_a_new_layout(
     looks(page, "fill", "plain")
     page.evaluate("window.stayed = document.querySelector('#graph g.anb-box[data-step=fill] rect')")
     place = page.evaluate("[stayed.getAttribute('x'), stayed.getAttribute('y')]")
-    page.screenshot(path=str(_artifact("graph-1.png")))
+    shot(page, "graph-1")
     server.steps.open("g1")
     looks(page, "dig", "done")
     looks(page, "fill", "active")
-    page.screenshot(path=str(_artifact("graph-2.png")))
+    shot(page, "graph-2")
     server.steps.open("g2")
     looks(page, "fill", "done")
-    page.screenshot(path=str(_artifact("graph-3.png")))
+    shot(page, "graph-3")
     assert page.locator("#status .badge").inner_text() == "completed"
     assert page.locator("#said").inner_text() == "The run is completed."  # for screen readers
     assert page.locator("#steps tr[data-step=fill] .badge").inner_text() == "done"
     assert page.evaluate("stayed.isConnected")
     assert page.evaluate("[stayed.getAttribute('x'), stayed.getAttribute('y')]") == place
     assert page.locator("#why-section").is_hidden()
-    assert page.get_by_role("button", name="Redrive").is_visible()
+    assert page.get_by_role("button", name="Redrive").is_hidden()  # nothing failed
 
 
-def _artifact(name: str) -> Any:
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    return ARTIFACTS / name
+def test_tokens_stand_at_their_steps_and_the_ways_they_took_are_drawn(
+    page: Any, server: Server
+) -> None:
+    run = server.start(THREE, {"name": "tok"})
+    assert eventually(lambda: len(server.parts.engine.state(run).jobs) == 3)
+    page.goto(f"/runs/{run}")
+    for step in ("one", "two", "three"):
+        becomes(page, f"{TOKENS.format(step=step)} === '1'")
+        assert "● 1" in page.locator(f"g.anb-box[data-step={step}]").text_content()
+    becomes(page, f"{TAKEN}.sort().join() === 'beginone,beginthree,begintwo'")
+    server.steps.open("tok2")
+    becomes(page, f"{TOKENS.format(step='two')} === '0'")
+    becomes(page, f"{TAKEN}.includes('twogather')")
+    looks(page, "gather", "waiting")
+    assert page.locator("#steps tr[data-step=gather] [data-here]").inner_text() == "1"
+    shot(page, "graph-tokens")
+    server.steps.open("tok1")
+    server.steps.open("tok3")
+    looks(page, "gather", "done")
+    becomes(page, f"{TAKEN}.length === 6")
+    becomes(page, f"{TOKENS.format(step='gather')} === '0'")
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_a_dot_goes_along_with_a_token_unless_people_want_no_motion(
+    browser: Any, server: Server, motion: str
+) -> None:
+    run = server.start(TWO_STEPS, {"first": f"dot-{motion}", "second": f"dot2-{motion}"})
+    context = browser.new_context(base_url=server.url, reduced_motion=motion)
+    page = context.new_page()
+    page.goto(f"/runs/{run}")
+    is_live(page)
+    looks(page, "dig", "active")
+    page.evaluate(
+        """() => { window.dots = 0; new MutationObserver(all => { for (const one of all)
+        for (const node of one.addedNodes) if (node.classList?.contains('anb-token')) dots += 1; })
+        .observe(document.querySelector('svg.anb-graph'), {childList: true}); }"""
+    )
+    server.steps.open(f"dot-{motion}")
+    looks(page, "fill", "active")
+    becomes(page, f"{TAKEN}.includes('digfill')")
+    assert page.evaluate("dots") == (1 if motion == "no-preference" else 0)
+    server.steps.open(f"dot2-{motion}")
+    context.close()
 
 
 def test_a_join_is_drawn_with_its_rule_and_its_scope_and_says_when_it_closed(
@@ -56,106 +98,90 @@ def test_a_join_is_drawn_with_its_rule_and_its_scope_and_says_when_it_closed(
     becomes(page, "document.querySelector('.anb-join text').textContent.includes('✓')")
     assert "2 of 3" in page.locator(".anb-join").text_content()
     assert "ORDER: 2 of 3 · kill" in page.locator(".anb-frame").text_content()
+    inside = """() => {
+      const frame = document.querySelector('.anb-frame rect').getBoundingClientRect();
+      return ['A', 'B', 'C', 'ORDER', 'DONE'].filter(name => {
+        const box = document.querySelector(`g.anb-box[data-step=${name}] rect`)
+          .getBoundingClientRect();
+        return box.top >= frame.top && box.bottom <= frame.bottom && box.left >= frame.left
+          && box.right <= frame.right; }); }"""
+    assert page.evaluate(inside) == ["A", "B", "C"]  # the scope is a box around its members
+
+
+def test_a_join_fills_before_ones_eyes_when_sleepers_are_woken(page: Any, server: Server) -> None:
+    run = sleeping(server)
+    page.goto(f"/runs/{run}")
+    join = "document.querySelector('.anb-join text').textContent"
+    becomes(page, f"{join} === '0 in, 2 of 3'")
+    waits = page.locator("[data-part=waits]")
+    assert waits.get_by_role("button", name="Wake A now").count() == 1
+    waits.get_by_role("button", name="Wake A now").click()
+    page.locator("#confirm").get_by_role("button", name="Yes, wake it").click()
+    page.get_by_text("Woken: it goes on now.").wait_for()
+    becomes(page, f"{join} === '1 in, 2 of 3'")
+    becomes(page, f"{TAKEN}.some(way => way.startsWith('A2 of 3'))")
+    shot(page, "join-1-of-3")
+    waits.get_by_role("button", name="Wake C now").click()
+    page.locator("#confirm").get_by_role("button", name="Yes, wake it").click()
+    becomes(page, f"{join} === '2 of 3 ✓'")
+    waits.get_by_role("button", name="Wake DONE now").click()  # it follows the order, too
+    page.locator("#confirm").get_by_role("button", name="Yes, wake it").click()
+    looks(page, "DONE", "done")
+    assert server.wait(run).status == "completed"
 
 
 def test_why_it_waits_is_on_every_page_of_an_unfinished_run(page: Any, server: Server) -> None:
     run = server.start(TWO_STEPS, {"first": "why", "second": "why"})
+    assert eventually(lambda: server.parts.engine.state(run).jobs)
     for way in ("", "/timeline", "/events", "/joins", "/data", "/definition"):
         page.goto(f"/runs/{run}{way}")
         why = page.locator("[data-part=waits]")
         assert "dig" in why.inner_text()
         assert "waits for its work (attempt 1)" in why.inner_text()
-    page.goto(f"/runs/{run}")
-    page.get_by_role("button", name="Pause").click()
-    confirm(page)
-    becomes(page, "document.querySelector('[data-part=waits]').textContent.includes('paused')")
     server.steps.open("why")
 
 
-def test_pause_resume_and_cancel_take_effect_and_say_so(page: Any, server: Server) -> None:
-    run = server.start(TWO_STEPS, {"first": "v1", "second": "v2"})
-    page.goto(f"/runs/{run}")
-    page.get_by_role("button", name="Pause").click()
-    confirm(page)
-    page.get_by_text("Paused. Work that runs").wait_for()
-    assert server.status(run) == "paused"
-    page.get_by_role("button", name="Resume").click()
-    page.get_by_text("It goes on.").wait_for()
-    assert server.status(run) == "running"
-    page.get_by_role("button", name="Cancel").click()
-    confirm(page)
-    page.get_by_text("Cancelled.").first.wait_for()
-    server.steps.open("v1")
-    assert eventually(lambda: server.status(run) == "cancelled")
-    becomes(page, "document.querySelector('#status .badge').textContent === 'cancelled'")
-    server.steps.open("v2")
-    page.get_by_role("button", name="Redrive").click()
-    confirm(page)
-    page.get_by_text("redrives").wait_for()
-    again = page.url.split("/runs/")[1].partition("?")[0]
-    assert again != run
-    assert server.wait(again).status == "completed"
-
-
-def test_a_verb_that_does_not_fit_says_why_and_changes_nothing(page: Any, server: Server) -> None:
-    run = server.start(TWO_STEPS, {"first": "n", "second": "n"})
-    page.goto(f"/runs/{run}")
-    server.steps.open("n")
-    server.wait(run)
-    becomes(page, "document.querySelector('#status .badge').textContent === 'completed'")
-    page.evaluate("document.querySelector('[data-when=unfinished]').hidden = false")  # too late
-    page.get_by_role("button", name="Cancel").click()
-    confirm(page)
-    page.locator("[role=alert]").wait_for()
-    assert "has ended" in page.locator("[role=alert]").inner_text()
-    assert server.status(run) == "completed"
-
-
-def test_events_are_paged_filtered_and_appended_live(page: Any, server: Server) -> None:
-    run = server.start(TWO_STEPS, {"first": "e1", "second": "e2"})
-    page.goto(f"/runs/{run}/events")
-    kinds = page.locator("#events tbody td:nth-child(3)")
-    assert kinds.first.inner_text() == "run.started"
-    server.steps.open("e1")
-    server.steps.open("e2")
-    becomes(page, "document.querySelector('#events tbody').textContent.includes('run.finished')")
-    numbers = page.locator("#events tbody td:first-child").all_inner_texts()
-    assert numbers == [str(number + 1) for number in range(len(numbers))]  # none twice, none lost
-    page.get_by_label("Kind contains").fill("token.")
-    page.get_by_role("button", name="Show").click()
-    assert {text.partition(".")[0] for text in kinds.all_inner_texts()} == {"token"}
-    page.goto(f"/runs/{run}/events?after=3")
-    assert page.locator("#events tbody td:first-child").first.inner_text() == "4"
-
-
-def test_the_timeline_draws_work_and_grows_while_it_goes_on(page: Any, server: Server) -> None:
-    run = server.start(TWO_STEPS, {"first": "tl1", "second": "tl2"})
-    page.goto(f"/runs/{run}/timeline")
-    page.wait_for_selector("#timeline rect.seg-running")
-    assert page.locator("#timeline .lane-name").all_text_contents()[0].startswith("dig")
-    server.steps.open("tl1")
-    becomes(page, "document.querySelectorAll('#timeline .lane-name').length === 2")
-    server.steps.open("tl2")
-    becomes(page, "document.querySelectorAll('#timeline .lane-done').length === 2")
-    marks = (
-        "[...document.querySelectorAll('#timeline .axis-text')].map(one => one.textContent).join()"
+def test_a_large_net_opens_where_something_happens(page: Any, server: Server) -> None:
+    text = long_net(80).replace(
+        "- step: s60\n    tool: {kind: noop}",
+        "- step: s60\n    tool: {kind: wait_at, args: {door: large}}",
     )
-    before = page.evaluate(marks)
-    page.get_by_role("button", name="Zoom in").click()
-    becomes(page, f"{marks} !== {before!r}")
-    page.get_by_text("As a table").click()
-    becomes(page, "document.querySelectorAll('#lanes tbody tr').length === 2")
+    run = server.start(text)
+    assert eventually(lambda: "s60" in server.parts.engine.state(run).steps)
+    page.goto(f"/runs/{run}")
+    seen = """(name => {
+      const box = document.querySelector(`g.anb-box[data-step=${name}] rect`);
+      const [a, b] = [box, document.getElementById('graph')].map(x => x.getBoundingClientRect());
+      return a.top >= b.top && a.bottom <= b.bottom; })"""
+    becomes(page, f"{seen}('s60')")
+    assert not page.evaluate(f"{seen}('s0')")
+    page.get_by_role("button", name="Whole").click()
+    becomes(page, f"{seen}('s0') && {seen}('s79')")
+    page.get_by_role("button", name="Where it is").click()
+    becomes(page, f"{seen}('s60') && !{seen}('s0')")
+    server.steps.open("large")
 
 
-def test_input_output_and_the_definition_that_ran_are_shown(page: Any, server: Server) -> None:
-    server.steps.open("d")
-    run = server.run(TWO_STEPS, {"first": "d", "second": "d"})
-    page.goto(f"/runs/{run}/data")
-    assert '"first": "d"' in page.locator("section[aria-labelledby=input] pre").inner_text()
-    assert '"door": "d"' in page.locator("section[aria-labelledby=output] pre").inner_text()
-    whole = page.request.get(f"/runs/{run}/data/result.json")
-    assert whole.json() == {"door": "d"}
-    assert "attachment" in whole.headers["content-disposition"]
-    page.goto(f"/runs/{run}/definition")
-    assert page.locator(".source tr#L4 td").inner_text().startswith("metadata: {name: two_steps")
-    assert page.locator(".source th").first.inner_text() == "1"
+def test_the_connection_is_taken_up_again_and_the_page_says_so(page: Any, server: Server) -> None:
+    run = server.start(TWO_STEPS, {"first": "net1", "second": "net2"})
+    page.goto(f"/runs/{run}")
+    is_live(page)
+    page.context.set_offline(True)
+    for news in server_streams(server):
+        server.call(_close(news))
+    becomes(page, "document.getElementById('live-state').textContent.includes('not connected')")
+    server.steps.open("net1")
+    page.context.set_offline(False)
+    looks(page, "dig", "done")  # what was missed is told
+    is_live(page)
+    server.steps.open("net2")
+    looks(page, "fill", "done")
+
+
+def server_streams(server: Server) -> list[Any]:
+    """The connections that are open, as the server has them."""
+    return list(server._runner.server.connections)  # type: ignore[union-attr]
+
+
+async def _close(protocol: Any) -> None:
+    protocol.force_close()

@@ -1,10 +1,14 @@
-"""The list of runs: filters live in the address, counters move, and verbs reach what is ticked."""
+"""The list of runs: filters live in the address, counters and rows move, keys are enough."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from .support import HELD, TWO_STEPS, Server, becomes, eventually
+import pytest
+
+from .scenes import is_live, shot
+from .support import HELD, OPINIONS, RULES, TWO_STEPS, Server, becomes
 
 
 def rows(page: Any) -> list[str]:
@@ -14,10 +18,6 @@ def rows(page: Any) -> list[str]:
     return found
 
 
-def confirm(page: Any, answer: str = "Yes") -> None:
-    page.locator("#confirm").get_by_role("button", name=answer).click()
-
-
 def test_filters_stand_in_the_address_and_narrow_the_list(page: Any, server: Server) -> None:
     server.steps.open("f")
     red = server.run(TWO_STEPS, {"first": "f", "second": "f"}, labels={"team": "red"})
@@ -25,16 +25,62 @@ def test_filters_stand_in_the_address_and_narrow_the_list(page: Any, server: Ser
     page.goto("/runs")
     page.get_by_label("Label").fill("team=red")
     page.get_by_role("button", name="Filter").click()
-    assert "label=team%3Dred" in page.url
+    assert page.url.endswith("/runs?label=team%3Dred")  # what is empty does not stand there
     assert rows(page) == [red]
     page.goto("/runs?status=waiting&label=team%3Dblue")
     assert rows(page) == [blue]
     page.goto("/runs?name=two_steps&dialect=noetl&from=2020-01-01T00:00&label=team%3Dred")
     assert rows(page) == [red]
-    page.goto("/runs?to=2020-01-01T00:00")
-    assert page.locator(".empty").inner_text() == "No run fits these filters."
+    page.goto("/runs?age=1h&label=team%3Dred")
+    assert rows(page) == [red]
     page.goto("/runs?label=nonsense")
     assert "KEY=VALUE" in page.locator("[role=alert]").inner_text()
+    page.goto("/runs?age=soon")
+    assert "1h, 24h" in page.locator("[role=alert]").inner_text()
+
+
+def test_the_form_shows_what_the_address_says_and_keeps_it(page: Any, server: Server) -> None:
+    session = server.run(OPINIONS, {"amount": 5}, rules=RULES, labels={"shape": "round"})
+    server.run(HELD, labels={"shape": "round"})
+    page.goto("/runs?label=shape%3Dround&status=completed&dialect=xrc729&age=24h")
+    assert page.get_by_label("Dialect").input_value() == "xrc729"
+    assert page.get_by_label("Begun").input_value() == "24h"
+    assert page.get_by_label("Labels that are filtered by").inner_text().split()[0] == "shape=round"
+    page.get_by_label("Name").fill("opinions")
+    page.get_by_role("button", name="Filter").click()
+    for part in ("label=shape%3Dround", "status=completed", "age=24h", "name=opinions"):
+        assert part in page.url
+    assert rows(page) == [session]
+
+
+def test_several_labels_are_added_and_taken_away_one_by_one(page: Any, server: Server) -> None:
+    both = server.run(HELD, labels={"a": "1", "b": "x y"})
+    one = server.run(HELD, labels={"a": "1"})
+    page.goto("/runs?label=a%3D1")
+    assert rows(page) == [one, both]
+    page.locator(f'tr[data-run="{both}"]').get_by_role("link", name="b=x y").click()
+    assert rows(page) == [both]
+    page.get_by_role("link", name="No longer filter by a=1").click()
+    assert page.url.endswith("/runs?label=b%3Dx+y")
+    assert rows(page) == [both]
+
+
+def test_counters_choose_several_statuses_and_let_them_go_again(page: Any, server: Server) -> None:
+    server.steps.open("s")
+    done = server.run(TWO_STEPS, {"first": "s", "second": "s"}, labels={"kind": "status"})
+    waits = server.run(HELD, labels={"kind": "status"})
+    page.goto("/runs?label=kind%3Dstatus")
+    counters = page.locator("#counters")
+    counters.get_by_role("link", name="completed").click()
+    assert rows(page) == [done]
+    counters.get_by_role("link", name="waiting").click()
+    assert rows(page) == [waits, done]
+    chosen = counters.locator("[aria-current]").all_inner_texts()
+    assert [text.split()[-1] for text in chosen] == ["waiting", "completed"]
+    counters.get_by_role("link", name="completed").click()
+    assert rows(page) == [waits]
+    counters.get_by_role("link", name="all").click()
+    assert page.url.endswith("/runs?label=kind%3Dstatus")
 
 
 def test_pages_of_the_list_do_not_repeat_or_lose_a_run(page: Any, server: Server) -> None:
@@ -50,63 +96,95 @@ def test_pages_of_the_list_do_not_repeat_or_lose_a_run(page: Any, server: Server
     assert len(first) == 50
     assert {*first, *second} == made
     assert not set(first) & set(second)
+    page.get_by_role("link", name="Newest").click()
+    assert rows(page) == first
 
 
-def test_counters_and_statuses_move_while_one_looks(page: Any, server: Server) -> None:
-    run = server.start(TWO_STEPS, {"first": "move", "second": "move"})
-    page.goto("/runs")
+def test_counters_and_rows_move_while_one_looks(page: Any, server: Server) -> None:
+    run = server.start(TWO_STEPS, {"first": "move", "second": "move"}, labels={"live": "yes"})
+    page.goto("/runs?label=live%3Dyes")
     row = page.locator(f'tr[data-run="{run}"]')
     assert row.locator(".badge").inner_text() == "running"
-    page.wait_for_selector("#live-state:not([hidden])")
+    is_live(page)
     before = int(page.locator('[data-count="completed"]').inner_text())
     server.steps.open("move")
-    becomes(
-        page, f"document.querySelector('tr[data-run=\"{run}\"] .badge').textContent === 'completed'"
-    )
+    here = f"document.querySelector('tr[data-run=\"{run}\"] %s')"
+    becomes(page, f"{here % '.badge'}.textContent === 'completed'")
     becomes(
         page,
         f"Number(document.querySelector('[data-count=completed]').textContent) === {before + 1}",
     )
-    server.run(HELD)
-    page.wait_for_selector("#newer:not([hidden])")
+    state = server.wait(run)
+    assert row.locator("[data-events]").inner_text() == str(state.seq)
+    took = row.locator("[data-took]").inner_text()
+    page.wait_for_timeout(1500)
+    assert row.locator("[data-took]").inner_text() == took  # it has ended: the clock stands
 
 
-def test_ticked_runs_are_paused_resumed_and_cancelled_after_a_question(
-    page: Any, server: Server
-) -> None:
-    runs = [server.start(TWO_STEPS, {"first": "t", "second": "t"}) for _ in range(3)]
-    chosen = runs[:2]
+def test_new_runs_are_offered_and_do_not_make_the_list_jump(page: Any, server: Server) -> None:
+    server.run(HELD, labels={"new": "yes"})
+    page.goto("/runs?label=new%3Dyes")
+    is_live(page)
+    before = rows(page)
+    newer = server.run(HELD, labels={"new": "yes"})
+    page.get_by_role("link", name="1 new run has begun: show").wait_for()
+    assert rows(page) == before
+    page.get_by_role("link", name="1 new run has begun: show").click()
+    assert rows(page) == [newer, *before]  # with the filter that was chosen
 
-    def tick_and(verb: str, answer: str = "Yes") -> None:
+
+def test_ticks_are_set_by_keys_alone_and_verbs_come_with_them(page: Any, server: Server) -> None:
+    runs = [server.run(HELD, labels={"keys": "yes"}) for _ in range(4)][::-1]
+    page.goto("/runs?label=keys%3Dyes")
+    assert page.locator("#actions").is_hidden()  # nothing is ticked
+    page.get_by_label(f"Tick {runs[0]}").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("Shift+ArrowDown")  # takes the next one along
+    page.keyboard.press("ArrowDown")  # passes this one by
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    ticked = page.locator('input[name="run"]:checked').evaluate_all("all => all.map(x => x.value)")
+    assert ticked == [runs[0], runs[1], runs[3]]
+    assert page.locator("#ticked").inner_text() == "3 ticked"
+    reached = ""
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        reached = page.evaluate("document.activeElement.textContent")
+        if reached == "Pause…":
+            break
+    assert reached == "Pause…"
+    shot(page, "runs-ticked")
+
+
+def test_a_range_is_ticked_with_shift_and_all_with_one_click(page: Any, server: Server) -> None:
+    runs = [server.run(HELD, labels={"range": "yes"}) for _ in range(5)][::-1]
+    page.goto("/runs?label=range%3Dyes")
+    page.get_by_label(f"Tick {runs[1]}").click()
+    page.get_by_label(f"Tick {runs[3]}").click(modifiers=["Shift"])
+    assert page.locator("#ticked").inner_text() == "3 ticked"
+    page.get_by_label("Tick all runs on this page").check()
+    assert page.locator("#ticked").inner_text() == "5 ticked"
+
+
+def test_an_empty_list_says_what_can_be_done(browser: Any, tmp_path: Path) -> None:
+    with Server(tmp_path) as fresh:
+        context = browser.new_context(base_url=fresh.url)
+        page = context.new_page()
         page.goto("/runs")
-        for run in chosen:
-            page.get_by_label(f"Tick {run}").check()
-        assert page.locator("#ticked").inner_text() == "2 ticked"
-        page.get_by_label("Reason").fill("a test")
-        page.get_by_role("button", name=verb).click()
-        confirm(page, answer)
+        assert "There is no run yet." in page.locator(".empty").inner_text()
+        page.get_by_role("link", name="Start one").click()
+        page.wait_for_url("**/definitions")
+        page.goto("/runs?status=failed")
+        assert "No run fits these filters." in page.locator(".empty").inner_text()
+        is_live(page)
+        fresh.run(HELD)
+        page.wait_for_selector("#newer:not([hidden])")  # also an empty page hears of it
+        page.get_by_role("link", name="Show all runs").click()
+        assert page.locator("table.runs tbody tr").count() == 1
+        context.close()
 
-    page.goto("/runs")
-    assert page.get_by_role("button", name="Pause").is_disabled()  # nothing is ticked
-    tick_and("Pause", "No")
-    assert page.url.endswith("/runs")
-    assert {server.status(run) for run in runs} == {"running"}
-    tick_and("Pause")
-    page.get_by_text("2 of 2 done.").wait_for()
-    assert [server.status(run) for run in runs] == ["paused", "paused", "running"]
-    tick_and("Resume")
-    page.get_by_text("2 of 2 done.").wait_for()
-    assert {server.status(run) for run in runs} == {"running"}
-    tick_and("Redrive")  # they have not ended: each says so
-    page.get_by_text("0 of 2 done.").wait_for()
-    assert page.get_by_text("has not ended").count() == 2
-    tick_and("Cancel")
-    page.get_by_text("2 of 2 done.").wait_for()
-    server.steps.open("t")
-    assert eventually(lambda: {server.status(run) for run in chosen} == {"cancelled"})
-    assert server.wait(runs[2]).status == "completed"
-    tick_and("Redrive")
-    page.get_by_text("2 of 2 done.").wait_for()
-    links = page.locator("td[data-label=Outcome] a.id").all_inner_texts()
-    assert len(links) == 2
-    assert [server.wait(run).status for run in links] == ["completed", "completed"]
+
+@pytest.mark.parametrize("bad", ["before=x", "from=yesterday", "to=1e99", "from=9999-99-99T00:00"])
+def test_a_bad_address_is_answered_in_words(page: Any, bad: str) -> None:
+    page.goto(f"/runs?{bad}")
+    assert page.locator("[role=alert]").inner_text()

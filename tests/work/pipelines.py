@@ -7,8 +7,9 @@ from typing import Any
 
 from anabranch.expressions.jinja import Jinja
 from anabranch.expressions.port import Expression
+from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, failed, succeeded
-from anabranch.net.program import Program, Rule, TaskSpec, Write
+from anabranch.net.program import Iteration, Program, Rule, TaskSpec, Write
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
 
@@ -132,3 +133,20 @@ def answer_of(
     answer = carry_out(tasks, performers, **more)
     assert isinstance(answer, Answer)
     return answer
+
+
+def shard_task(iteration: Iteration, shard: Shard) -> Task:
+    """The job of a shard, as the engine would hand it out."""
+    return Task(
+        run="r",
+        step="each",
+        job="1.0",
+        attempt=1,
+        key="k",
+        kind="loop.shard",
+        inputs={},
+        names={"ctx": {}},
+        program=iteration,
+        loop="r/l1",
+        shard=shard,
+    )

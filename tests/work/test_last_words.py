@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.kernel.tracker import Shard
@@ -13,7 +14,19 @@ from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Task
 from anabranch.work.shards import Shards
 
-from .pipelines import JINJA, Scripted, Sleeps, answer_of, echo, error, job, ok, rule, spec
+from .pipelines import (
+    JINJA,
+    Scripted,
+    Sleeps,
+    answer_of,
+    echo,
+    error,
+    job,
+    ok,
+    rule,
+    shard_task,
+    spec,
+)
 from .support import run
 
 FAILED = "local.outcome.status == 'error'"
@@ -70,6 +83,37 @@ def test_a_finally_counts_when_the_pipeline_ends_well_before_its_last_task() -> 
     close = Hooks(leaving=Program((spec("close", kind="w", set_ctx={"closed": True}),)))
     answer = answer_of([spec("a", rule(None, "break"), kind="w", hooks=close)], performers())
     assert answer.patches == (ContextPatch("closed", True),)
+
+
+# -- work that writes while it fails ---------------------------------------------------------
+
+OWN = ContextPatch("tries", 1, "sum")
+
+
+def failing(*rules: Any, answers: int = 1, **more: Any) -> Answer:
+    """A pipeline whose last task answers so often with an error that has something to write."""
+    wrong = msgspec.structs.replace(error(), patches=(OWN,))
+    kinds = {"w": Scripted(ok(1)), "no": Scripted(*[wrong] * answers, ok("mended"))}
+    return answer_of([BEFORE, spec("b", *rules, kind="no", **more)], kinds)
+
+
+def test_an_answer_that_fails_has_the_last_word_as_it_has_without_a_pipeline() -> None:
+    assert (failing().status, failing().patches) == ("error", (OWN,))
+    assert failing(rule(FAILED, "fail", set_ctx=WHY)).patches == (OWN, *SAID)
+
+
+def test_it_has_it_when_the_pipeline_goes_on_after_it() -> None:
+    answer = failing(rule(FAILED, "continue", set_ctx={"total": "{{ ctx.tries }}"}))
+    assert answer.status == "ok"
+    assert answer.patches == (ContextPatch("seen", 1), OWN, ContextPatch("total", 1))
+
+
+def test_an_attempt_that_a_rule_repeats_has_no_say_and_the_last_one_has() -> None:
+    again = rule(FAILED, "retry", attempts=3, delay=0)
+    mended = failing(again, answers=2)
+    assert (mended.status, mended.patches) == ("ok", (ContextPatch("seen", 1),))
+    given_up = failing(again, answers=3)
+    assert (given_up.status, given_up.patches) == ("error", (OWN,))
 
 
 # -- items -----------------------------------------------------------------------------------
@@ -134,16 +178,4 @@ def test_an_item_that_is_tried_again_has_no_last_word_yet(tries: int, patches: A
 
 
 def shard_of(program: Program, tries: int = 0, retries: int = 0) -> Task:
-    return Task(
-        run="r",
-        step="each",
-        job="1.0",
-        attempt=1,
-        key="k",
-        kind="loop.shard",
-        inputs={},
-        names={"ctx": {}},
-        program=Iteration(program, "n", retries=retries),
-        loop="r/l1",
-        shard=Shard(0, 0, 1, tries=tries),
-    )
+    return shard_task(Iteration(program, "n", retries=retries), Shard(0, 0, 1, tries=tries))

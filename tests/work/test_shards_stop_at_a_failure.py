@@ -14,7 +14,7 @@ from anabranch.work.pipeline import Means
 from anabranch.work.port import Performer, Task
 from anabranch.work.shards import Shards
 
-from .pipelines import spec
+from .pipelines import shard_task, spec
 from .support import run
 
 
@@ -54,19 +54,7 @@ class FailsNow(Fails):
 def cross(work: Performer, shard: Shard, **how: Any) -> tuple[Any, ShardReport]:
     program = Program((spec("work", value="{{ local.iter.n }}"),))
     iteration = Iteration(program, "n", **{"stops": True, **how})
-    task = Task(
-        run="r",
-        step="each",
-        job="1.0",
-        attempt=1,
-        key="k",
-        kind="loop.shard",
-        inputs={},
-        names={"ctx": {}},
-        program=iteration,
-        loop="r/l1",
-        shard=shard,
-    )
+    task = shard_task(iteration, shard)
     answer = run(Shards(Means(performers={"work": work}), Numbers()).perform(task))
     assert isinstance(answer, Answer)
     assert answer.shard is not None

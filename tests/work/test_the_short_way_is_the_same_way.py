@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch, succeeded
@@ -50,6 +51,10 @@ ANSWERS: dict[str, Any] = {
     "nonsense": "not an answer",
     "writes": Answer(status="ok", result=1, patches=(ContextPatch("seen", 5, "set"),)),
     "cannot write": Answer(status="ok", result=1, patches=(ContextPatch("name", 5, "sum"),)),
+    "fails and writes": msgspec.structs.replace(error(), patches=(ContextPatch("seen", 5),)),
+    "fails and cannot write": msgspec.structs.replace(
+        error(), patches=(ContextPatch("name", 5, "sum"),)
+    ),
 }
 SHARE = {"total": ("{{ local.outcome.result or 0 }}", "sum"), "seen": (SEEN, "append")}
 PROGRAMS: dict[str, TaskSpec] = {
@@ -69,6 +74,7 @@ PROGRAMS: dict[str, TaskSpec] = {
     "unmatched continues": spec("t", rule("false", "fail"), on_unmatched_error="continue"),
     "unmatched fails": spec("t", rule("false", "continue")),
     "shares by itself": spec("t", set_shared=SHARE),
+    "shares the context": spec("t", rule(None, "continue", set_shared={"x": "{{ ctx.seen }}"})),
     "cannot share": spec("t", rule(None, "continue", set_shared={"x": "{{ 1 // 0 }}"})),
 }
 

@@ -15,7 +15,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer, aborted, cancels_run, failed, succeeded
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.work.port import Task
 
 from .documents import document

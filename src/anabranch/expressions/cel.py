@@ -10,10 +10,12 @@ clock: sizes of source, tree, lists and texts, and a number of steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from anabranch.expressions import cel_tree as tree
 from anabranch.expressions.cel_functions import IMPLEMENTATIONS
 from anabranch.expressions.cel_operators import (
     arithmetic,
@@ -24,23 +26,6 @@ from anabranch.expressions.cel_operators import (
     negative,
 )
 from anabranch.expressions.cel_parser import parse
-from anabranch.expressions.cel_tree import (
-    Binary,
-    Call,
-    Conditional,
-    Index,
-    ListOf,
-    Literal,
-    Logic,
-    Macro,
-    MapOf,
-    Name,
-    Node,
-    Select,
-    Unary,
-    count,
-    free_names,
-)
 from anabranch.expressions.cel_values import (
     NODES_MAX,
     STEPS_MAX,
@@ -53,6 +38,8 @@ from anabranch.expressions.cel_values import (
 )
 
 __all__ = ["Cel", "CelError", "compile_cel"]
+
+T = TypeVar("T")
 
 
 class Frame:
@@ -79,7 +66,7 @@ class Cel:
     """A compiled expression."""
 
     text: str  # as the author wrote it
-    tree: Node
+    tree: tree.Node
     names: frozenset[str]  # what it reads from outside
     run: Run = field(repr=False, compare=False)
 
@@ -109,10 +96,9 @@ def compile_cel(
     """Parse and compile. `shown` is what messages quote instead of the text itself.
 
     `strict` refuses arithmetic that mixes double with integers or int with uint."""
-    tree = parse(text, nodes_max=nodes_max)
-    return Cel(
-        text if shown is None else shown, tree, free_names(tree), _Compiler(strict).run_of(tree)
-    )
+    root = parse(text, nodes_max=nodes_max)
+    run = _Compiler(strict).run_of(root)
+    return Cel(text if shown is None else shown, root, tree.free_names(root), run)
 
 
 def _missing(name: str) -> CelMissingName:
@@ -124,33 +110,33 @@ class _Compiler:
         self._strict = strict
         self._bound: list[str] = []
 
-    def run_of(self, node: Node) -> Run:
+    def run_of(self, node: tree.Node) -> Run:
         match node:
-            case Literal(value):
+            case tree.Literal(value):
                 return lambda _frame: value
-            case Name(name):
+            case tree.Name(name):
                 return _variable(name) if name in self._bound else _outside(name)
-            case Select(operand, field_name, test):
+            case tree.Select(operand, field_name, test):
                 work = _has if test else _selected
                 return work(self.run_of(operand), field_name)
-            case Index(operand, index):
+            case tree.Index(operand, index):
                 return _indexed(self.run_of(operand), self.run_of(index))
-            case Call(function, args):
+            case tree.Call(function, args):
                 return _called(function, [self.run_of(arg) for arg in args])
-            case Unary(op, operand):
+            case tree.Unary(op, operand):
                 return _not(self.run_of(operand)) if op == "!" else _minus(self.run_of(operand))
-            case Binary(op, left, right):
+            case tree.Binary(op, left, right):
                 return self._binary(op, self.run_of(left), self.run_of(right))
-            case Logic(op, terms):
+            case tree.Logic(op, terms):
                 return _logic([self.run_of(term) for term in terms], decides=op == "||")
-            case Conditional(test, yes, no):
+            case tree.Conditional(test, yes, no):
                 return _conditional(self.run_of(test), self.run_of(yes), self.run_of(no))
-            case ListOf(items):
+            case tree.ListOf(items):
                 runs = [self.run_of(item) for item in items]
                 return lambda frame: [run(frame) for run in runs]
-            case MapOf(entries):
+            case tree.MapOf(entries):
                 return _mapping([(self.run_of(key), self.run_of(item)) for key, item in entries])
-            case Macro():
+            case tree.Macro():
                 return self._macro(node)
 
     def _binary(self, op: str, left: Run, right: Run) -> Run:
@@ -167,13 +153,17 @@ class _Compiler:
                 work = arithmetic(op, strict=self._strict)
         return lambda frame: work(left(frame), right(frame))
 
-    def _macro(self, node: Macro) -> Run:
+    def _macro(self, node: tree.Macro) -> Run:
         over = self.run_of(node.range)
         self._bound.append(node.variable)
         body = self.run_of(node.body)
         condition = None if node.condition is None else self.run_of(node.condition)
         self._bound.pop()
-        cost = 1 + count(node.body) + (0 if node.condition is None else count(node.condition))
+        cost = (
+            1
+            + tree.count(node.body)
+            + (0 if node.condition is None else tree.count(node.condition))
+        )
         loop = _Loop(over, node.variable, body, cost)
         match node.macro:
             case "map":
@@ -254,19 +244,20 @@ def _logic(terms: list[Run], *, decides: bool) -> Run:
     others, before it or after it."""
     sign = "`||`" if decides else "`&&`"
 
-    def run(frame: Frame) -> bool:
-        error: CelEvalError | None = None
-        for term in terms:
-            try:
-                if _truth(term(frame), sign) is decides:
-                    return decides
-            except CelEvalError as found:
-                error = error or found
-        if error is not None:
-            raise error
-        return not decides
+    return lambda frame: _decided(terms, lambda term: term(frame), sign, decides=decides)
 
-    return run
+
+def _decided(each: Iterable[T], run: Callable[[T], Any], what: str, *, decides: bool) -> bool:
+    error: CelEvalError | None = None
+    for one in each:
+        try:
+            if _truth(run(one), what) is decides:
+                return decides
+        except CelEvalError as found:
+            error = error or found
+    if error is not None:
+        raise error
+    return not decides
 
 
 def _conditional(test: Run, yes: Run, no: Run) -> Run:
@@ -337,16 +328,8 @@ class _Loop:
         return self._decided(frame, decides=False, what="all")
 
     def _decided(self, frame: Frame, *, decides: bool, what: str) -> bool:
-        error: CelEvalError | None = None
-        for item in self._items(frame):
-            try:
-                if _truth(self._each(frame, self.body, item), what) is decides:
-                    return decides
-            except CelEvalError as found:
-                error = error or found
-        if error is not None:
-            raise error
-        return not decides
+        items = self._items(frame)
+        return _decided(items, partial(self._each, frame, self.body), what, decides=decides)
 
     def exists_one(self, frame: Frame) -> bool:
         found = [

@@ -11,24 +11,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
+from anabranch.expressions import cel_tree as tree
 from anabranch.expressions.cel_functions import FUNCTIONS, METHODS
 from anabranch.expressions.cel_lexer import Token, tokens
-from anabranch.expressions.cel_tree import (
-    Binary,
-    Call,
-    Conditional,
-    Index,
-    ListOf,
-    Literal,
-    Logic,
-    Macro,
-    MapOf,
-    Name,
-    Node,
-    Select,
-    Unary,
-    children,
-)
 from anabranch.expressions.cel_values import (
     INT64,
     INT256,
@@ -51,7 +36,7 @@ _BINARY: Final = (
 )
 
 
-def parse(source: str, *, nodes_max: int = NODES_MAX) -> Node:
+def parse(source: str, *, nodes_max: int = NODES_MAX) -> tree.Node:
     """The tree. Raises `CelSyntaxError` or `CelLimitError`, nothing else."""
     size = len(source.encode("utf-8", "surrogatepass"))
     if size > SOURCE_BYTES_MAX:
@@ -70,7 +55,7 @@ class _Parser:
         self._nodes_max = nodes_max
         self._depths: dict[int, int] = {}
 
-    def whole(self) -> Node:
+    def whole(self) -> tree.Node:
         if len(self._tokens) == 1:
             raise CelSyntaxError("the expression is empty", 1)
         node = self._expression()
@@ -110,12 +95,12 @@ class _Parser:
         )
         return CelSyntaxError(f"{found} where {expected} is expected", token.column)
 
-    def _made(self, node: Node) -> Node:
+    def _made(self, node: tree.Node) -> tree.Node:
         """Count a node and bound the depth of the tree."""
         self._nodes += 1
         if self._nodes > self._nodes_max:
             raise CelLimitError(f"the expression has more than {self._nodes_max} nodes")
-        depth = 1 + max((self._depths[id(child)] for child in children(node)), default=0)
+        depth = 1 + max((self._depths[id(child)] for child in tree.children(node)), default=0)
         if depth > TREE_DEPTH_MAX:
             raise CelLimitError(f"the expression is more than {TREE_DEPTH_MAX} operations deep")
         self._depths[id(node)] = depth
@@ -123,11 +108,11 @@ class _Parser:
 
     # -- operators ---------------------------------------------------------------------------
 
-    def _expression(self) -> Node:
+    def _expression(self) -> tree.Node:
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             raise CelLimitError(f"the expression is nested more than {NESTING_MAX} deep")
-        decisions: list[tuple[Node, Node]] = []
+        decisions: list[tuple[tree.Node, tree.Node]] = []
         node = self._logic("||")
         while self._taken("?"):
             yes = self._expression()
@@ -135,35 +120,36 @@ class _Parser:
             decisions.append((node, yes))
             node = self._logic("||")
         for test, yes in reversed(decisions):
-            node = self._made(Conditional(test, yes, node))
+            node = self._made(tree.Conditional(test, yes, node))
         self._nesting -= 1
         return node
 
-    def _logic(self, op: str) -> Node:
+    def _logic(self, op: str) -> tree.Node:
         terms = [self._logic("&&") if op == "||" else self._binary(0)]
         while self._taken(op):
             terms.append(self._logic("&&") if op == "||" else self._binary(0))
-        return terms[0] if len(terms) == 1 else self._made(Logic(op, tuple(terms)))
+        return terms[0] if len(terms) == 1 else self._made(tree.Logic(op, tuple(terms)))
 
-    def _binary(self, level: int) -> Node:
+    def _binary(self, level: int) -> tree.Node:
         if level == len(_BINARY):
             return self._unary()
         node = self._binary(level + 1)
         while self._is(*_BINARY[level]):
             op = str(self._take().value)
-            node = self._made(Binary(op, node, self._binary(level + 1)))
+            node = self._made(tree.Binary(op, node, self._binary(level + 1)))
         return node
 
-    def _unary(self) -> Node:
+    def _unary(self) -> tree.Node:
         ops: list[str] = []
         while self._is("!", "-"):
             ops.append(str(self._take().value))
         node = self._postfix()
         for op in reversed(ops):
-            node = self._made(_negated(node) or Unary(op, node) if op == "-" else Unary(op, node))
+            number = _negated(node) if op == "-" else None
+            node = self._made(number or tree.Unary(op, node))
         return node
 
-    def _postfix(self) -> Node:
+    def _postfix(self) -> tree.Node:
         node = self._primary()
         while True:
             if self._taken("."):
@@ -171,24 +157,24 @@ class _Parser:
             elif self._taken("["):
                 index = self._expression()
                 self._expect("]")
-                node = self._made(Index(node, index))
+                node = self._made(tree.Index(node, index))
             else:
                 return node
 
-    def _member(self, operand: Node) -> Node:
+    def _member(self, operand: tree.Node) -> tree.Node:
         if self._next.sort != "name":
             raise self._unexpected("a name")
         token = self._take()
         name = str(token.value)
         if not self._taken("("):
-            return self._made(Select(operand, name))
+            return self._made(tree.Select(operand, name))
         if name in MACROS:
             return self._macro(operand, name)
         args = (operand, *self._list_until(")"))
         _check_call(name, len(args), token, METHODS, "method")
-        return self._made(Call(name, args, method=True))
+        return self._made(tree.Call(name, args, method=True))
 
-    def _macro(self, over: Node, macro: str) -> Node:
+    def _macro(self, over: tree.Node, macro: str) -> tree.Node:
         if self._next.sort != "name":
             raise self._unexpected(f"the variable of {macro}")
         variable = str(self._take().value)
@@ -196,71 +182,73 @@ class _Parser:
         token = self._next
         parts = self._list_until(")")
         if len(parts) == 1:
-            return self._made(Macro(macro, over, variable, parts[0]))
+            return self._made(tree.Macro(macro, over, variable, parts[0]))
         if len(parts) == 2 and macro == "map":
-            return self._made(Macro(macro, over, variable, parts[1], parts[0]))
+            return self._made(tree.Macro(macro, over, variable, parts[1], parts[0]))
         raise CelSyntaxError(f"{macro} takes a variable and an expression", token.column)
 
     # -- operands ----------------------------------------------------------------------------
 
-    def _primary(self) -> Node:
+    def _primary(self) -> tree.Node:
         if self._taken("("):
             node = self._expression()
             self._expect(")")
             return node
         if self._taken("["):
-            return self._made(ListOf(self._list_until("]")))
+            return self._made(tree.ListOf(self._list_until("]")))
         if self._taken("{"):
             return self._map()
         if self._next.sort == "literal":
-            return self._made(Literal(self._take().value))
+            return self._made(tree.Literal(self._take().value))
         if self._next.sort == "name":
             token = self._take()
             name = str(token.value)
-            return self._call(token) if self._taken("(") else self._made(Name(name))
+            return self._call(token) if self._taken("(") else self._made(tree.Name(name))
         raise self._unexpected("a value")
 
-    def _call(self, token: Token) -> Node:
+    def _call(self, token: Token) -> tree.Node:
         name = str(token.value)
         args = self._list_until(")")
         if name == "has":
-            if len(args) != 1 or not isinstance(args[0], Select) or args[0].test:
+            if len(args) != 1 or not isinstance(args[0], tree.Select) or args[0].test:
                 raise CelSyntaxError("has() takes one field, such as has(a.b)", token.column)
-            return self._made(Select(args[0].operand, args[0].field, test=True))
+            return self._made(tree.Select(args[0].operand, args[0].field, test=True))
         _check_call(name, len(args), token, FUNCTIONS, "function")
-        return self._made(Call(name, args))
+        return self._made(tree.Call(name, args))
 
-    def _list_until(self, closing: str) -> tuple[Node, ...]:
-        items: list[Node] = []
+    def _list_until(self, closing: str) -> tuple[tree.Node, ...]:
+        items: list[tree.Node] = []
         while not self._taken(closing):
             items.append(self._expression())
             if not self._is(closing):
                 self._expect(",")
         return tuple(items)
 
-    def _map(self) -> Node:
-        entries: list[tuple[Node, Node]] = []
+    def _map(self) -> tree.Node:
+        entries: list[tuple[tree.Node, tree.Node]] = []
         while not self._taken("}"):
             key = self._expression()
             self._expect(":")
             entries.append((key, self._expression()))
             if not self._is("}"):
                 self._expect(",")
-        return self._made(MapOf(tuple(entries)))
+        return self._made(tree.MapOf(tuple(entries)))
 
 
-def _negated(node: Node) -> Node | None:
+def _negated(node: tree.Node) -> tree.Node | None:
     """`-5` is a number, not an operation; None when the operand is no number to negate."""
-    if not isinstance(node, Literal) or type(node.value) in (bool, str, bytes, UInt, type(None)):
+    if not isinstance(node, tree.Literal):
+        return None
+    if type(node.value) in (bool, str, bytes, UInt, type(None)):
         return None
     if isinstance(node.value, float):
-        return Literal(-node.value)
+        return tree.Literal(-node.value)
     number = -int(node.value)
     if INT64[0] <= number <= INT64[1]:
-        return Literal(number)
+        return tree.Literal(number)
     if INT256[0] <= number <= INT256[1]:
-        return Literal(Int256(number))
-    return Literal(Uint256(number)) if number > 0 else None
+        return tree.Literal(Int256(number))
+    return tree.Literal(Uint256(number)) if number > 0 else None
 
 
 def _check_call(

@@ -35,6 +35,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     labels: Mapping[str, str] = {}
     reuse: Mapping[str, list[Answer]] = {}
     returns: str = ""  # of a child: the step whose result it answers with
+    trace: str = ""  # the span (W3C `traceparent`) of whoever began it, if they told
 
 
 class RunPaused(_Event, frozen=True, tag="run.paused"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve_loops import job_given_up, queue_time_runs
-from anabranch.kernel.state import Job, JobPhase, State, Token, TokenPhase
+from anabranch.kernel.state import Job, JobPhase, State, StepTally, Token, TokenPhase
 
 PLAIN, CUT, JUDGE = -1, -2, -3  # slots of jobs that fill none
 
@@ -19,7 +19,15 @@ def enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:
     phases[phase] = phases.get(phase, 0) + 1
     token.phase = phase
     token.since = at
-    state.steps[token.step].statuses[token.ordinal] = phase
+    list_status(state.steps[token.step], token.ordinal, phase)
+
+
+def list_status(tally: StepTally, ordinal: int, status: str) -> bool:
+    """Say how a run of the step is; false where it is so old that the list has dropped it."""
+    at = ordinal - tally.dropped
+    if at >= 0:
+        tally.statuses[at] = status
+    return at >= 0
 
 
 def drop_answered(state: State, token: Token) -> None:

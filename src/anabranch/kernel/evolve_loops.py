@@ -44,7 +44,7 @@ def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
         queue_ttl=event.queue_ttl,
     )
     token.loop = event.loop
-    state.looped[event.loop] = LoopRecord(token.step, event.mode)
+    state.looped[event.loop] = LoopRecord(token.step, event.mode, opened_seq=state.seq + 1)
     if event.carried is not None:
         _carry(tracker, event.carried)
     if event.key:

@@ -55,12 +55,13 @@ def explain(net: Net, state: State) -> list[Waiting]:
 
 def _run(state: State) -> Iterator[Waiting]:
     if state.paused:
-        why = f"the run is paused ({state.pause_reason})" if state.pause_reason else "paused"
+        why = "somebody to resume it"
+        why += f" (paused: {state.pause_reason})" if state.pause_reason else " (it is paused)"
         yield Waiting(
             "run", state.run, "", why, state.paused_at, None, (f"anabranch resume {state.run}",)
         )
     if state.ending:
-        why = f"winding down: {state.ending_reason}"
+        why = f"its last work to end ({state.ending_reason})"
         yield Waiting("run", state.run, "", why, state.ending_at, None, ("the engine",))
     elif state.deadline:
         yield Waiting(
@@ -120,12 +121,9 @@ def _deciding(state: State, token: Token) -> Waiting:
     gate = state.gates[gate_id(token)]
     who = f" by {', '.join(gate.actors)}" if gate.actors else ""
     ask = f": {gate.ask}" if gate.ask else ""
-    return _waiting(
-        token,
-        f"a decision{who}{ask}",
-        token.until,
-        (f"anabranch decide {state.run} {gate.id} --fulfil|--reject",),
-    )
+    decide = f"anabranch decide {state.run} {gate.id}"
+    movers = (f"{decide} --fulfil", f"{decide} --reject")
+    return _waiting(token, f"a decision{who}{ask}", token.until, movers)
 
 
 def _gathering(net: Net, state: State, token: Token) -> Waiting:
@@ -245,7 +243,7 @@ def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[str, .
         case "scheduled":
             pool = pool_of_job(net.steps[job.step], job)
             free = f"a worker of pool {pool}" if pool else "a free worker"
-            held = "the run is paused" if state.paused else free
+            held = "the run to be resumed" if state.paused else free
             until = state.timers.due.get(f"queue:{job.id}", 0)
             limit = ", no longer than its queue_ttl_s" if until else ""
             mover = f"anabranch worker --pool {pool}" if pool else "the engine"
@@ -268,7 +266,7 @@ def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[str, .
 def _progress(progress: Any) -> str:
     """What a worker said of how far it is."""
     match progress:
-        case {"done": int(done), "of": int(of)} if len(progress) == 2:
+        case {"done": int(done), "of": int(of)}:
             return f"{done:,} of {of:,} done"
         case str():
             return progress[:PROGRESS_SHOWN]

@@ -48,15 +48,19 @@ def open_decision(turn: Turn, token: Token) -> bool:
     if decision.source is not None:
         schedule(turn, token, JUDGE_SLOT)
         return True
-    said = _by_rule(turn, token, decision, None)
+    return not _settles(turn, token, decision, _by_rule(turn, token, decision, None))
+
+
+def _settles(turn: Turn, token: Token, decision: Decision, said: Said | Fault) -> bool:
+    """Act on what was said; true when the task is fulfilled and the step may end."""
     if isinstance(said, Fault):
         _no_verdict(turn, token, decision, said)
-    elif said.fulfilled is None:
+        return False
+    if said.fulfilled is None:
         open_gate(turn, token, decision)
-    else:
-        judge(turn, token, decision, said)
-        return said.fulfilled is not True
-    return True
+        return False
+    judge(turn, token, decision, said)
+    return said.fulfilled
 
 
 def _stop_the_clock(turn: Turn, token: Token) -> None:
@@ -78,14 +82,8 @@ def judged(turn: Turn, item: SlotOver) -> None:
     if isinstance(said, Fault) and _ask_source_again(turn, decision, job):
         return
     turn.emit(e.JobDischarged(job.id, "reported"))
-    if isinstance(said, Fault):
-        _no_verdict(turn, token, decision, said)
-    elif said.fulfilled is None:
-        open_gate(turn, token, decision)
-    else:
-        judge(turn, token, decision, said)
-        if said.fulfilled:
-            turn.later(Conclude(token.id))
+    if _settles(turn, token, decision, said):
+        turn.later(Conclude(token.id))
 
 
 def _reply(

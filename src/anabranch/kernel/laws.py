@@ -60,6 +60,13 @@ def _counters(state: State) -> Iterator[str]:
         yield f"{counts.created} tokens created, {counts.finished} finished, {live} live"
     if counts.created != sum(tally.runs for tally in state.steps.values()):
         yield "the steps' runs do not add up to the tokens created"
+    for name, tally in state.steps.items():
+        if tally.runs != tally.dropped + len(tally.statuses):
+            yield f"the runs of step {name} are not those that are listed and dropped"
+        if tally.dropped:
+            older = sum(t.step == name and t.ordinal < tally.dropped for t in state.tokens.values())
+            if tally.dropped != older + sum(tally.earlier.values()):
+                yield f"the earlier runs of step {name} are miscounted"
     phases: dict[str, int] = {}
     live_in: dict[int, dict[str, int]] = {}
     for token in state.tokens.values():
@@ -101,7 +108,9 @@ def _references(state: State) -> Iterator[str]:
             yield f"token {token.id} is not a member of its scope {token.scope}"
         if token.gather and token.gather not in state.gathers:
             yield f"token {token.id} waits for gather {token.gather}, which is gone"
-        if state.steps[token.step].statuses[token.ordinal] != token.phase:
+        tally = state.steps[token.step]
+        at = token.ordinal - tally.dropped
+        if at >= 0 and tally.statuses[at] != token.phase:
             yield f"token {token.id} is {token.phase} and listed otherwise"
     for gate in state.gates.values():
         if gate.token not in state.tokens or state.tokens[gate.token].phase != "deciding":

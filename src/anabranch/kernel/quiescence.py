@@ -12,7 +12,6 @@ from typing import Any
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import end_now
 from anabranch.kernel.state import ROOT_SCOPE, State
-from anabranch.kernel.tokens import create
 from anabranch.kernel.turn import Turn
 from anabranch.kernel.values import Fault, RunStatus
 from anabranch.net.net import Net
@@ -48,7 +47,7 @@ def settle(turn: Turn) -> bool:
         end_now(turn, state.tokens[token], "discarded", None)
         return True
     if turn.net.final is not None and not state.finalised and not state.ending:
-        create(turn, turn.net.final, scope=ROOT_SCOPE, via="final", args=summary(turn))
+        turn.create(turn.net.final, scope=ROOT_SCOPE, via="final", args=summary(turn))
         return True
     status, problem = completion(turn.net, state)
     turn.emit(e.RunFinished(status, problem))

@@ -12,7 +12,22 @@ from collections.abc import Iterable
 
 import msgspec
 
-from anabranch.kernel.events import Event, JobReported, JobReused, ShardClosed, TokenFinished
+from anabranch.kernel.events import (
+    Event,
+    GateDecided,
+    GatherSettled,
+    JobDischarged,
+    JobLost,
+    JobReported,
+    JobReused,
+    JobTimedOut,
+    LoopSettled,
+    LoopStopped,
+    ShardClosed,
+    SlotLost,
+    TaskJudged,
+    TokenFinished,
+)
 from anabranch.kernel.evolve import evolve
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.tracker import Shard, loop_name, ranges_of
@@ -51,6 +66,35 @@ def reusable(history: Iterable[tuple[int, Event]]) -> dict[str, list[Answer]]:
             found.setdefault(kept[0], []).append(kept[1])
         evolve(state, event, at)
     return found
+
+
+def all_went_well(history: Iterable[tuple[int, Event]]) -> bool:
+    """Whether nothing is left for a redrive: every job did well, and nobody was turned away.
+
+    When in doubt it says no: an attempt that failed counts, also where the next one did well.
+    """
+    return not any(_went_wrong(event) for _, event in history)
+
+
+def _went_wrong(event: Event) -> bool:
+    match event:
+        case JobReported():
+            shard = event.answer.shard
+            return event.answer.status != "ok" or (shard is not None and bool(shard.failed))
+        case TokenFinished():
+            return event.ending != "done" or event.fault is not None
+        case GatherSettled():
+            return event.verdict != "closed"
+        case LoopSettled():
+            return event.status != "complete"
+        case TaskJudged():
+            return not event.fulfilled
+        case GateDecided():
+            return event.verdict != "fulfil"
+        case JobDischarged() | JobTimedOut() | JobLost() | SlotLost() | LoopStopped():
+            return True
+        case _:
+            return False
 
 
 def _answer_in(state: State, event: Event) -> tuple[str, Answer] | None:

@@ -2,7 +2,7 @@
 
 Lays out the names that guards and templates see, picks the branch for the outcome, matches its arcs
 (exclusive: the first in document order; inclusive: all) and evaluates their arguments. It only
-decides; `kernel.tokens` creates what it returns.
+decides; `kernel.finishing` creates what it returns.
 """
 
 from __future__ import annotations

@@ -227,7 +227,10 @@ class Timers(msgspec.Struct, dict=True):
 
 class StepTally(msgspec.Struct, gc=False):
     runs: int = 0
-    statuses: list[str] = []  # one per run, in creation order; the phase word while unfinished
+    #: Of the last runs, in creation order; the phase word while unfinished.
+    statuses: list[str] = []
+    dropped: int = 0  # how many came before those
+    earlier: dict[str, int] = {}  # of these, the ones that have ended, by how
 
 
 class JoinRecord(msgspec.Struct, gc=False):
@@ -251,6 +254,8 @@ class LoopRecord(msgspec.Struct, gc=False):
     failed: int = 0
     retries: int = 0
     shards: int = 0
+    opened_seq: int = 0  # the event that opened it; 0 in a state from before this was noted
+    scheduled_seq: int = 0  # and the last that sent out a shard
 
 
 class Counts(msgspec.Struct, gc=False):
@@ -317,6 +322,7 @@ class State(msgspec.Struct, gc=False):
     ends: dict[str, Any] = {}  # leaf step → result, for the result of the run
     final_result: Any = None
     returns: str = ""  # of a child: the step whose result it answers with
+    trace: str = ""  # the span of whoever began it
     joins_settled: int = 0  # of those in `joins`
     joins_dropped: int = 0  # settled long ago, and in `joins` no more
 
@@ -328,6 +334,8 @@ class State(msgspec.Struct, gc=False):
 FAULTS_KEPT = 20
 #: A session may open joins for as long as it lives; the log has them all, the state the last ones.
 JOINS_KEPT = 500
+#: The same for the runs of one step.
+STATUSES_KEPT = 500
 
 #: Keeps the order of every mapping: a run that goes on from its snapshot meets its tokens, jobs
 #: and members in the order in which the live one does.

@@ -14,6 +14,7 @@ from anabranch.errors import AnabranchError, ExpressionError, InputError, Refuse
 from anabranch.kernel import events as e
 from anabranch.kernel import (
     fans,
+    finishing,
     fulfilment,
     gates,
     jobs,
@@ -43,7 +44,7 @@ def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]
     if state.finished:
         if isinstance(stimulus, s.Decide) and gates.said_before(state, stimulus):
             return []
-        raise Refused(f"the run has ended: {state.status}", code="run_finished")
+        raise Refused(f"run {state.run} has ended: {state.status}", code="run_finished")
     if not state.run and not isinstance(stimulus, s.Start):
         raise Refused("the run has not been started", code="not_started")
     turn = Turn(net, state, at, first_token=state.next_token, tokens_before=len(state.tokens))
@@ -103,10 +104,11 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             {**net.labels, **stimulus.labels},
             stimulus.reuse,
             stimulus.returns,
+            stimulus.trace,
         )
     )
     payload = turn.state.workload if net.carries_payload else {}
-    tokens.create(turn, entry, scope=ROOT_SCOPE, via="entry", payload=payload)
+    turn.create(entry, scope=ROOT_SCOPE, via="entry", payload=payload)
 
 
 def _computed(net: Net, stimulus: s.Start) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def _tick(turn: Turn, _stimulus: s.Tick) -> None:
 def _cancel(turn: Turn, stimulus: s.Cancel) -> None:
     if turn.state.ending:
         raise Refused(f"the run is ending already: {turn.state.ending}", code="ending")
-    tokens.wind_down(turn, "cancelled", stimulus.reason or "cancelled", stimulus.actor)
+    finishing.wind_down(turn, "cancelled", stimulus.reason or "cancelled", stimulus.actor)
 
 
 def _resume(turn: Turn, stimulus: s.Resume) -> None:
@@ -188,5 +190,5 @@ _AGENDA: dict[type, Callable[[Turn, Any], None]] = {
     FillWindow: fans.fill_window,
     SlotOver: _slot_over,
     FillLoop: loops.fill_loop,
-    EndRun: tokens.end_run,
+    EndRun: finishing.end_run,
 }

@@ -27,6 +27,7 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     #: What succeeded in the origin, by `kernel.reuse` key; taken instead of working again.
     reuse: Mapping[str, list[Answer]] = {}
     returns: str = ""  # of a child: the step whose result it answers with
+    trace: str = ""  # the span (W3C `traceparent`) of whoever begins it
 
 
 class Tick(_Stimulus, frozen=True, tag="tick"):

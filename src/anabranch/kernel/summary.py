@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 
 from anabranch.kernel.privacy import public
 from anabranch.kernel.quiescence import result_of, status_of
-from anabranch.kernel.state import State
+from anabranch.kernel.state import State, StepTally
 from anabranch.kernel.tracker import loop_name, progress
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Net
@@ -35,15 +36,34 @@ def summarise(net: Net, state: State) -> dict[str, Any]:
 def steps_of(net: Net, state: State) -> dict[str, Any]:
     """Steps that have run, in document order."""
     return {
-        name: {
-            "runs": tally.runs,
-            "status": tally.statuses[-1],
-            "statuses": list(tally.statuses),
-            "result": public(state.results.get(name), net.private),
-        }
+        name: _step_of(net, state, name, tally)
         for name in net.steps
         if (tally := state.steps.get(name)) is not None
     }
+
+
+def _step_of(net: Net, state: State, name: str, tally: StepTally) -> dict[str, Any]:
+    step: dict[str, Any] = {
+        "runs": tally.runs,
+        "status": tally.statuses[-1],
+        "statuses": list(tally.statuses),
+        "result": public(state.results.get(name), net.private),
+    }
+    if tally.dropped:  # the list has only the last ones; the log has them all
+        step["earlier"] = _earlier(state, name, tally)
+    return step
+
+
+def _earlier(state: State, name: str, tally: StepTally) -> dict[str, int]:
+    """How many of the runs of a step that are no longer listed are in which status."""
+    sums = Counter(tally.earlier)
+    if tally.dropped:
+        sums.update(
+            token.phase
+            for token in state.tokens.values()
+            if token.step == name and token.ordinal < tally.dropped
+        )
+    return dict(sums)
 
 
 #: What the states of a step run are called where step runs are processes.
@@ -54,9 +74,11 @@ PROCESS = {"running": "running", "done": "done", "failed": "aborted", "aborted":
 def session_of(state: State) -> dict[str, Any]:
     """The run as a session of processes: how many are in which state, and what it came to."""
     sums = dict.fromkeys(("waiting", "running", "done", "aborted"), 0)
-    for tally in state.steps.values():
-        for status in tally.statuses:
-            sums[PROCESS.get(status, "waiting")] += 1
+    for name, tally in state.steps.items():
+        listed = Counter(tally.statuses)
+        listed.update(_earlier(state, name, tally))
+        for status, count in listed.items():
+            sums[PROCESS.get(status, "waiting")] += count
     result = None
     if state.finished:
         aborts = "finished_with_aborts" if sums["aborted"] else "done"

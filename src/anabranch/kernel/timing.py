@@ -18,12 +18,13 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.allowing import OWNER, may_wake
 from anabranch.kernel.ending import close_gate, give_up
 from anabranch.kernel.fans import time_is_up
+from anabranch.kernel.finishing import wind_down
 from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out, wait_over
 from anabranch.kernel.loops import waited_too_long
 from anabranch.kernel.quiescence import completion
 from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.state import State, Token
-from anabranch.kernel.tokens import timed_out, wind_down
+from anabranch.kernel.tokens import timed_out
 from anabranch.kernel.turn import Activate, Turn
 from anabranch.kernel.values import Fault
 

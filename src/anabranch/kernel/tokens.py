@@ -1,58 +1,35 @@
-"""The life of a token, from created to finished.
+"""The life of a token, from created to its outcome; `kernel.finishing` does the rest.
 
 created ─▶ admission ─▶ wake time ─▶ work or fan ─▶ decision ─▶ outcome ─▶ patches ─▶ routes
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel import events as e
-from anabranch.kernel.ending import abort, close_gate, comes_to_its_end, end_now
+from anabranch.kernel.ending import abort, end_now
 from anabranch.kernel.fans import open_fan
+from anabranch.kernel.finishing import finish, wind_down
 from anabranch.kernel.fulfilment import ask_whether_to_try_again, open_decision
 from anabranch.kernel.gates import admitted
-from anabranch.kernel.jobs import cancel, reuse_answer, schedule
-from anabranch.kernel.joins import arrive, offer, open_join
+from anabranch.kernel.jobs import reuse_answer, schedule
+from anabranch.kernel.joins import offer
 from anabranch.kernel.loops import open_loop
 from anabranch.kernel.reducers import preview
 from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.routing import (
-    Taken,
-    boundary_event,
-    branch_for,
     names_for,
     outcome_of,
-    taken_arcs,
 )
 from anabranch.kernel.state import Token
-from anabranch.kernel.turn import Activate, Conclude, EndRun, Turn
+from anabranch.kernel.turn import Activate, Conclude, Turn
 from anabranch.kernel.values import ContextPatch, Ending, Fault
-from anabranch.net.net import Branch, Step
+from anabranch.net.net import Step
 from anabranch.net.reach import positions
 
 TOKENS_PER_TURN_MAX = 20_000
 
 # -- getting going ---------------------------------------------------------------------------
-
-
-def create(
-    turn: Turn,
-    step: str,
-    *,
-    parent: int = 0,
-    scope: int = 0,
-    via: Any = "arc",
-    args: Mapping[str, Any] | None = None,
-    payload: Mapping[str, Any] | None = None,
-    wake: int = 0,
-) -> None:
-    token = turn.state.next_token
-    turn.emit(e.TokenCreated(token, step, parent, scope, via, args or {}, payload or {}, wake))
-    turn.later(Activate(token))
 
 
 def activate(turn: Turn, item: Activate) -> None:
@@ -270,184 +247,3 @@ def _stop(turn: Turn, token: Token, whole_run: bool, fault: Fault | None) -> Non
     end_now(turn, token, "aborted", fault)
     if whole_run:
         wind_down(turn, "cancelled", fault.message if fault is not None else "asked by its work")
-
-
-# -- finishing -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What the end of a step run will do, decided before anything is recorded."""
-
-    ending: Ending
-    fault: Fault | None
-    patches: tuple[ContextPatch, ...] = ()
-    branch: Branch | None = None
-    taken: tuple[Taken, ...] = ()
-    end: str = ""
-
-
-def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> None:
-    """End the step run: patches, branch actions, mark it, deliver it."""
-    plan = _plan(turn, token, ending, fault)
-    close_gate(turn, token, "the step ended")
-    if plan.patches:
-        turn.emit(e.ContextPatched(plan.patches, f"token {token.id}"))
-        turn.readmit = True
-    payload = _payload_after(token)
-    scope = turn.state.scopes[token.scope]
-    if plan.branch is not None and plan.end == "":
-        _spawn(turn, token, plan, payload)
-    outcome = outcome_of(token, plan.ending)
-    turn.emit(e.TokenFinished(token.id, plan.ending, outcome, plan.end, plan.fault))
-    turn.dirty[token.scope] = True
-    if plan.ending == "done":
-        offer(turn, token, scope, outcome, payload)
-    if plan.ending == "failed" and turn.net.policy.fail_fast:
-        _fail_fast(turn, token, plan)
-
-
-def _fails_fast_anyway(turn: Turn) -> bool:
-    """A failure ends the run, whether or not an arc takes care of it."""
-    policy = turn.net.policy
-    return policy.fail_fast and policy.on_failure != "handled"
-
-
-def _fail_fast(turn: Turn, token: Token, plan: _Plan) -> None:
-    """One failure that counts ends the run, with the status it would have come to anyway."""
-    policy = turn.net.policy
-    handled = policy.on_failure == "handled" and plan.end == ""
-    if handled or token.via == "final" or turn.state.ending:
-        return
-    timed_out = plan.fault is not None and plan.fault.kind == "step_timeout"
-    if policy.on_failure == "partial":
-        status = "partial"
-    elif timed_out and policy.timeouts_have_own_status:
-        status = "step_timeout"
-    else:
-        status = "failed"
-    wind_down(turn, status, f"step {token.step} failed")
-
-
-def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Plan:
-    step = turn.step_of(token)
-    names = names_for(turn.state, token)
-    names["event"] = boundary_event(token, ending, fault, turn.at)
-    try:
-        if ending == "done" and step.locals:
-            names["event"]["locals"] = _locals(step, names)
-        patches = _patches(token, step, names) if ending == "done" else _last_words(token, ending)
-        if patches:
-            names["ctx"] = preview(turn.state.ctx, patches)
-        return _routes(turn, step, _Plan(ending, fault, patches), token, names)
-    except (ExpressionError, InputError) as error:
-        wrong = Fault(error.code, f"step {token.step}: {error}", retryable=False)
-        return _Plan("failed", wrong, end="no_match")
-
-
-def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[str, Any]) -> _Plan:
-    ending, fault, patches = plan.ending, plan.fault, plan.patches
-    branch = branch_for(step, outcome_of(token, ending))
-    if token.via == "final" or branch is None or not (branch.arcs or branch.join):
-        return _Plan(ending, fault, patches, end="leaf")
-    if ending == "failed" and _fails_fast_anyway(turn):
-        return _Plan(ending, fault, patches, end="stopped")  # nobody would come to run what follows
-    taken = tuple(taken_arcs(branch, names))
-    if taken or branch.join is not None:
-        return _Plan(ending, fault, patches + _on_the_way(taken, names), branch, taken)
-    if turn.net.policy.no_route_is_error:
-        wrong = Fault("no_route", f"no arc of step {token.step} matches", retryable=False)
-        return _Plan("failed", fault or wrong, patches, end="no_match")
-    return _Plan(ending, fault, patches, end="no_match")
-
-
-def _on_the_way(taken: tuple[Taken, ...], names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:
-    """What the arcs that fire write into the context."""
-    if not any(each.arc.patches for each in taken):
-        return ()
-    made = tuple(
-        ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
-        for each in taken
-        for patch in each.arc.patches
-    )
-    preview(names["ctx"], made)  # refuses what does not fit
-    return made
-
-
-def _locals(step: Step, names: dict[str, Any]) -> dict[str, Any]:
-    """What the step sets for its own routes; each sees those before it."""
-    event = names["event"]
-    found = dict(event.get("locals", {}))
-    for patch in step.locals:
-        event["locals"] = found
-        found[patch.key] = patch.value.evaluate(names)
-    return found
-
-
-def _patches(token: Token, step: Step, names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:
-    own = token.answer.patches if token.answer is not None else ()
-    if not step.patches:
-        return own
-    return own + tuple(
-        ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
-        for patch in step.patches
-    )
-
-
-def _last_words(token: Token, ending: Ending) -> tuple[ContextPatch, ...]:
-    """What failing work wants written all the same."""
-    if ending != "failed" or token.answer is None or token.answer.status != "error":
-        return ()
-    return token.answer.patches
-
-
-def _payload_after(token: Token) -> Mapping[str, Any]:
-    result = token.answer.result if token.answer is not None else None
-    if isinstance(result, Mapping):
-        return {**token.payload, **result}
-    return token.payload
-
-
-def _spawn(turn: Turn, token: Token, plan: _Plan, payload: Mapping[str, Any]) -> None:
-    """Create what follows: the join's target first, then the arcs' tokens in document order."""
-    branch = plan.branch
-    assert branch is not None, "nothing to spawn without a branch"
-    wait = token.answer.wait_ms if token.answer is not None else 0
-    wake = turn.at + wait if wait else 0
-    handed = payload if branch.carry_payload else {}
-    scope = token.scope
-    if branch.join is not None:
-        scope = open_join(turn, token, branch.join, payload, wake)
-    for taken in plan.taken:
-        target = taken.arc.target
-        if turn.net.steps[target].barrier is not None:
-            arrive(turn, token, scope, target, taken.args, wake)
-        else:
-            create(
-                turn,
-                target,
-                parent=token.id,
-                scope=scope,
-                args=taken.args,
-                payload=handed,
-                wake=wake,
-            )
-
-
-# -- winding down ----------------------------------------------------------------------------
-
-
-def end_run(turn: Turn, item: EndRun) -> None:
-    if not turn.state.ending:
-        wind_down(turn, "cancelled", item.reason)
-
-
-def wind_down(turn: Turn, status: str, reason: str, actor: str = "") -> None:
-    """From here on nothing new is begun; what waits ends now, what runs is told to stop."""
-    turn.emit(e.RunEnding(status, reason, actor))
-    for token in list(turn.state.tokens.values()):
-        if token.id in turn.state.tokens:
-            abort(turn, token, reason)
-    for job in list(turn.state.jobs.values()):
-        if not comes_to_its_end(turn, job):
-            cancel(turn, job, reason)

@@ -8,9 +8,11 @@ thousand routers needs no deep stack and the modules of the kernel do not call i
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from anabranch.kernel.events import Event
+from anabranch.kernel.events import Event, TokenCreated
 from anabranch.kernel.evolve import evolve
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.values import Fault
@@ -85,6 +87,22 @@ class Turn:
 
     def later(self, item: Item) -> None:
         self.agenda.append(item)
+
+    def create(
+        self,
+        step: str,
+        *,
+        parent: int = 0,
+        scope: int = 0,
+        via: Literal["entry", "arc", "final"] = "arc",
+        args: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
+        wake: int = 0,
+    ) -> None:
+        """A token at this step, which goes as far as it can."""
+        token = self.state.next_token
+        self.emit(TokenCreated(token, step, parent, scope, via, args or {}, payload or {}, wake))
+        self.later(Activate(token))
 
     def step_of(self, token: Token) -> Step:
         return self.net.steps[token.step]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -12,6 +12,7 @@ from anabranch.net.net import Reducer
 
 #: How a step run ended. `done` and `failed` come from its work, the rest from what happened to it.
 Ending = Literal["done", "failed", "aborted", "skipped", "discarded"]
+ENDINGS = frozenset(get_args(Ending))
 
 RunStatus = Literal[
     "running",

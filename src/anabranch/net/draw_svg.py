@@ -136,7 +136,7 @@ def _box(box: Box, point: Point) -> str:
     classes = f"anb-box anb-{box.look}" + (" anb-join" if box.kind == "join" else "")
     radius = point.height / 2 if box.kind == "join" else 9
     parts = [
-        f'<g class="{classes}" data-step="{_text(box.hint.partition(chr(10))[0])}" '
+        f'<g class="{classes}" data-step="{_text(_name(box))}" '
         f'data-status="{_text(box.status)}"><title>{_text(box.hint)}</title>',
         f'<rect x="{left:.1f}" y="{top:.1f}" {size} rx="{radius:.0f}"/>',
     ]
@@ -152,6 +152,11 @@ def _box(box: Box, point: Point) -> str:
     if box.count > 1:
         parts.append(_count(box, left + point.width, top))
     return "".join([*parts, "</g>"])
+
+
+def _name(box: Box) -> str:
+    """What a page finds it by: the step; of a join its rule and its target."""
+    return box.hint.partition("\n")[0]
 
 
 def _words(box: Box, point: Point) -> str:
@@ -212,6 +217,7 @@ def _frames(shown: Picture, laid_out: Layout) -> Iterable[str]:
 def _arrows(shown: Picture, laid_out: Layout) -> Iterable[str]:
     leaving, arriving = _ports(laid_out)
     labels: list[str] = []
+    named = {box.id: _text(_name(box)) for box in shown.boxes}
     for index, (arrow, route) in enumerate(zip(shown.arrows, laid_out.routes, strict=True)):
         classes = "anb-arrow anb-dashed" if arrow.dashed else "anb-arrow"
         hint = f"<title>{_text(arrow.hint)}</title>" if arrow.hint else ""
@@ -221,7 +227,8 @@ def _arrows(shown: Picture, laid_out: Layout) -> Iterable[str]:
             path = _path(route, leaving[index], arriving[index])
             label = (route.label.x, route.label.y) if route.label else _middle(route)
         yield (
-            f'<g class="{classes}">{hint}<path class="anb-line" d="{path}" '
+            f'<g class="{classes}" data-from="{named[arrow.source]}" '
+            f'data-to="{named[arrow.target]}">{hint}<path class="anb-line" d="{path}" '
             f'marker-end="url(#anb-tip)"/></g>'
         )
         if arrow.label:

@@ -137,6 +137,10 @@ class Access:
         implied = frozenset[str]().union(*(IMPLIED.get(one, frozenset()) for one in token.scopes))
         return Caller(token.name, implied, token.id)
 
+    def knows(self, token_id: str) -> bool:
+        """Is there a token of this id? Ids are no secret: people read them in lists."""
+        return bool(token_id) and self._store.token(token_id) is not None
+
     def to_note(self, token_id: str) -> int | None:
         """The instant to write down as its last use; None when that was done a moment ago."""
         now = self._now()
@@ -163,8 +167,9 @@ class Access:
 class Guesses:
     """How often an address showed something wrong lately. In memory, and no larger than `most`.
 
-    After `limit` failures within `window_ms` the address is not heard at all until the oldest of
-    them is that long ago. A forgotten address starts anew, which helps nobody to guess 260 bits.
+    After `limit` failures within `window_ms` an address waits until the oldest of them is that long
+    ago. What waiting means is up to who asks. A forgotten address starts anew, which helps nobody
+    to guess 260 bits.
     """
 
     def __init__(self, limit: int = 10, window_ms: int = 60_000, most: int = 10_000) -> None:
@@ -205,17 +210,38 @@ def entry(
     outcome: str = "done",
     address: str = "",
 ) -> AuditEntry:
-    """A line of the audit trail; the detail says by which token."""
+    """A line of the audit trail; the detail says by which token.
+
+    What people typed comes in as one line, not too long, and without the secret of a token.
+    """
     detail = f"token {caller.token}" if caller.token else ""
     return AuditEntry(
         at=at,
-        actor=caller.actor,
-        action=action,
-        subject=subject,
+        actor=_one_line(caller.actor),
+        action=_one_line(action),
+        subject=_one_line(subject),
         outcome=outcome,
         address=address,
         detail=detail,
     )
+
+
+def id_in(text: str) -> str:
+    """The id of what is written like a token; empty when it is not."""
+    found = _TOKEN.fullmatch(text)
+    return found[1] if found else ""
+
+
+def masked(text: str) -> str:
+    """Without the secrets of tokens, wherever somebody put one by mistake."""
+    return _TOKEN.sub(r"anb_\1_***", text) if "anb_" in text else text
+
+
+def _one_line(text: str) -> str:
+    shown = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:400]
+    )
+    return masked(shown)[:200]
 
 
 def _digest(secret: str) -> str:

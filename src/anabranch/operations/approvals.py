@@ -18,8 +18,8 @@ from anabranch.kernel.ending import gate_id
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State, Token
 from anabranch.net.net import Net
-from anabranch.runtime.core import history, load_state
 from anabranch.runtime.effects import Published
+from anabranch.runtime.live import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Head, Store
 
@@ -29,6 +29,11 @@ _MOVING = (
     *(e.GateOpened, e.GateDecided, e.TokenHeld, e.TokenAdmitted, e.TokenFinished, e.RunFinished),
     *(e.TokenTimed, e.TokenDoomed, e.TokenReleased),
 )
+
+
+def moves_gates(news: Published) -> bool:
+    """Whether other gates may be open after this than before."""
+    return any(isinstance(event, _MOVING) for event in news.events)
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +76,7 @@ class Approvals:
         self._asking = Lock()
 
     def hear(self, news: Published) -> None:
-        if any(isinstance(event, _MOVING) for event in news.events):
+        if moves_gates(news):
             with self._lock:
                 self._stale.add(news.run)
 
@@ -82,8 +87,12 @@ class Approvals:
         before: tuple[int, str, str] | None = None,
         actor: str | None = None,
         limit: int = 50,
+        answers: bool = True,
     ) -> list[Approval]:
-        """The newest ones first; `before` is (since, run, gate) of the last one seen."""
+        """The newest ones first; `before` is (since, run, gate) of the last one seen.
+
+        Without `answers` no log is read: what was answered before is left out.
+        """
         with self._asking:  # two at once would read the same runs twice
             self._refresh(store)
             rows = [row for rows in self._rows.values() for row in rows]
@@ -92,7 +101,7 @@ class Approvals:
         if actor is not None:
             rows = [row for row in rows if not row.actors or actor in row.actors]
         rows.sort(key=_key, reverse=True)
-        return [_with_answers(store, row) for row in rows[:limit]]
+        return [_with_answers(store, row) if answers else row for row in rows[:limit]]
 
     def _refresh(self, store: Store) -> None:
         if not self._listed:

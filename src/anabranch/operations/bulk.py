@@ -9,7 +9,7 @@ twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -83,16 +83,16 @@ class Bulks:
         wanted = replace(asked.wanted, limit=limit + 1)
         found = await asyncio.to_thread(self._store.heads, wanted)
         heads = found[:limit]
-        items = await self._items(asked, heads)
-        return BulkReport(
-            verb=asked.verb,
-            dry_run=asked.dry_run,
-            found=len(heads),
-            done=sum(item.outcome == "done" for item in items),
-            refused=sum(item.outcome == "refused" for item in items),
-            items=items,
-            next=(heads[-1].created_at, heads[-1].run) if len(found) > limit else None,
-        )
+        more = (heads[-1].created_at, heads[-1].run) if len(found) > limit else None
+        return _report(asked, await self._items(asked, heads), more)
+
+    async def these(self, asked: Bulk, runs: Sequence[str]) -> BulkReport:
+        """The same for runs that somebody has picked; the filter is not looked at."""
+        _check(replace(asked, everything=True))
+        heads = await asyncio.to_thread(lambda: {run: self._store.head(run) for run in runs})
+        there = [head for head in heads.values() if head is not None]
+        items = {item.run: item for item in await self._items(asked, there)}
+        return _report(asked, [items.get(run) or _unknown(run) for run in runs], None)
 
     async def _items(self, asked: Bulk, heads: list[Head]) -> list[Outcome]:
         if asked.verb == "purge":
@@ -135,10 +135,27 @@ class Bulks:
         return items
 
 
+def _report(asked: Bulk, items: list[Outcome], more: tuple[int, str] | None) -> BulkReport:
+    return BulkReport(
+        verb=asked.verb,
+        dry_run=asked.dry_run,
+        found=len(items),
+        done=sum(item.outcome == "done" for item in items),
+        refused=sum(item.outcome == "refused" for item in items),
+        items=items,
+        next=more,
+    )
+
+
+def _unknown(run: str) -> Outcome:
+    said = "there is no such run any more"
+    return Outcome(run=run, name="", status="", outcome="refused", code="not_found", message=said)
+
+
 def _check(asked: Bulk) -> None:
     if asked.verb not in VERBS:
         raise InputError(f"{asked.verb!r:.40} is none of {', '.join(VERBS)}", code="usage")
-    if asked.verb == "patch" and not asked.values:
+    if asked.verb == "patch" and not asked.values and not asked.dry_run:
         raise InputError("a patch needs values", code="usage")
     if asked.verb != "patch" and asked.values:
         raise InputError(f"{asked.verb} takes no values; only patch does", code="usage")

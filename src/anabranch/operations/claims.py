@@ -23,10 +23,12 @@ from anabranch.kernel.state import Job
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import failed
 from anabranch.net.net import Net
-from anabranch.runtime.core import LiveRun
+from anabranch.net.problems import did_you_mean
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.lanes import Ready
+from anabranch.runtime.live import LiveRun
 from anabranch.runtime.parcels import Item, Parcel, pack, shared_names, travels
+from anabranch.work.tracing import traceparent
 
 CLAIM_MAX = 1000  # jobs in one claim
 WAIT_SECONDS_MAX = 60.0
@@ -45,6 +47,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
     tasks: list[Parcel]
     runs: dict[str, dict[str, Any]]
+    note: str = ""  # for people: what may be wrong where nothing ever comes
 
 
 @dataclass(slots=True)
@@ -81,12 +84,14 @@ class Claims:
         wait_seconds: float = 0.0,
         lease_seconds: float | None = None,
         claim: str = "",
+        items: bool = False,
         gone: Callable[[], bool] = lambda: False,
     ) -> Claimed:
         """Up to `most` jobs of the pool, each started under a lease; waits for the first one.
 
         `claim` names the question: whoever asks it again (the answer was lost on its way) gets
-        the same jobs. `gone` says that nobody waits for the answer any more.
+        the same jobs. With `items` the items of every shard travel, also where the worker could
+        work them out itself. `gone` says that nobody waits for the answer any more.
         """
         _check_claim(pool, worker, most, wait_seconds, lease_seconds)
 
@@ -94,10 +99,46 @@ class Claims:
             return self._take(pool, worker, most, wait_seconds, lease_seconds, nobody)
 
         if claim:
-            keys = await asyncio.shield(self._once((pool, worker, claim), begin, gone))
+            keys = await _unless_withdrawn(self._once((pool, worker, claim), begin, gone))
         else:
             keys = await begin(gone)
-        return await self._packed(keys, worker)
+        claimed = await self._packed(keys, worker, items)
+        return claimed if claimed.tasks else msgspec.structs.replace(claimed, note=self._note(pool))
+
+    def _note(self, pool: str) -> str:
+        """A pool that no run has used yet may be a slip of the pen, or only early."""
+        pools = self._engine.core.pools
+        if pools.used(pool):
+            return ""
+        hint = did_you_mean(pool, [name for name in pools.names() if pools.used(name)])
+        near = f"; {hint}" if hint.startswith("did") else ""
+        return f"no job of pool {pool!r} was seen since the server started{near}"
+
+    async def withdraw(self, pool: str, worker: str, claim: str) -> int:
+        """Whoever asked under this name stops asking: what it was given goes back, and costs
+        nobody an attempt. Returns how many jobs that are."""
+        asked = self._asked.pop((pool, worker, claim), None)
+        if asked is None:
+            return 0
+        if not asked.task.done():
+            asked.task.cancel()  # what it is just starting is handed back when it is started
+            return 0
+        if asked.came_to_nothing:
+            return 0
+        given = [
+            (run, s.JobLose(name, attempt, "its claimer was gone", counted=False))
+            for run, name, attempt in asked.task.result()
+            if self._is_out(run, name, attempt, worker)
+        ]
+        await asyncio.gather(*(self._settle(run, lost) for run, lost in given))
+        return len(given)
+
+    def _is_out(self, run: str, name: str, attempt: int, worker: str) -> bool:
+        live = self._engine.core.live.get(run)
+        job = live.state.jobs.get(name) if live is not None else None
+        if job is None or (job.attempt, job.worker) != (attempt, worker):
+            return False
+        return job.phase == "running"
 
     def _once(
         self,
@@ -187,8 +228,8 @@ class Claims:
 
     # -- packing -----------------------------------------------------------------------------
 
-    async def _packed(self, keys: Sequence[Key], worker: str) -> Claimed:
-        packed = await asyncio.gather(*(self._pack(key, worker) for key in keys))
+    async def _packed(self, keys: Sequence[Key], worker: str, items: bool) -> Claimed:
+        packed = await asyncio.gather(*(self._pack(key, worker, items) for key in keys))
         tasks = [parcel for parcel in packed if parcel is not None]
         runs = {}
         for parcel in tasks:
@@ -197,7 +238,7 @@ class Claims:
                 runs[parcel.run] = shared_names(live)
         return Claimed(tasks=[parcel for parcel in tasks if parcel.run in runs], runs=runs)
 
-    async def _pack(self, key: Key, worker: str) -> Parcel | None:
+    async def _pack(self, key: Key, worker: str, items: bool) -> Parcel | None:
         """None where the job is not out any more, or cannot be handed out and has failed."""
         run, name, attempt = key
         live = self._engine.core.live.get(run)
@@ -211,7 +252,10 @@ class Claims:
         try:
             seconds = max(0.0, (job.lease - job.since) / 1000)
             parcel = pack(live, name, seconds, self._engine.store.payload)
-            return await self._with_items(live, job, parcel)
+            if self._engine.traces:
+                place = traceparent(run, name, attempt, live.state.trace)
+                parcel = msgspec.structs.replace(parcel, trace=place)
+            return await self._with_items(live, job, parcel, items)
         except AnabranchError as error:
             kind = "collection" if job.slot >= 0 and live.state.loops else "expression"
             retryable = bool(getattr(error, "retryable", False))
@@ -219,12 +263,12 @@ class Claims:
             await self._settle(run, s.JobReport(name, attempt, answer))
             return None
 
-    async def _with_items(self, live: LiveRun, job: Job, parcel: Parcel) -> Parcel:
+    async def _with_items(self, live: LiveRun, job: Job, parcel: Parcel, always: bool) -> Parcel:
         """The parcel, with the items of a shard that only this machine can be sure to read."""
         if parcel.shard is None:
             return parcel
         source = live.state.loops[live.state.tokens[job.token].loop].source
-        if travels(source):
+        if travels(source) and not always:
             return parcel
         keys = await self._keyring(live.net, live.state.workload) if live.net.keychain else {}
         found = await self._read_items(source, parcel.shard, keys)
@@ -233,6 +277,17 @@ class Claims:
     async def _settle(self, run: str, stimulus: s.JobReport | s.JobLose) -> None:
         with suppress(Refused, NotFound):  # somebody else was first
             await self._engine.send(run, stimulus)
+
+
+async def _unless_withdrawn(asked: asyncio.Task[list[Key]]) -> list[Key]:
+    """What the claim came to; nothing where it was withdrawn."""
+    try:
+        return await asyncio.shield(asked)
+    except asyncio.CancelledError:
+        asker = asyncio.current_task()
+        if not asked.cancelled() or (asker is not None and asker.cancelling()):
+            raise
+        return []
 
 
 def lease_seconds_of(live: LiveRun, job: Job, asked: float | None) -> float:

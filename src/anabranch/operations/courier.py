@@ -5,7 +5,8 @@
 Nothing is sent that is not in the store, and a cursor moves only with what was found, so a crash at
 any point means that something is looked at or sent again, never that it is lost. Of one run at most
 one delivery is out for a hook; a failing one holds back those behind it and nobody else. A hook
-whose queue is full looks no further: the log itself is the rest of the queue.
+whose queue is full looks no further: the log itself is the rest of the queue. Hooks share nothing
+that one of them could use up: each has its own places, and what goes wrong with one is its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,10 +24,10 @@ from anabranch.clock import Clock
 from anabranch.errors import AnabranchError
 from anabranch.operations.notices import Finder, delivery_id
 from anabranch.operations.posting import DELIVERY, EVENT, SIGNATURE, Posted, Poster, sign
-from anabranch.operations.webhooks import secret_of
+from anabranch.operations.webhooks import secrets_of
 from anabranch.runtime.metrics import Counter
 from anabranch.settings import Settings
-from anabranch.store.hook_ports import Delivery, Hook
+from anabranch.store.hook_ports import Backlog, Delivery, Hook
 from anabranch.store.ports import Store
 
 log = logging.getLogger("anabranch.webhooks")
@@ -39,8 +40,11 @@ QUICK_SECONDS = 0.005  # likewise, while deliveries come to their end: the next 
 LAZY_ROWS = 2000  # a cursor that found nothing is written after so many rows,
 LAZY_MS = 5000  # or so long
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 3600.0  # seconds
+REST_MS = (1000, 60_000)  # after trouble of our own with a hook: at first, and at most
 SWEEP_MS = 60_000
+SWEPT_AT_ONCE = 1000
 FULL_MS = 1000  # how long a hook whose queue is full does not look at the log
+GONE = 410  # the receiver wants to hear no more
 
 Dice = Callable[[], float]
 
@@ -68,11 +72,15 @@ class Courier:
         self._out: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._looked: dict[str, tuple[int, int]] = {}  # hook → position looked at, written when
         self._full_until: dict[str, int] = {}
+        self._resting: dict[str, tuple[int, int]] = {}  # hook → until when, how long it was
+        self._backlog: Mapping[str, Backlog] | None = None  # asked once a round
+        self._changes = 0
         self._swept_at = 0
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._any = True
         self._moving = False  # a delivery has ended since the last round
+        self.rounded_at = 0  # when the last round was over; 0 before the first
         self.attempts = Counter(
             "anabranch_webhook_attempts_total", "notifications sent, by how it went", ["how"]
         )
@@ -101,7 +109,11 @@ class Courier:
             self._wake.set()
 
     def changed(self) -> None:
-        """Somebody added or changed a hook, or wants something sent again."""
+        """Somebody added or changed a hook, or wants something sent again.
+
+        What has not left yet leaves only after the hook has been read anew.
+        """
+        self._changes += 1
         self._any = True
         self._wake.set()
 
@@ -124,15 +136,44 @@ class Courier:
 
     async def round(self) -> bool:
         """Look once and send what is due; is there more to look at?"""
+        changes, self._backlog = self._changes, None
         hooks = await asyncio.to_thread(self._store.hooks)
         enabled = [hook for hook in hooks if hook.enabled]
         self._any = bool(enabled)
+        self._forget_others({hook.id for hook in hooks})
         more = False
         for hook in enabled:
-            more = await asyncio.to_thread(self._look, hook) or more
-            await self._send_due(hook)
+            if self._clock.now() < self._resting.get(hook.id, (0, 0))[0]:
+                continue
+            try:
+                more = await asyncio.to_thread(self._look, hook) or more
+                await self._send_due(hook, changes)
+            except AnabranchError as error:  # the store is busy or gone; a later round tells
+                self._rest(hook, error.message)
+            except Exception:  # a defect of ours with this hook must not cost the others theirs
+                self._rest(hook, "a round failed", defect=True)
         await self._sweep()
+        self.rounded_at = self._clock.now()
         return more
+
+    def _rest(self, hook: Hook, why: str, *, defect: bool = False) -> None:
+        """Our own trouble, not the receiver's: try again later, and later each time."""
+        least, most = REST_MS
+        _, before = self._resting.get(hook.id, (0, 0))
+        pause = min(max(least, 2 * before), most)
+        self._resting[hook.id] = self._clock.now() + pause, pause
+        log.log(
+            logging.ERROR if defect else logging.WARNING,
+            "webhook %s: %s; trying again in %d s",
+            *(hook.id, why, pause // 1000),
+            exc_info=defect,
+        )
+
+    def _forget_others(self, known: set[str]) -> None:
+        tables: tuple[dict[str, Any], ...] = (self._looked, self._full_until, self._resting)
+        for table in tables:
+            for hook in [each for each in table if each not in known]:
+                del table[hook]
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -144,11 +185,10 @@ class Courier:
         position, written_at = self._looked.get(hook.id, (hook.cursor, now))
         position = max(position, hook.cursor)
         entries = self._store.feed(position, ROWS_AT_ONCE)
-        found = self._finder.find(hook, entries, now) if entries else []
+        found, to = self._finder.find(hook, entries, now) if entries else ([], position)
         if found and self._full(hook, len(found)):
             self._full_until[hook.id] = now + FULL_MS
             return False
-        to = entries[-1].position if entries else position
         lazy = to - hook.cursor < LAZY_ROWS and now - written_at < LAZY_MS
         if to > hook.cursor and (found or not lazy):
             if not self._store.advance_hook(hook.id, hook.cursor, to, found):
@@ -156,7 +196,7 @@ class Courier:
                 return True
             written_at = now
         self._looked[hook.id] = to, written_at if to > hook.cursor else now
-        return len(entries) == ROWS_AT_ONCE
+        return len(entries) == ROWS_AT_ONCE or bool(entries and to < entries[-1].position)
 
     def _write_cursors(self) -> None:
         """What was looked at without finding anything need not be looked at again."""
@@ -166,13 +206,14 @@ class Courier:
                 self._store.advance_hook(hook.id, hook.cursor, position, [])
 
     def _full(self, hook: Hook, more: int) -> bool:
-        backlog = self._store.backlog().get(hook.id)
-        pending = backlog.pending if backlog is not None else 0
+        if self._backlog is None:
+            self._backlog = self._store.backlog()
+        pending = self._backlog.get(hook.id, Backlog()).pending
         return pending > 0 and pending + more > self._backlog_max
 
     # -- sending -----------------------------------------------------------------------------
 
-    async def _send_due(self, hook: Hook) -> None:
+    async def _send_due(self, hook: Hook, changes: int) -> None:
         room = OUT_MAX - sum(key[0] == hook.id for key in self._out)
         if room <= 0:
             return
@@ -181,6 +222,9 @@ class Courier:
         # and looked at after, and would go out twice.
         busy = {key[:2] for key in self._out}
         due = await asyncio.to_thread(self._store.due_deliveries, hook.id, now, 2 * OUT_MAX)
+        if changes != self._changes:
+            self._wake.set()
+            return  # the hook may be off, gone or have another secret by now
         loop = asyncio.get_running_loop()
         for one in due:
             if (one.hook, one.run) in busy or room <= 0:
@@ -194,26 +238,43 @@ class Courier:
         try:
             posted = await self._post(hook, one)
             after = self._after(one, posted)
-            await asyncio.to_thread(self._store.settle_delivery, after, self._clock.now())
-        except AnabranchError as error:  # it stays pending, and goes out again
-            log.warning("webhook %s: %s", hook.id, error.message)
+            known = await asyncio.to_thread(self._settle, hook, after)
+        except AnabranchError as error:  # it stays pending, and goes out again, but not at once
+            self._rest(hook, error.message)
         except Exception:
-            log.exception("webhook %s: sending failed", hook.id)
+            self._rest(hook, "sending failed", defect=True)
         else:
-            self._tell(hook, after)
+            self._resting.pop(hook.id, None)
+            if known:
+                self._tell(hook, after)
         finally:
             self._out.pop((one.hook, one.run, one.seq), None)
             self._moving = True
             self._wake.set()
 
+    def _settle(self, hook: Hook, after: Delivery) -> bool:
+        """False where it is not known any more; in a thread."""
+        settled = self._store.settle_delivery(after, self._clock.now())
+        if settled and after.last_status == GONE:
+            self._turn_off(hook)
+        return settled
+
+    def _turn_off(self, hook: Hook) -> None:
+        """The receiver is gone for good; what waits is kept until somebody turns it on again."""
+        known = self._store.hook(hook.id)
+        if known is not None and known.enabled and known.url == hook.url:
+            self._store.change_hook(replace(known, enabled=False))
+            log.error("webhook %s: its receiver answered %d; it is off now", hook.id, GONE)
+
     async def _post(self, hook: Hook, one: Delivery) -> Posted:
-        secret = secret_of(hook)
-        if secret is None:
+        now = self._clock.now()
+        secret, *older = secrets_of(hook, now) or ("",)
+        if not secret:
             return Posted(None, "the variable that holds its secret is not set")
         headers = {
             DELIVERY: delivery_id(one.hook, one.run, one.seq),
             EVENT: one.kind,
-            SIGNATURE: sign(secret, one.body, self._clock.now() // 1000),
+            SIGNATURE: sign(secret, one.body, now // 1000, *older),
         }
         return await self._poster.post(hook.url, one.body, headers)
 
@@ -231,7 +292,8 @@ class Courier:
         end = one.found_at + self._age_ms
         if now >= end:
             return replace(tried, state="dead", due=None)
-        return replace(tried, due=min(now + self._pause_ms(tried.attempts), end))
+        pause = max(self._pause_ms(tried.attempts), int(1000 * posted.wait_seconds))
+        return replace(tried, due=min(now + pause, end))
 
     def _pause_ms(self, attempts: int) -> int:
         """Twice as long each time, with chance in it so that many do not come back at once."""
@@ -246,6 +308,9 @@ class Courier:
 
     async def _sweep(self) -> None:
         now = self._clock.now()
-        if now - self._swept_at >= SWEEP_MS:
+        if now - self._swept_at < SWEEP_MS:
+            return
+        before = now - self._kept_ms
+        gone = await asyncio.to_thread(self._store.forget_deliveries, before, SWEPT_AT_ONCE)
+        if gone < SWEPT_AT_ONCE:  # else there is more, for the next round
             self._swept_at = now
-            await asyncio.to_thread(self._store.forget_deliveries, now - self._kept_ms)

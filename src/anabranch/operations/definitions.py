@@ -20,6 +20,7 @@ from anabranch.runtime.nets import Compile
 from anabranch.store.ports import Definition
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+TEXT = "<text>"  # what a definition is called that came from no file
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +32,22 @@ class Prepared:
     problems: tuple[Problem, ...]
 
 
-def check(source: Source, tools: Iterable[str] = (), rules: Rules | None = None) -> Compiled:
+def check(
+    source: Source, tools: Iterable[str] = (), rules: Rules | None = None, *, file: str = TEXT
+) -> Compiled:
     """Everything that can be said about a definition without running it."""
-    return _compiled(source, tools, rules)[0]
+    return _compiled(source, tools, rules, file)[0]
 
 
-def prepare(source: Source, tools: Iterable[str] = (), rules: Rules | None = None) -> Prepared:
+def prepare(
+    source: Source, tools: Iterable[str] = (), rules: Rules | None = None, *, file: str = TEXT
+) -> Prepared:
     """The compiled definition; raises `DefinitionError` with all its errors.
 
     `rules` are those of an orchestration: a folder, a bundle, or a mapping by alias or address.
+    `file` is what a text is called: problems name it, and so does a definition without a name.
     """
-    compiled, text, origin = _compiled(source, tools, rules)
+    compiled, text, origin = _compiled(source, tools, rules, file)
     if compiled.net is None:
         raise DefinitionError(compiled.errors)
     net = compiled.net
@@ -56,19 +62,19 @@ def prepare(source: Source, tools: Iterable[str] = (), rules: Rules | None = Non
 
 
 def _compiled(
-    source: Source, tools: Iterable[str], rules: Rules | None = None
+    source: Source, tools: Iterable[str], rules: Rules | None = None, file: str = TEXT
 ) -> tuple[Compiled, str, str]:
     """The definition, its text and where it came from. A file (or a pipe) is read once."""
     path = _as_path(source)
     if path is None:
         text = _as_text(source)
         if rules is not None:
-            text = with_rules(text, "<text>", rules)
-        return compile_source(text, tools=tools), text, "<text>"
+            text = with_rules(text, file, rules)
+        return compile_source(text, file=file, tools=tools), text, file
     most = SourceLimits().bytes_max
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        with path.open("rb") as opened:
+            data = opened.read(most + 1)
     except (OSError, ValueError):
         return load(path, tools=tools), "", ""  # raises, and says what is wrong with the file
     if len(data) > most and path.is_file():
@@ -82,10 +88,15 @@ def _compiled(
 
 def canonical_text(path: Path) -> tuple[str, str]:
     """A playbook's text as it is, and in the canonical spelling."""
+    _, text, origin = _compiled(path, ())
+    return text, canonical_form(text, origin or str(path))
+
+
+def canonical_form(text: str, file: str = TEXT) -> str:
+    """A playbook in the canonical spelling; one from a `.json` file stays JSON."""
     from anabranch.dialects.noetl.rewrite import canonical  # only `fmt` needs it
 
-    _, text, origin = _compiled(path, ())
-    return text, canonical(text, origin or str(path))
+    return canonical(text, file)
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 A page is bounded by its number of events and by the bytes it takes. Where somebody stopped reading
 is remembered for a while: the next page then costs as much as the page, not as the log before it.
+Whoever has seen everything is told what becomes durable without another look at the log.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from threading import Lock
 
 from anabranch.kernel import events as e
 from anabranch.operations.shown import EventRecord, Shown
+from anabranch.runtime.effects import Published
 from anabranch.store.ports import Journal
 
 ROWS_AT_ONCE = 128
+ROWS_AT_FIRST = 8  # rows may be large: how large is known when the first have been read
 PAGE_BYTES = 4 * 1024 * 1024
 PLACES_KEPT = 256
 
@@ -51,17 +54,28 @@ class Follower:
                 break
         return found
 
+    def hear(self, news: Published) -> list[EventRecord] | None:
+        """What is new to it in these events, without a look at the log; None: some are missing."""
+        seen = self.seq + 1 - news.first_seq
+        if seen < 0:
+            return None
+        # As they are in the log: what is read back from there differs in its types, if not in JSON.
+        events = e.decode_events(e.encode_events(news.events))
+        return [self._shown.record(news.at, event) for event in events[seen:]]
+
     def _next(
         self, store: Journal, rows: int = ROWS_AT_ONCE, most_bytes: int = PAGE_BYTES
     ) -> Iterator[tuple[int, e.Event]]:
-        size, after = 0, self.seq
-        for record in store.read(self.run, after, min(rows, ROWS_AT_ONCE)):
-            if size and size + len(record.events) > most_bytes:
-                return
-            size += len(record.events)
-            seen = max(0, after - record.first_seq + 1)
-            for event in e.decode_events(record.events)[seen:]:
-                yield record.at, event
+        size, at_once, left = 0, ROWS_AT_FIRST, min(rows, ROWS_AT_ONCE)
+        while left > 0 and (found := store.read(self.run, self.seq, min(left, at_once))):
+            left, at_once = left - len(found), 2 * at_once
+            for record in found:
+                if size and size + len(record.events) > most_bytes:
+                    return
+                size += len(record.events)
+                seen = max(0, self.seq - record.first_seq + 1)
+                for event in e.decode_events(record.events)[seen:]:
+                    yield record.at, event
 
 
 class Places:

@@ -2,7 +2,8 @@
 
 An engine that waits for a disk that does not answer is alive and moves nothing. So what is asked is
 when it last took a turn, how late its timers are, how long a commit has been under way, whether the
-store takes a write and has room. Each answer is `ok`, `warn` (worth a look) or `bad`.
+store takes a write and has room, whether notifications leave. Each answer is `ok`, `warn` (worth a
+look) or `bad`. Nothing is remembered: what is mended is well again with the next look.
 
     live    is the process worth keeping? bad: start it again
     ready   should it get requests and work? bad: not now
@@ -13,18 +14,24 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from anabranch.errors import AnabranchError
+from anabranch.operations.courier import Courier
 from anabranch.runtime.engine import Engine
+from anabranch.runtime.lag import LoopWatch
 from anabranch.runtime.pulse import overdue_ms
 from anabranch.settings import Settings
+from anabranch.store.hook_ports import Backlog
 
 Level = Literal["ok", "warn", "bad"]
 Which = Literal["live", "ready"]
+PROBE_SECONDS = 1.0  # who asks more often gets the same answer about the store
+HELD_AGO_SECONDS = 60.0  # for so long it is said that the event loop was held up
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +53,26 @@ class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health:
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        loop: LoopWatch | None = None,
+        courier: Courier | None = None,
+    ) -> None:
         self._engine = engine
         self._settings = settings
+        self._loop = loop
+        self.courier = courier
         self._stall = settings.health_stall_seconds
-        self._probe: asyncio.Future[None] | None = None
+        self._probe: asyncio.Future[Mapping[str, Backlog]] | None = None
+        self._probed_at = 0.0
 
     async def report(self) -> HealthReport:
         vital = [self._running(), self._turns(), self._commits()]
-        others = [self._timers(), await self._writable(), self._disk(), *self._pools()]
-        checks = vital + others
+        others = [self._held_up(), self._timers(), *await self._stored(), self._disk()]
+        checks = vital + others + self._pools()
         levels = [check.level for check in checks]
         status: Level = "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
         return HealthReport(
@@ -94,8 +111,10 @@ class Health:
         pulse, now = self._engine.pulse, time.monotonic()
         writing = now - pulse.writing_since if pulse.writing_since else 0.0
         if writing > self._stall:
-            said = f"a commit has been under way for {writing:.0f} s: look at the disk of the store"
-            return _bad("commits", said, writing)
+            said = f"a commit has been under way for {writing:.0f} s"
+            trouble = self._engine.trouble
+            why = trouble.message if trouble is not None else "look at the disk of the store"
+            return _bad("commits", f"{said}: {why}", writing)
         age = now - pulse.committed_at if pulse.committed_at else None
         return Check(name="commits", level="ok", value=age, unit="seconds")
 
@@ -107,18 +126,63 @@ class Health:
             return _bad("timers", f"the next timer is {late:.0f} s late", late)
         return Check(name="timers", level="ok", value=late, unit="seconds")
 
-    async def _writable(self) -> Check:
+    def _held_up(self) -> Check:
+        """Afterwards, that is: while it is held up nobody gets an answer."""
+        loop = self._loop
+        if loop is None or not loop.held_at:
+            return Check(name="loop", level="ok", unit="seconds")
+        ago = time.monotonic() - loop.held_at
+        if ago > HELD_AGO_SECONDS:
+            return Check(name="loop", level="ok", unit="seconds")
+        said = f"the event loop was held up for {loop.held_seconds:.1f} s, {ago:.0f} s ago"
+        reason = f"{said}: the log of the server says by what"
+        return Check(
+            name="loop", level="warn", value=loop.held_seconds, unit="seconds", reason=reason
+        )
+
+    async def _stored(self) -> list[Check]:
         """One probe at a time: a store that hangs must not collect threads."""
-        if self._probe is None or self._probe.done():
-            loop = asyncio.get_running_loop()
-            self._probe = loop.run_in_executor(None, self._engine.store.probe_write)
+        now = time.monotonic()
+        if self._probe is None or (self._probe.done() and now - self._probed_at >= PROBE_SECONDS):
+            self._probed_at = now
+            self._probe = asyncio.get_running_loop().run_in_executor(None, self._ask_store)
         try:
-            await asyncio.wait_for(asyncio.shield(self._probe), min(self._stall, 2.0))
+            backlog = await asyncio.wait_for(asyncio.shield(self._probe), min(self._stall, 2.0))
         except TimeoutError:
-            return _bad("store", "the store has not taken a write in time: look at its disk")
+            return [_bad("store", "the store has not taken a write in time: look at its disk")]
         except AnabranchError as error:
-            return _bad("store", f"the store takes no writes: {error.message}")
-        return Check(name="store", level="ok")
+            return [_bad("store", f"the store takes no writes: {error.message}")]
+        return [Check(name="store", level="ok"), *self._webhooks(backlog)]
+
+    def _ask_store(self) -> Mapping[str, Backlog]:
+        self._engine.store.probe_write()
+        return self._engine.store.backlog()
+
+    def _webhooks(self, backlog: Mapping[str, Backlog]) -> list[Check]:
+        """A receiver that takes nothing is for people to see to; a courier that stands is ours."""
+        if self.courier is None:
+            return []
+        now = self._engine.clock.now()
+        round_at = self.courier.rounded_at
+        if round_at and (now - round_at) / 1000 > self._stall:
+            said = f"no notification has been looked for in {(now - round_at) / 1000:.0f} s"
+            return [_bad("webhooks", said, (now - round_at) / 1000)]
+        waiting = [(each.oldest, hook) for hook, each in backlog.items() if each.oldest is not None]
+        if not waiting:
+            return [Check(name="webhooks", level="ok", value=0.0, unit="seconds")]
+        since, hook = min(waiting)
+        age = max(0, now - since) / 1000
+        late = age > self._settings.health_queue_seconds
+        said = f"a notification has waited {age:.0f} s for the receiver of webhook {hook}"
+        return [
+            Check(
+                name="webhooks",
+                level="warn" if late else "ok",
+                value=age,
+                unit="seconds",
+                reason=f"{said}: look at its deliveries" if late else "",
+            )
+        ]
 
     def _disk(self) -> Check:
         if self._settings.store == ":memory:":
@@ -149,6 +213,22 @@ class Health:
                 )
             )
         return checks
+
+
+def as_text(report: HealthReport) -> str:
+    """For people: what is wrong comes first."""
+    live, ready = ("" if well else "not " for well in (report.live, report.ready))
+    lines = [f"{report.status}: {live}live, {ready}ready"]
+    rank = {"bad": 0, "warn": 1, "ok": 2}
+    for check in sorted(report.checks, key=lambda check: rank[check.level]):
+        if check.value is None:
+            value = ""
+        elif check.unit == "bytes":
+            value = f"{check.value:,.0f} bytes"
+        else:
+            value = f"{check.value:.1f} s"
+        lines.append(f"  {check.level:<5} {check.name:<12} {value:<18} {check.reason}".rstrip())
+    return "\n".join(lines) + "\n"
 
 
 def _bad(name: str, reason: str, value: float | None = None, unit: str = "seconds") -> Check:

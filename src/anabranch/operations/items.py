@@ -1,9 +1,9 @@
 """The items of one loop, page by page, from its tracker and the log.
 
-A loop keeps no row per item. What became of one stands in the report of its shard, so a page is
-found by going through the log from the start of the loop until everything on the page is known.
-Shards go out in the order of their items: the first page of a loop of millions is near the start.
-Nothing but the page is kept in memory. Items that are out or still to come are in the tracker.
+A loop keeps no row per item. What became of one stands in the report of its shard. Shards go out in
+the order of their items, so the place in the log where a page begins is found by bisection, and the
+log is read from there until everything on the page is known. Nothing but the page is kept in
+memory. Items that are out or still to come are in the tracker.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from anabranch.kernel import events as e
 from anabranch.kernel.state import LoopRecord, State
 from anabranch.kernel.tracker import UNKNOWN, ItemFailure, Shard, Tracker
 from anabranch.kernel.values import Answer
+from anabranch.operations.shard_log import Scan, failures_in, go_through, indexes_of, seek
 from anabranch.runtime.payloads import resolve
 from anabranch.store.ports import Store
 from anabranch.work.payloads import is_ref
 
 ItemState = Literal["succeeded", "failed", "running", "pending"]
-ROWS_AT_ONCE = 64  # of the log
 PAGE_MAX = 10_000
 
 Range = tuple[int, int]
@@ -79,7 +79,7 @@ def page_of(store: Store, state: State, name: str, wanted: Wanted) -> Page:
         found = _unfinished(state, tracker, wanted)
     elif wanted.state == "failed" or wanted.error is not None:
         scan = _Failures(loop, wanted, _failed(record, tracker))
-        _go_through(store, state.run, scan)
+        go_through(store, state.run, scan)
         found, failures = scan.items(), dict(scan.kinds.most_common())
     else:
         found = _in_order(store, state, record, tracker, loop, wanted)
@@ -145,11 +145,7 @@ def _out(state: State, tracker: Tracker) -> Iterator[tuple[int, int]]:
     for job_id, shard in tracker.in_flight.items():
         job = state.jobs.get(job_id)
         if job is not None and job.phase != "scheduled":
-            yield from ((index, shard.tries + 1) for index in _indexes(shard))
-
-
-def _indexes(shard: Shard) -> Sequence[int]:
-    return shard.only or range(shard.first, shard.first + shard.count)
+            yield from ((index, shard.tries + 1) for index in indexes_of(shard))
 
 
 def _gaps(done: Sequence[Range], start: int, stop: int) -> Iterator[Range]:
@@ -168,67 +164,6 @@ def _gaps(done: Sequence[Range], start: int, stop: int) -> Iterator[Range]:
 # -- what is finished ------------------------------------------------------------------------
 
 
-class _Scan:
-    """Goes through the events of a run and hears what became of the items of one loop."""
-
-    def __init__(self, loop: str) -> None:
-        self._loop = loop
-        self._token = int(loop.removeprefix("l"))
-        self._shards: dict[str, Shard] = {}  # at work
-        self._answers: dict[str, Answer] = {}
-        self.done = False  # there is nothing more to hear
-
-    def see(self, event: e.Event) -> None:
-        match event:
-            case e.LoopOpened() if event.loop == self._loop and event.carried is not None:
-                self.carried(event.carried)
-            case e.ShardScheduled() if event.token == self._token:
-                self._shards[event.job] = event.shard
-            case e.JobReported() if event.job in self._shards:
-                self._answers[event.job] = event.answer
-            case e.ShardClosed() if event.loop == self._loop:
-                shard = self._shards.pop(event.job, None)
-                answer = self._answers.pop(event.job, None)
-                if shard is not None and not event.whole:  # then all of it goes out once more
-                    self.closed(shard, answer, event)
-            case e.LoopSettled() if event.loop == self._loop:
-                self.done = True
-            case _:
-                pass
-
-    def carried(self, carried: Mapping[str, Any]) -> None:
-        """What a redriven run took over."""
-
-    def closed(self, shard: Shard, answer: Answer | None, event: e.ShardClosed) -> None:
-        raise NotImplementedError
-
-
-def _go_through(store: Store, run: str, scan: _Scan) -> None:
-    after = 0
-    while not scan.done:
-        rows = store.read(run, after, ROWS_AT_ONCE)
-        for row in rows:
-            for event in e.decode_events(row.events):
-                scan.see(event)
-            after = row.first_seq + row.count - 1
-        if len(rows) < ROWS_AT_ONCE:
-            return
-
-
-def _failures_in(
-    shard: Shard, answer: Answer | None, event: e.ShardClosed
-) -> Iterator[ItemFailure]:
-    """The items that ended in failure; those that go out once more did not."""
-    if event.fault is None and answer is not None and answer.shard is not None:
-        again = frozenset(event.again)
-        yield from (failure for failure in answer.shard.failed if failure.index not in again)
-        return
-    fault = event.fault
-    kind, message = ("lost", "the shard was lost") if fault is None else (fault.kind, fault.message)
-    for index in _indexes(shard):
-        yield ItemFailure(index, "", kind, message, False)
-
-
 def _failed_item(failure: ItemFailure, shard: Shard) -> LoopItem:
     return LoopItem(
         index=failure.index,
@@ -243,7 +178,7 @@ def _failed_item(failure: ItemFailure, shard: Shard) -> LoopItem:
     )
 
 
-class _Failures(_Scan):
+class _Failures(Scan):
     """All failures are counted by kind; the first ones of the page are kept."""
 
     def __init__(self, loop: str, wanted: Wanted, total: int) -> None:
@@ -255,7 +190,7 @@ class _Failures(_Scan):
         self.done = total == 0
 
     def closed(self, shard: Shard, answer: Answer | None, event: e.ShardClosed) -> None:
-        for failure in _failures_in(shard, answer, event):
+        for failure in failures_in(shard, answer, event):
             self._left -= 1
             self.kinds[failure.kind] += 1
             fits = self._wanted.error is None or failure.kind == self._wanted.error
@@ -269,7 +204,7 @@ class _Failures(_Scan):
         return nsmallest(self._wanted.limit + 1, self._kept, key=lambda item: item.index)
 
 
-class _Window(_Scan):
+class _Window(Scan):
     """What became of the items in one range; done when all that have finished are known."""
 
     def __init__(self, loop: str, start: int, stop: int, expected: int, origin: str | None) -> None:
@@ -294,12 +229,12 @@ class _Window(_Scan):
     def closed(self, shard: Shard, answer: Answer | None, event: e.ShardClosed) -> None:
         if shard.first >= self._stop or shard.first + shard.count <= self._start:
             return
-        failed = {failure.index: failure for failure in _failures_in(shard, answer, event)}
+        failed = {failure.index: failure for failure in failures_in(shard, answer, event)}
         again = frozenset(event.again)
         if answer is not None and answer.shard is not None:
             again = again.union(answer.shard.unbegun)
         results = answer.result if answer is not None else None
-        for index in _indexes(shard):
+        for index in indexes_of(shard):
             if not self._start <= index < self._stop or index in again:
                 continue
             if index in failed:
@@ -347,7 +282,10 @@ def _in_order(
         unsure = tracker is None and not finished  # it was ended: only the whole log can tell
         expected = stop - start - (0 if unsure else unfinished)
         scan = _Window(loop, start, stop, expected, state.origin)
-        _go_through(store, state.run, scan)
+        begin = seek(store, state.run, record, loop, start)
+        if begin.carried is not None:
+            scan.carried(begin.carried)
+        go_through(store, state.run, scan, begin.after)
         for index in range(start, stop):
             item = _whole(scan, index, out, fetch)
             if wanted.state is None or item.state == wanted.state:

@@ -20,7 +20,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.shown import SHOWN_KINDS, EventRecord, Shown
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.runtime.nets import Nets
 from anabranch.store.hook_ports import Delivery, Entry, Hook
 from anabranch.store.ports import Head, Record, Store
@@ -29,6 +29,7 @@ from anabranch.store.ports import Head, Record, Store
 _RENAMED = frozenset({"loop.opened", "loop.shard_scheduled", "loop.shard_closed", "loop.settled"})
 _FOLLOWED = ("loop.", "job.")  # their names depend on what came before
 RUNS_FOLLOWED = 256
+BYTES_AT_ONCE = 8 * 1024 * 1024  # of bodies; memory stays bounded however much there is to tell
 KINDS = tuple(
     sorted({str(each.__struct_config__.tag) for each in e.Event.__args__} - _RENAMED)
 ) + tuple(SHOWN_KINDS)  # fmt: skip
@@ -90,19 +91,32 @@ class Finder:
         self._body_bytes = body_bytes
         self._followed: OrderedDict[tuple[str, str], Shown] = OrderedDict()
 
-    def find(self, hook: Hook, entries: Iterable[Entry], now: int) -> list[Delivery]:
+    def find(
+        self, hook: Hook, entries: Iterable[Entry], now: int, bytes_max: int = BYTES_AT_ONCE
+    ) -> tuple[list[Delivery], int]:
+        """What the hook wants of these rows, and the position up to which they were looked at:
+        the last one, or an earlier one where there is much to tell."""
         wish = _Wish(hook)
         found: list[Delivery] = []
+        position = size = 0
         for entry in entries:
-            if not wish.may_want(entry):
-                continue
-            head = self._store.head(entry.run)
-            if head is None or not wish.takes(head):
-                continue  # purged meanwhile: a purge waits for hooks that have yet to look
-            for record in self._records(entry, head, wish):
-                if record.kind in wish.wanted:
-                    found.append(self._delivery(hook, head, record, now))
-        return found
+            if size > bytes_max:
+                break
+            told = self._wanted(entry, wish, now) if wish.may_want(entry) else []
+            found += told
+            size += sum(len(one.body) for one in told)
+            position = entry.position
+        return found, position
+
+    def _wanted(self, entry: Entry, wish: _Wish, now: int) -> list[Delivery]:
+        head = self._store.head(entry.run)
+        if head is None or not wish.takes(head):
+            return []  # purged meanwhile: a purge waits for hooks that have yet to look
+        return [
+            self._delivery(wish.hook, head, record, now)
+            for record in self._records(entry, head, wish)
+            if record.kind in wish.wanted
+        ]
 
     def _records(self, entry: Entry, head: Head, wish: _Wish) -> list[EventRecord]:
         try:

@@ -10,23 +10,18 @@ again under the next attempt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from anabranch.errors import InputError, NotFound, Refused
+from anabranch.errors import InputError
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.jobs import DEFAULT_WORK
-from anabranch.kernel.state import Job
 from anabranch.kernel.values import Answer
-from anabranch.net.net import Net
 from anabranch.operations.claims import Claims, Keyring, ReadItems, check_lease, lease_seconds_of
-from anabranch.runtime.core import LiveRun
+from anabranch.operations.leases import Out, held
+from anabranch.operations.supplies import Supplies
+from anabranch.operations.watching import Watching
 from anabranch.runtime.engine import Engine
-from anabranch.store.ports import Definition
-from anabranch.work.child import StartChild
-from anabranch.work.payloads import StoredPayloads, purged
 
 PROGRESS_BYTES_MAX = 4096
 
@@ -63,50 +58,37 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pools:
-    """One per engine."""
+    """One per engine. `supply` is for what the work needs."""
 
     def __init__(
-        self, engine: Engine, *, read_items: ReadItems, keyring: Keyring, start_child: StartChild
+        self, engine: Engine, supplies: Supplies, *, read_items: ReadItems, keyring: Keyring
     ) -> None:
         self._engine = engine
-        self._start_child = start_child
-        self._payloads = StoredPayloads(engine.store)
-        self.claim = Claims(engine, read_items, keyring).claim
+        self.supply = supplies
+        claims = Claims(engine, read_items, keyring)
+        self.claim, self.withdraw = claims.claim, claims.withdraw
+        self.watching = Watching(engine)
+        self.watch = self.watching.watch
+
+    def close(self) -> None:
+        """The server stops: nobody waits any longer."""
+        self._engine.core.pools.close()
+        self.watching.wake_all()
 
     # -- what workers say --------------------------------------------------------------------
 
-    def _held(self, run: str, name: str, attempt: int, *phases: str) -> tuple[LiveRun, Job]:
-        """The job, if it is out with a worker under this very attempt."""
-        live = self._engine.core.run(run)
-        job = live.state.jobs.get(name)
-        if job is None:
-            raise Refused(
-                f"job {name} is not open: it is unknown or already over", code="unknown_job"
-            )
-        if job.attempt != attempt:
-            raise Refused(
-                f"job {name} is at attempt {job.attempt}, not {attempt}: what is said of the "
-                "other one changes nothing",
-                code="stale_attempt",
-            )
-        if not job.lease or job.phase not in (phases or ("running", "cancelling")):
-            raise Refused(f"job {name} is {job.phase}: no worker has it", code="job_not_running")
-        return live, job
-
-    async def heartbeat(
-        self, run: str, name: str, attempt: int, *, lease_seconds: float | None = None
-    ) -> Beat:
+    async def heartbeat(self, out: Out, *, lease_seconds: float | None = None) -> Beat:
         """The worker is alive: its lease is extended, or it is told to stop."""
         check_lease(lease_seconds)
-        live, job = self._held(run, name, attempt)
+        live, job = held(self._engine, out)
         if job.phase == "cancelling":
             return Beat(stop=True, lease_until=job.lease, reason=job.reason)
         now = self._engine.clock.now()
         until = now + int(lease_seconds_of(live, job, lease_seconds) * 1000)
-        await self._engine.send(run, s.JobExtend(name, attempt, until))
+        await self._engine.send(out.run, s.JobExtend(out.job, out.attempt, until))
         return Beat(lease_until=max(until, job.lease))
 
-    async def progress(self, run: str, name: str, attempt: int, progress: Any) -> None:
+    async def progress(self, out: Out, progress: Any) -> None:
         """How far it is; kept with the job, shown by `explain`, told to whoever does it again."""
         size = len(msgspec.json.encode(progress))
         if size > PROGRESS_BYTES_MAX:
@@ -115,77 +97,45 @@ class Pools:
                 "keep counts, and put data where the work can find it",
                 code="too_large",
             )
-        self._held(run, name, attempt, "running")
-        await self._engine.send(run, s.JobProgress(name, attempt, progress))
+        held(self._engine, out, "running")
+        await self._engine.send(out.run, s.JobProgress(out.job, out.attempt, progress))
 
-    async def report(self, run: str, name: str, attempt: int, answer: Answer) -> None:
-        """The work is done, or has failed; returns when that is durable."""
-        _, job = self._held(run, name, attempt)
+    async def report(self, out: Out, answer: Answer, *, payload: str = "") -> None:
+        """The work is done, or has failed; returns when that is durable. The result may have been
+        sent ahead as a payload."""
+        _, job = held(self._engine, out)
         if answer.shard is not None and job.slot < 0:
-            raise InputError(f"job {name} is no shard of a loop: leave `shard` out", code="shard")
-        await self._engine.hand_in(run, s.JobReport(name, attempt, answer))
+            said = f"job {out.job} is no shard of a loop: leave `shard` out"
+            raise InputError(said, code="shard")
+        if payload:
+            inline = bool(getattr(answer, "inline", False))
+            result = await self.supply.whole(out, payload, inline=inline)
+            answer = msgspec.structs.replace(answer, result=result)
+        await self._engine.hand_in(out.run, s.JobReport(out.job, out.attempt, answer))
 
-    async def park(self, run: str, name: str, attempt: int, park: s.JobPark) -> None:
+    async def park(self, out: Out, park: s.JobPark) -> None:
         """Its answer will come later from elsewhere; the worker lets go."""
-        self._held(run, name, attempt)
-        await self._engine.hand_in(run, msgspec.structs.replace(park, job=name, attempt=attempt))
+        held(self._engine, out)
+        await self._engine.hand_in(out.run, park)
 
-    async def release(self, run: str, name: str, attempt: int, reason: str = "") -> None:
+    async def release(self, out: Out, reason: str = "") -> None:
         """The worker no longer has it: stopped as it was told, or handed back in order."""
-        _, job = self._held(run, name, attempt)
+        _, job = held(self._engine, out)
         if job.phase == "cancelling":
-            await self._engine.send(run, s.JobDischarge(name))
+            await self._engine.send(out.run, s.JobDischarge(out.job))
             return
-        given = s.JobLose(name, attempt, reason or "its worker handed it back", counted=False)
-        await self._engine.send(run, given)
-
-    # -- what the work needs -----------------------------------------------------------------
-
-    def definition(self, run: str, name: str, attempt: int) -> Definition:
-        """The source of what the job is part of."""
-        live, _ = self._held(run, name, attempt)
-        found = self._engine.store.definition(live.state.definition)
-        if found is None:
-            raise NotFound(f"the store has no definition {live.state.definition}")
-        return found
-
-    async def payload(self, run: str, name: str, attempt: int, sha256: str) -> bytes:
-        self._held(run, name, attempt)
-        content = await self._payloads.get(sha256)
-        if content is None:
-            raise purged(sha256)
-        return content
-
-    async def put_payload(self, run: str, name: str, attempt: int, content: bytes) -> str:
-        """Keep what is too large for a report; gives its hash."""
-        self._held(run, name, attempt)
-        return await self._payloads.put(content, run)
-
-    async def child(
-        self,
-        run: str,
-        name: str,
-        attempt: int,
-        *,
-        path: str,
-        given: Mapping[str, Any],
-        child: str,
-        waits: bool,
-        returns: str,
-    ) -> str:
-        """Begin the child run that a task of kind `playbook` asks for, once."""
-        live, job = self._held(run, name, attempt, "running")
-        if not _has_children(live.net, job.step):
-            said = f"no task of step {job.step!r} is of kind playbook"
-            raise Refused(said, code="no_children")
-        parent = f"{run}/{name}#{attempt}" if waits else None
-        return await self._start_child(path, given, child, parent, returns)
+        why = reason or "its worker handed it back"
+        given = s.JobLose(out.job, out.attempt, why, counted=False)
+        await self._engine.send(out.run, given)
 
     # -- what people see ---------------------------------------------------------------------
 
     def states(self) -> list[PoolState]:
         """Every pool with jobs, or for which somebody asked, since the engine started."""
-        return [self.state(name) for name in self._engine.core.pools.names()]
+        return [self.state(name) for name in self.names()]
+
+    def names(self) -> list[str]:
+        return self._engine.core.pools.names()
 
     def state(self, pool: str) -> PoolState:
         pools = self._engine.core.pools
@@ -212,15 +162,17 @@ class Pools:
     def _progress(self, run: str, job: str) -> Any:
         live = self._engine.core.live.get(run)
         found = live.state.jobs.get(job) if live is not None else None
-        return found.progress if found is not None else None
+        return _shown(found.progress) if found is not None else None
 
     def asked(self, pool: str) -> int:
         """When a worker last asked for jobs of this pool; 0 for never."""
         return self._engine.core.pools.asked(pool)
 
 
-def _has_children(net: Net, step: str) -> bool:
-    work = net.steps[step].work or DEFAULT_WORK
-    program = getattr(work.program, "program", work.program)
-    tasks = program.every_task() if program is not None else ()
-    return work.kind == "playbook" or any(task.kind == "playbook" for task in tasks)
+def _shown(progress: Any) -> Any:
+    """Without what only another worker needs, to go on from there."""
+    match progress:
+        case {"done": int(done), "of": int(of)}:
+            return {"done": done, "of": of}
+        case _:
+            return progress

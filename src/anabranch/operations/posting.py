@@ -2,7 +2,8 @@
 
     Anabranch-Delivery   the id of the delivery, the same for every attempt
     Anabranch-Event      the kind of the event
-    Anabranch-Signature  t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>." and the body>
+    Anabranch-Signature  t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>." and the body>;
+                         for a while after a rotation a second v1, made with the old secret
 
 Redirects are refused: whoever is redirected would carry the notification to a place that nobody
 entered. With `public` addresses only, names are resolved here and the very addresses that were
@@ -17,6 +18,8 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -32,7 +35,10 @@ EVENT = "Anabranch-Event"
 TOLERANCE_SECONDS = 300
 URL_MAX = 2000
 _ANSWER_BYTES = 4096  # of the answer nobody needs more
-_SIGNED = re.compile(r"t=(\d{1,15}),v1=([0-9a-f]{64})")
+_SIGNED = re.compile(r"t=(\d{1,15})((?:,v1=[0-9a-f]{64}){1,4})")
+_WAIT_MOST = 3600.0  # seconds that a receiver can ask for
+#: Other letters become these on the way, and numbers an address: `①②⑦.0.0.1`, `0177.1`.
+_NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_-]*\.?")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -42,15 +48,17 @@ class Posted:
 
     status: int | None
     error: str = ""
+    wait_seconds: float = 0.0  # how long the receiver asks to be left alone
 
     @property
     def taken(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
 
 
-def sign(secret: str, body: bytes, seconds: int) -> str:
-    """The value of the signature header."""
-    return f"t={seconds},v1={_mac(secret, body, seconds)}"
+def sign(secret: str, body: bytes, seconds: int, *older: str) -> str:
+    """The value of the signature header; `older` secrets sign beside the one that counts."""
+    macs = [_mac(each, body, seconds) for each in (secret, *older)]
+    return ",".join([f"t={seconds}", *(f"v1={mac}" for mac in macs)])
 
 
 def verify(secret: str, header: str, body: bytes, now_seconds: float) -> bool:
@@ -58,7 +66,9 @@ def verify(secret: str, header: str, body: bytes, now_seconds: float) -> bool:
     found = _SIGNED.fullmatch(header.strip())
     if found is None or abs(now_seconds - int(found[1])) > TOLERANCE_SECONDS:
         return False
-    return hmac.compare_digest(_mac(secret, body, int(found[1])), found[2])
+    wanted = _mac(secret, body, int(found[1]))
+    given = found[2].removeprefix(",v1=").split(",v1=")
+    return any(hmac.compare_digest(wanted, each) for each in given)
 
 
 def _mac(secret: str, body: bytes, seconds: int) -> str:
@@ -80,8 +90,12 @@ def checked_url(url: str, addresses: Addresses) -> str:
     if parts.fragment:
         raise _bad_url("the url must not have a fragment (#…): it would not be sent")
     literal = _literal(parts.hostname or "")
+    if literal is None and not _NAME.fullmatch(parts.hostname or ""):
+        raise _bad_url("the host is neither an address nor a name in plain letters (xn--…)")
     if literal is not None and addresses == "public" and not is_public(literal):
         raise _bad_url(_refused(literal))
+    if addresses == "public" and _is_this_machine(parts.hostname or ""):
+        raise _bad_url(_refused(parts.hostname or ""))
     return url
 
 
@@ -119,8 +133,10 @@ class Poster:
         try:
             async with session.post(url, data=body, headers=headers, allow_redirects=False) as got:
                 await got.content.read(_ANSWER_BYTES)
-                got.close()
-                return Posted(got.status, _words(got.status))
+                if not got.content.at_eof():
+                    got.close()  # nobody reads the rest, and the connection is of no more use
+                asked = _wait_seconds(got.headers.get("Retry-After", ""))
+                return Posted(got.status, _words(got.status), asked)
         except TimeoutError:
             return Posted(None, f"no answer within {self._seconds:g} s")
         except (OSError, ValueError, aiohttp.ClientError) as error:
@@ -129,9 +145,16 @@ class Poster:
     def _open(self) -> aiohttp.ClientSession:
         import aiohttp
 
-        guarded = _guarded_resolver() if self._addresses == "public" else None
+        public = self._addresses == "public"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64, resolver=guarded, ttl_dns_cache=30),
+            # No limit of its own: the courier has one a hook, so that slow receivers take no
+            # connection away from the others.
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                resolver=_guarded_resolver() if public else None,
+                ttl_dns_cache=30,
+                socket_factory=_guarded_socket if public else None,
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "anabranch", "Content-Type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=self._seconds),
@@ -169,6 +192,14 @@ def _guarded_resolver() -> Any:
     return Guarded()
 
 
+def _guarded_socket(found: Any) -> socket.socket:
+    """The last wall, whatever way an address came: none but a public one is connected to."""
+    family, kind, protocol, _, address = found
+    if not is_public(address[0]):
+        raise OSError(None, _refused(address[0]))
+    return socket.socket(family, kind, protocol)
+
+
 def _literal(host: str) -> str | None:
     try:
         ipaddress.ip_address(host.partition("%")[0])
@@ -178,11 +209,30 @@ def _literal(host: str) -> str | None:
 
 
 def _refused(address: str) -> str:
-    return f"{address} is not a public address (setting webhook_addresses)"
+    return (
+        f"{address} is not a public address (setting webhook_addresses): start the server with "
+        "ANABRANCH_WEBHOOK_ADDRESSES=any to allow it"
+    )
+
+
+def _is_this_machine(name: str) -> bool:
+    """A name that means this machine everywhere: nobody has to look it up."""
+    return name.lower().rstrip(".").rpartition(".")[2] == "localhost"
 
 
 def _bad_url(message: str) -> InputError:
     return InputError(message, code="webhook_url")
+
+
+def _wait_seconds(text: str) -> float:
+    """What `Retry-After` says: seconds, or the instant as a date; 0 when it says nothing."""
+    if text.strip().isdecimal():
+        return min(float(text), _WAIT_MOST)
+    try:
+        left = (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+    return min(max(left, 0.0), _WAIT_MOST)
 
 
 def _words(status: int) -> str:

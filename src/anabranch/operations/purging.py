@@ -7,12 +7,16 @@ stays until every webhook that is enabled has looked at its last event.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.errors import InputError
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Store
 
 DAY_MS = 86_400_000
+PAGE = 1000  # runs that are looked at in one go
 AT_ONCE = 100  # runs in one transaction: an engine on the same store waits no longer than for these
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
@@ -26,17 +30,49 @@ def age_ms(text: str) -> int:
     return int(float(found[1]) * _UNITS_MS[found[2]])
 
 
-def purge(store: Store, older_than_ms: int, now: int, *, dry_run: bool = False) -> Forgotten:
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """What is gone, or would be; `next` is where the next page begins: (created_at, run)."""
+
+    runs: int = 0
+    payloads: int = 0
+    bytes: int = 0
+    next: tuple[int, str] | None = None
+
+
+def purge(
+    store: Store,
+    older_than_ms: int,
+    now: int,
+    *,
+    dry_run: bool = False,
+    wanted: HeadFilter | None = None,
+) -> Forgotten:
     """Delete the runs that ended longer ago than that; with `dry_run` only count them."""
     total = Forgotten()
-    kept = kept_back(store)
-    batch: list[str] = []
-    for head in _ended(store, now - older_than_ms):
-        if not kept(head):
-            batch.append(head.run)
-        if len(batch) == AT_ONCE:
-            total, batch = _sum(total, store.forget(batch, dry_run=dry_run)), []
-    return _sum(total, store.forget(batch, dry_run=dry_run)) if batch else total
+    narrowed = replace(wanted or HeadFilter(), ended_before=now - older_than_ms, limit=PAGE)
+    while True:
+        page = purge_page(store, narrowed, dry_run=dry_run)
+        total = added(total, Forgotten(page.runs, page.payloads, page.bytes))
+        if page.next is None:
+            return total
+        narrowed = replace(narrowed, before=page.next)
+
+
+def purge_page(store: Store, wanted: HeadFilter, *, dry_run: bool = False) -> Purged:
+    """One page of it: of the next `wanted.limit` runs those that nobody needs any more."""
+    found = store.heads(replace(wanted, limit=wanted.limit + 1))
+    heads, kept = found[: wanted.limit], kept_back(store)
+    runs = [head.run for head in heads if head.finished and not kept(head)]
+    total = Forgotten()
+    for start in range(0, len(runs), AT_ONCE):
+        total = added(total, store.forget(runs[start : start + AT_ONCE], dry_run=dry_run))
+    more = len(found) > len(heads)
+    return Purged(
+        runs=total.runs,
+        payloads=total.payloads,
+        bytes=total.bytes,
+        next=(heads[-1].created_at, heads[-1].run) if more else None,
+    )
 
 
 def kept_back(store: Store) -> Callable[[Head], str]:
@@ -49,13 +85,6 @@ def kept_back(store: Store) -> Callable[[Head], str]:
         return "a webhook has yet to look at its last events" if head.run in untold else ""
 
     return why
-
-
-def _ended(store: Store, before: int) -> Iterator[Head]:
-    seen: tuple[int, str] | None = None
-    while page := store.heads(HeadFilter(ended_before=before, before=seen, limit=1000)):
-        seen = (page[-1].created_at, page[-1].run)
-        yield from page
 
 
 def _needed(store: Store) -> set[str]:
@@ -79,5 +108,5 @@ def _parent(head: Head) -> str | None:
     return head.parent.partition("/")[0] if head.parent else None
 
 
-def _sum(one: Forgotten, other: Forgotten) -> Forgotten:
+def added(one: Forgotten, other: Forgotten) -> Forgotten:
     return Forgotten(one.runs + other.runs, one.payloads + other.payloads, one.bytes + other.bytes)

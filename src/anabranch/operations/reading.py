@@ -19,7 +19,7 @@ from anabranch.operations.dispatches import Dispatch, dispatches_of
 from anabranch.operations.items import ItemState, Page, Wanted, page_of
 from anabranch.operations.shown import EventRecord, Shown
 from anabranch.operations.snapshots import snapshot_of
-from anabranch.runtime.core import history, load_state
+from anabranch.runtime.live import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import resolve
 from anabranch.store.ports import Head, HeadFilter, Store
@@ -60,6 +60,9 @@ class Reader:
         snapshot, tail = self._store.read_many([run])[run]
         return load_state(snapshot, tail)
 
+    def state_of(self, head: Head) -> State:
+        return self.state(head.run)
+
     def net(self, head: Head) -> Net:
         return self._nets.get(head.definition)
 
@@ -70,7 +73,10 @@ class Reader:
     def summary(self, run: str, state: State | None = None) -> dict[str, Any]:
         """The object that `run --json` prints, with large results in full."""
         head = self.find(run)
-        summary = summarise(self.net(head), state or self.state(head.run))
+        return self._summary(self.net(head), state or self.state_of(head))
+
+    def _summary(self, net: Net, state: State) -> dict[str, Any]:
+        summary = summarise(net, state)
         summary["result"] = self._whole(summary["result"])
         for step in summary["steps"].values():
             step["result"] = self._whole(step["result"])
@@ -79,15 +85,18 @@ class Reader:
     def _whole(self, value: Any) -> Any:
         """The value with large parts in full; as it travels, where a part is not kept any more."""
         try:
-            return resolve(value, self._store.payload)
+            return resolve(value, self._payload)
         except NotFound:
             return value
 
+    def _payload(self, sha256: str) -> bytes | None:
+        return self._store.payload(sha256)
+
     def show(self, run: str) -> dict[str, Any]:
         head = self.find(run)
-        state, net = self.state(head.run), self.net(head)
+        state, net = self.state_of(head), self.net(head)
         return {
-            **self.summary(head.run, state),
+            **self._summary(net, state),
             "input": public(state.workload, net.private),
             "context": public(state.ctx, net.private),
             "labels": dict(head.labels),
@@ -123,7 +132,7 @@ class Reader:
     def explain(self, run: str) -> dict[str, Any]:
         """Why it is not finished: everything it waits for, and who can move it."""
         head = self.find(run)
-        waiting = self._waiting(self.net(head), self.state(head.run))
+        waiting = self._waiting(self.net(head), self.state_of(head))
         return {
             "run": head.run,
             "name": head.name,
@@ -178,8 +187,9 @@ class Reader:
         head = self.find(run)
         events = history(self._store.read(head.run))
         state = self.state(head.run)
-        snapshot = snapshot_of(self.net(head), state, events, self._whole)
-        whole: dict[str, Any] = self._whole(snapshot)
+        net = self.net(head)
+        snapshot = snapshot_of(net, state, events, self._whole)
+        whole: dict[str, Any] = public(self._whole(snapshot), net.private)
         return whole
 
     def graph(self, run: str, form: str) -> str:

@@ -26,7 +26,7 @@ from anabranch.operations.processes import (
     run_and_token,
 )
 from anabranch.operations.reading import Reader
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.runtime.messages import Sayable
 from anabranch.store.ports import Head, HeadFilter, Store
 from anabranch.work.json_values import require_json
@@ -52,9 +52,18 @@ class Sessions:
         """One row for every process, newest session first, of the `last` sessions."""
         if run is not None:
             return self._rows(self._head(run))
+        return self.page(owner, last)[0]
+
+    def page(
+        self, owner: str | None, limit: int, before: tuple[int, str] | None = None
+    ) -> tuple[list[dict[str, Any]], tuple[int, str] | None]:
+        """The rows of so many sessions, newest first, and where the next page begins."""
         labels = {OWNER: owner} if owner is not None else {}
-        wanted = HeadFilter(dialect=DIALECT, labels=labels, limit=last)
-        return [row for head in self._store.heads(wanted) for row in self._rows(head)]
+        wanted = HeadFilter(dialect=DIALECT, labels=labels, before=before, limit=limit + 1)
+        found = self._store.heads(wanted)
+        rows = [row for head in found[:limit] for row in self._rows(head)]
+        last = found[limit - 1] if 0 < limit < len(found) else None
+        return rows, (last.created_at, last.run) if last is not None else None
 
     def receipts(
         self, run: str, *, step: str | None = None, iteration: int | None = None

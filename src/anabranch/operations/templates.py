@@ -16,7 +16,7 @@ from anabranch.errors import NotFound
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.definitions import Prepared, prepare
-from anabranch.store.ports import Definition, DefinitionFilter, Store
+from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter, Store
 
 VERSIONS_MAX = 100_000
 DIALECT = "workflow-template"  # under this word templates stand among the definitions
@@ -45,6 +45,7 @@ class Templates:
         """Keep it as the newest version. `DefinitionError` if it is not right; nothing is kept."""
         template = read_template(text, file=file)
         print_of_text = fingerprint(DIALECT, text)
+        before = self._numbered(template.template_id)
         self._store.put_definition(
             Definition(
                 fingerprint=print_of_text,
@@ -52,31 +53,32 @@ class Templates:
                 name=template.template_id,
                 source=text,
                 origin=file,
-                created_at=int(time.time() * 1000),
+                created_at=max(int(time.time() * 1000), before[-1].created_at + 1 if before else 0),
             )
         )
-        versions = self._versions(template.template_id)
-        return next(each for each in versions if fingerprint(DIALECT, each.text) == print_of_text)
+        cards = self._numbered(template.template_id)
+        number = next(n for n, card in enumerate(cards, 1) if card.fingerprint == print_of_text)
+        return self._kept(cards[number - 1], number)
 
-    def newest(self) -> list[dict[str, Any]]:
-        """The newest version of each, by name."""
-        newest: dict[str, Version] = {}
-        for name in sorted(self._names()):
-            newest[name] = self._versions(name)[-1]
-        return [self._described(version) for version in newest.values()]
+    def newest(self, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
+        """The newest version of each, by name: those behind `after`, at most so many."""
+        names = sorted(name for name in self._names() if name > after)
+        found = [self._numbered(name) for name in names[:limit]]
+        return [self._described(self._kept(cards[-1], len(cards))) for cards in found]
+
+    def versions(
+        self, template_id: str, after: int = 0, limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The versions of one above `after`, oldest first, at most so many."""
+        numbered = list(enumerate(self._found(template_id), start=1))[max(0, after) :]
+        return [self._described(self._kept(card, number)) for number, card in numbered[:limit]]
 
     def get(self, template_id: str, version: int | None = None) -> tuple[Template, Version]:
-        versions = self._versions(template_id)
-        if not versions:
-            hint = did_you_mean(template_id, self._names())
-            message = f"there is no template {template_id!r}"
-            raise NotFound(f"{message}; {hint}" if hint else message)
-        if version is None:
-            found = versions[-1]
-        elif 1 <= version <= len(versions):
-            found = versions[version - 1]
-        else:
-            raise NotFound(f"template {template_id} has the versions 1 to {len(versions)}")
+        cards = self._found(template_id)
+        number = len(cards) if version is None else version
+        if not 1 <= number <= len(cards):
+            raise NotFound(f"template {template_id} has the versions 1 to {len(cards)}")
+        found = self._kept(cards[number - 1], number)
         return read_template(found.text, file=template_id), found
 
     def show(self, template_id: str, version: int | None = None) -> dict[str, Any]:
@@ -91,16 +93,23 @@ class Templates:
         text = definition_text(template.materialise(given))
         return prepare(text), text
 
-    def _versions(self, template_id: str) -> list[Version]:
-        """Oldest first."""
+    def _found(self, template_id: str) -> list[DefinitionCard]:
+        cards = self._numbered(template_id)
+        if not cards:
+            hint = did_you_mean(template_id, self._names())
+            message = f"there is no template {template_id!r:.200}"
+            raise NotFound(f"{message}; {hint}" if hint else message)
+        return cards
+
+    def _numbered(self, template_id: str) -> list[DefinitionCard]:
+        """The cards of its versions, oldest first."""
         wanted = DefinitionFilter(dialect=DIALECT, name=template_id, limit=VERSIONS_MAX)
-        cards = reversed(self._store.definitions(wanted))
-        kept = [self._store.definition(card.fingerprint) for card in cards]
-        return [
-            Version(each.name, number, each.source, each.created_at)
-            for number, each in enumerate(kept, start=1)
-            if each is not None
-        ]
+        return self._store.definitions(wanted)[::-1]
+
+    def _kept(self, card: DefinitionCard, number: int) -> Version:
+        kept = self._store.definition(card.fingerprint)
+        assert kept is not None  # definitions are never deleted
+        return Version(kept.name, number, kept.source, kept.created_at)
 
     def _names(self) -> set[str]:
         wanted = DefinitionFilter(dialect=DIALECT, limit=VERSIONS_MAX)

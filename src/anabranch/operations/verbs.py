@@ -15,17 +15,18 @@ from typing import Any, get_args
 
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import reusable
+from anabranch.kernel.reuse import all_went_well, reusable
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
+from anabranch.operations.decided import telling_who_was_first
 from anabranch.operations.definitions import Prepared, Source, prepare
 from anabranch.operations.preflight import require_rules
 from anabranch.operations.reading import Reader
 from anabranch.operations.shown import EventRecord
-from anabranch.runtime.core import history
 from anabranch.runtime.engine import Engine
+from anabranch.runtime.live import history
 from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
 from anabranch.store.ports import Definition, Store
 from anabranch.work.json_values import require_json
@@ -43,7 +44,7 @@ class Verbs:
         self, engine: Engine, tools: Callable[[], Iterable[str]], *, chain: bool = False
     ) -> None:
         self.engine = engine
-        self._chain = chain  # rules that are not at hand can be read from one
+        self.chain = chain  # rules that are not at hand can be read from one
         self.read = Reader(engine.store, engine.nets)
         self._tools = tools
 
@@ -58,10 +59,11 @@ class Verbs:
         parent: str | None = None,
         returns: str = "",
         rules: Rules | None = None,
+        trace: str = "",
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else prepare(source, self._tools(), rules)
-        require_rules(prepared.net, chain=self._chain)
+        require_rules(prepared.net, chain=self.chain)
         return await self.engine.start(
             prepared.definition,
             prepared.net,
@@ -71,15 +73,16 @@ class Verbs:
             labels=_checked_labels(labels),
             parent=parent,
             returns=returns,
+            trace=trace,
         )
 
-    async def redrive(self, run: str, *, new: str | None = None) -> str:
+    async def redrive(self, run: str, *, new: str | None = None, trace: str = "") -> str:
         """Begin a linked run that reuses what succeeded and works again only on what failed.
 
         `new` is its id, where somebody has chosen one.
         """
         definition, net, given = await asyncio.to_thread(self._once_more, run)
-        return await self.engine.start(definition, net, run=new, **given)
+        return await self.engine.start(definition, net, run=new, trace=trace, **given)
 
     def _once_more(self, run: str) -> tuple[Definition, Net, dict[str, Any]]:
         """What a redriven run begins with. The whole log is read: not in the event loop."""
@@ -91,6 +94,13 @@ class Verbs:
                 code="not_finished",
             )
         store = self.engine.store
+        happened = history(store.read(head.run))
+        if state.status == "completed" and all_went_well(happened):
+            raise Refused(
+                f"nothing in run {head.run} failed, so there is nothing to do again; "
+                "`anabranch run` starts its definition anew",
+                code="nothing_failed",
+            )
         definition = store.definition(head.definition)
         if definition is None:
             raise AnabranchError(f"the definition of run {head.run} is not in the store")
@@ -98,12 +108,14 @@ class Verbs:
             "input": state.workload,
             "labels": state.labels,
             "origin": head.run,
-            "reuse": reusable(history(store.read(head.run))),
+            "reuse": reusable(happened),
         }
         return definition, self.read.net(head), given
 
     async def send(self, run: str, stimulus: Sayable) -> None:
-        await self.engine.send(self.read.find(run).run, stimulus)
+        found = self.read.find(run).run
+        async with telling_who_was_first(self.engine.store, found, stimulus):
+            await self.engine.send(found, stimulus)
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
         return await self.engine.wait(run, standing=standing)
@@ -163,12 +175,13 @@ def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[Contex
 async def say(store: Store, open_engine: Callable[[], Engine], run: str, said: Sayable) -> str:
     """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded")."""
     engine = open_engine()
-    if not await _opened(engine):
-        return await _post(store, engine, run, said)
-    try:
-        await engine.send(run, said)
-    finally:
-        await engine.close(grace_seconds=0)
+    async with telling_who_was_first(store, run, said):
+        if not await _opened(engine):
+            return await _post(store, engine, run, said)
+        try:
+            await engine.send(run, said)
+        finally:
+            await engine.close(grace_seconds=0)
     return "recorded"
 
 

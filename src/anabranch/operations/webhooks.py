@@ -29,8 +29,10 @@ from anabranch.store.hook_ports import (
 from anabranch.store.ports import Store
 
 HOOKS_MAX = 100
+REDELIVERED_MAX = 1_000_000
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_KEPT, _NAMED = "text:", "env:"
+_KEPT, _NAMED, _OLD = "text:", "env:", "|"
+OVERLAP_MS = 24 * 3_600_000  # for so long the secret before a rotation signs, too
 
 
 class HookDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,7 +146,11 @@ class Webhooks:
         return self._card(hook)
 
     def rotate(self, hook_id: str) -> HookCard:
-        """A new secret; whatever is sent from now on is signed with it."""
+        """A new secret; whatever is sent from now on is signed with it.
+
+        For a day it is signed with the old one as well, so that no receiver has to be told at the
+        very same moment. One that knows only the new secret takes nothing else.
+        """
         hook, secret = self._hook(hook_id), new_secret()
         if hook.secret.startswith(_NAMED):
             raise Refused(
@@ -152,7 +158,9 @@ class Webhooks:
                 "there and start the server again",
                 code="webhook_secret",
             )
-        self._store.change_hook(replace(hook, secret=_KEPT + secret))
+        until = self._clock.now() + OVERLAP_MS
+        kept = f"{_KEPT}{secret}{_OLD}{secrets_of(hook, until)[0]}{_OLD}{until}"
+        self._store.change_hook(replace(hook, secret=kept))
         return replace(self._card(hook), secret=secret)
 
     def remove(self, hook_id: str) -> None:
@@ -172,24 +180,26 @@ class Webhooks:
         return replace(delivery_card(one), body=msgspec.Raw(one.body))
 
     def redeliver(self, hook_id: str, name: str) -> DeliveryCard:
-        """Send it once more, whatever became of it; it keeps its id."""
+        """Send it once more, whatever became of it; it keeps its id.
+
+        One that waits for its next attempt is due at once.
+        """
         run, seq = _parsed(hook_id, name)
         known = self._store.delivery(hook_id, run, seq)
         if known is None:
             raise NotFound(f"there is no delivery {name!r:.200}")
         if not self._store.redeliver(hook_id, run, seq, self._clock.now()):
-            raise Refused(f"delivery {name} is still pending", code="webhook_pending")
+            said = f"delivery {name} is on its way, or waits for another one of its run"
+            raise Refused(said, code="webhook_pending")
         return self.delivery(hook_id, name)
 
-    def redeliver_dead(self, hook_id: str, limit: int = 1000) -> int:
-        """Send again what was given up, oldest first; returns how many."""
+    def redeliver_dead(self, hook_id: str, limit: int = REDELIVERED_MAX) -> int:
+        """Send again what was given up, oldest first and the ones of a run in order; how many.
+
+        What waits for its next attempt is due at once: whoever asks for this has mended something.
+        """
         self._hook(hook_id)
-        found = self._store.deliveries(DeliveryFilter(hook=hook_id, state="dead", limit=limit))
-        now = self._clock.now()
-        return sum(
-            self._store.redeliver(hook_id, one.run, one.seq, now + place)
-            for place, one in enumerate(reversed(found))
-        )
+        return self._store.redeliver_dead(hook_id, self._clock.now(), limit)
 
     def _hook(self, hook_id: str) -> Hook:
         hook = self._store.hook(hook_id)
@@ -205,12 +215,19 @@ def new_secret() -> str:
     return f"whs_{secrets.token_urlsafe(32)}"
 
 
-def secret_of(hook: Hook, environment: Mapping[str, str] | None = None) -> str | None:
-    """What notifications are signed with; None when the environment has lost it."""
-    if hook.secret.startswith(_KEPT):
-        return hook.secret[len(_KEPT) :]
-    env = os.environ if environment is None else environment
-    return env.get(hook.secret[len(_NAMED) :]) or None
+def secrets_of(
+    hook: Hook, now: int, environment: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """What notifications are signed with: the secret, and for a while the one before it.
+
+    Empty when the environment has lost it.
+    """
+    if hook.secret.startswith(_NAMED):
+        env = os.environ if environment is None else environment
+        found = env.get(hook.secret[len(_NAMED) :])
+        return (found,) if found else ()
+    secret, *old = hook.secret[len(_KEPT) :].split(_OLD)
+    return (secret, old[0]) if old and now < int(old[1]) else (secret,)
 
 
 def delivery_card(one: Delivery) -> DeliveryCard:

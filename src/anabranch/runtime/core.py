@@ -9,64 +9,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from typing import Any
+from dataclasses import dataclass
 
 from anabranch.errors import AnabranchError, LawBroken, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.jobs import DEFAULT_WORK, kind_of_job, pool_of_job
 from anabranch.kernel.quiescence import status_of
-from anabranch.kernel.replay import replay
-from anabranch.kernel.state import Job, State, decode_state, encode_state
+from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.step import step
-from anabranch.kernel.summary import child_answer
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
-from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
+from anabranch.runtime.alarms import Alarms
+from anabranch.runtime.effects import Effect, Published, Replied
+from anabranch.runtime.family import Arrival, Family
+from anabranch.runtime.follow_ups import ENGINE, FollowUps
 from anabranch.runtime.holds import Holds
 from anabranch.runtime.lanes import Lanes
+from anabranch.runtime.live import LiveRun, load_state
 from anabranch.runtime.messages import answer_bytes
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.pools import EVERY_POOL, Lease, Pools
-from anabranch.runtime.pulse import Kind, Pulse
+from anabranch.runtime.pools import EVERY_POOL, Pools
+from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.sealing import Sealed, opened
-from anabranch.runtime.waking import wake_ups
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
 RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is until a purge
 #: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
 BYTES_PER_EVENT = 64
-ENGINE = "engine"
 ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
-CHILDREN_KEPT = 256
-#: A lease that ran out while no engine was there could not be extended: it gets so long again.
-GRACE_MS = 15_000
-
-
-@dataclass(slots=True)
-class LiveRun:
-    """A run in memory."""
-
-    net: Net
-    state: State
-    snapshot_seq: int = 0
-    snapshot_bytes: int = 0
-    idle_since: int = 0
-    holds_refs: bool = False  # some result of it is too large to travel
-    sealed: Sealed = field(default_factory=Sealed)
-    fresh: list[e.Event] = field(default_factory=list)  # recorded in this turn, not yet sealed
-    at_work: dict[str, tuple[Kind, int]] = field(default_factory=dict)  # job → kind, since when
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    run: str
-    stimulus: s.Stimulus
-    ticket: int = 0  # who wants a reply; 0 is nobody
-    message: int = 0  # the message it came in, if it came from another process
 
 
 @dataclass(slots=True)
@@ -94,19 +65,16 @@ class Core:
         self.live: dict[str, LiveRun] = {}
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
-        self._ended_children: dict[str, State] = {}
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         self.taking_work = True
-        self.has_crew = True  # without one, whatever a stored run believes to be at work is lost
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
-        self._family: deque[Arrival] = deque()  # between parents and children, for this very turn
-        self._alarms: list[tuple[int, str]] = []
-        self._wakes: dict[str, int] = {}
-        self._touched: dict[str, LiveRun] = {}
-        self._effects: list[Effect] = []
-        self._payloads: dict[str, bytes] = {}
+        self.alarms = Alarms()
+        self.family = Family(store, self.live, self.run, ENGINE)
         self._holds = Holds(retention_ms)
+        self.follow_ups = FollowUps(lanes, self.pools, self.pulse, self._holds, self.family)
+        self._touched: dict[str, LiveRun] = {}
+        self._payloads: dict[str, bytes] = {}
         self._answers: dict[int, bytes] = {}
 
     # -- in ----------------------------------------------------------------------------------
@@ -130,7 +98,7 @@ class Core:
 
     @property
     def busy(self) -> bool:
-        waiting = self._inbox or self._family or self._answers
+        waiting = self._inbox or self.family.said or self._answers
         return bool(waiting or (self.taking_work and self.lanes.can_start()))
 
     @property
@@ -141,16 +109,11 @@ class Core:
     @property
     def timers(self) -> int:
         """Runs that want to be woken."""
-        return len(self._wakes)
+        return len(self.alarms)
 
     def next_alarm(self) -> int | None:
         """When the next timer of any run is due."""
-        while self._alarms:
-            at, run = self._alarms[0]
-            if self._wakes.get(run) == at:
-                return at
-            heappop(self._alarms)
-        return None
+        return self.alarms.earliest()
 
     # -- a turn ------------------------------------------------------------------------------
 
@@ -158,16 +121,14 @@ class Core:
         self._ring(now)
         for _ in range(min(len(self._inbox), TURN_MAX)):
             self._take(self._inbox.popleft(), now)
-        while self._family:
-            self._take(self._family.popleft(), now)
+        while self.family.said:
+            self._take(self.family.said.popleft(), now)
         if self.taking_work:
             self._start_jobs(now)
         return self._seal(now)
 
     def _ring(self, now: int) -> None:
-        while (at := self.next_alarm()) is not None and at <= now:
-            _, run = heappop(self._alarms)
-            del self._wakes[run]
+        for at, run in self.alarms.due(now):
             self.pulse.rang(now - at)
             self.offer(run, s.Tick())
 
@@ -190,7 +151,9 @@ class Core:
     def _answer(self, arrival: Arrival, error: AnabranchError | None) -> None:
         """Late news of a run or job that has moved on is recorded nowhere, and harmless."""
         if arrival.ticket or arrival.message:
-            self._effects.append(Replied(arrival.ticket, error, arrival.run, arrival.message))
+            self.follow_ups.effects.append(
+                Replied(arrival.ticket, error, arrival.run, arrival.message)
+            )
 
     def _set_aside(self, run: str, defect: Exception) -> None:
         """What is in memory of this run cannot be trusted; what is in the store can."""
@@ -199,7 +162,8 @@ class Core:
         self.lanes.forget(run)
         self.pools.forget(run)
         self.broken[run] = defect
-        self._effects = [self._unsaid(effect, run) for effect in self._effects]
+        out = self.follow_ups
+        out.effects = [self._unsaid(effect, run) for effect in out.effects]
         self.on_defect(run, defect)
 
     def _unsaid(self, effect: Effect, run: str) -> Effect:
@@ -220,13 +184,9 @@ class Core:
         events = step(live.net, live.state, stimulus, now)
         if not events:
             return
-        run = live.state.run
         live.fresh.extend(events)
-        self._touched[run] = live
-        for event in events:
-            follow_up = _FOLLOW_UPS.get(type(event))
-            if follow_up is not None:
-                follow_up(self, live, event)
+        self._touched[live.state.run] = live
+        self.follow_ups.follow(live, events)
 
     def _start_jobs(self, now: int) -> None:
         for ready in self.lanes.take():
@@ -241,163 +201,6 @@ class Core:
             except Exception as defect:
                 self._set_aside(ready.run, defect)
 
-    # -- what events call for ----------------------------------------------------------------
-
-    def _scheduled(
-        self,
-        live: LiveRun,
-        event: e.JobScheduled | e.ShardScheduled | e.LoopCutting | e.JobContinued,
-    ) -> None:
-        job = live.state.jobs.get(event.job)
-        if job is not None and job.phase == "scheduled":
-            self._queue(live, job)
-
-    def _queue(self, live: LiveRun, job: Job) -> None:
-        step = live.net.steps[job.step]
-        pool = pool_of_job(step, job)
-        if self.pools.outside(pool):
-            self.pools.add(live.state.run, job.id, job.attempt, pool, job.since)
-        else:
-            self.lanes.add(live.state.run, job.id, job.attempt, kind_of_job(step, job))
-
-    def _started(self, live: LiveRun, event: e.JobStarted) -> None:
-        self.pulse.began(live, event)
-        if event.worker == ENGINE:
-            self._effects.append(Execute(live.state.run, event.job, event.attempt))
-        else:
-            self._lent(live, event)
-
-    def _lent(self, live: LiveRun, event: e.JobStarted | e.JobExtended) -> None:
-        job = live.state.jobs.get(event.job)
-        if job is not None and job.lease:
-            pool = pool_of_job(live.net.steps[job.step], job)
-            self.pools.lend(live.state.run, job.id, Lease(pool, job.worker, job.lease))
-
-    def _cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:
-        job = live.state.jobs.get(event.job)
-        waits = job is not None  # a parked job is told to stop and not waited for
-        outside = job is not None and job.lease > 0
-        run = live.state.run
-        stop = Stop(run, event.job, event.attempt, event.ticket, discharge=waits, outside=outside)
-        self._effects.append(stop)
-        if event.ticket:
-            self._cancel_child(live.state.run, event.job, event.ticket, event.reason)
-
-    def _doomed(self, live: LiveRun, event: e.TokenDoomed) -> None:
-        """Work that may come to its end does so elsewhere, or nobody is there to do it."""
-        job = live.state.jobs.get(f"{event.token}.0")
-        if not self.has_crew and job is not None and job.phase == "running" and not job.lease:
-            lost = s.JobLose(job.id, job.attempt, "its engine is gone", counted=False)
-            self._family.append(Arrival(live.state.run, lost))
-
-    def _timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
-        self._over(live, event)
-        self._effects.append(Stop(live.state.run, event.job, event.attempt, discharge=False))
-        if event.ticket:
-            self._cancel_child(live.state.run, event.job, event.ticket, "its parent's time is up")
-
-    def _reported(self, live: LiveRun, event: e.JobReported) -> None:
-        self._over(live, event)
-        self._note_refs(live, event.answer.result)
-        if event.answer.wakes:
-            self._ask_others(live, event)
-
-    def _ask_others(self, live: LiveRun, event: e.JobReported) -> None:
-        """Whoever is woken records it in the batch that holds this answer."""
-        for run, wake in wake_ups(live.state, live.fresh, event):
-            self._family.append(Arrival(run, wake))
-
-    def _note_refs(self, live: LiveRun, value: Any) -> None:
-        """The run needs what this value stands for; whoever builds its tasks looks for it."""
-        if self._holds.found(live.state, value):
-            live.holds_refs = True
-
-    def _cut(self, live: LiveRun, event: e.LoopCut) -> None:
-        if event.source is not None:  # the items of a long list are payloads
-            live.holds_refs = True
-
-    def _brought(self, live: LiveRun, event: e.RunStarted | e.ContextPatched) -> None:
-        """Values that come from outside may stand for larger ones too."""
-        given: list[Any]
-        if isinstance(event, e.ContextPatched):
-            given = [patch.value for patch in event.patches]
-        else:
-            given = [event.workload]
-            given += [[answer.result for answer in answers] for answers in event.reuse.values()]
-            live.holds_refs = live.holds_refs or bool(event.reuse)
-        self._note_refs(live, given)
-
-    def _over(self, live: LiveRun, event: Any) -> None:
-        self.lanes.free(live.state.run, event.job)
-        self.pools.drop(live.state.run, event.job)
-        self.pulse.ended(live, event)
-
-    def _resumed(self, live: LiveRun, _event: e.RunResumed) -> None:
-        self._queue_scheduled(live)
-
-    def _queue_scheduled(self, live: LiveRun) -> None:
-        for job in live.state.jobs.values():
-            if job.phase == "scheduled":
-                self._queue(live, job)
-
-    def _finished(self, live: LiveRun, _event: e.RunFinished) -> None:
-        if live.holds_refs:
-            self._holds.end(live.state.run, live.state.finished_at)
-        if live.state.parent is not None:
-            self._tell_parent(live.state)
-
-    # -- parents and children ----------------------------------------------------------------
-
-    def _tell_parent(self, child: State) -> None:
-        """The parked job of the parent has its answer, in the batch that holds the child's end."""
-        run, _, job_name = (child.parent or "").partition("/")
-        job_id = job_name.partition("#")[0]
-        self._ended_children[child.run] = child
-        if len(self._ended_children) > CHILDREN_KEPT:
-            del self._ended_children[next(iter(self._ended_children))]
-        try:
-            job = self.run(run).state.jobs.get(job_id)
-        except AnabranchError:
-            return  # the parent is gone, or set aside
-        if job is not None and job.ticket == child.run:
-            self._family.append(Arrival(run, s.JobReport(job_id, job.attempt, child_answer(child))))
-        # Otherwise it is not parked for it yet, and asks when it is; or no longer wants to know.
-
-    def _parked(self, live: LiveRun, event: e.JobParked) -> None:
-        self._over(live, event)
-        self._ask_child(live.state.run, event.job, event.attempt, event.ticket)
-
-    def _continued(self, live: LiveRun, event: e.JobContinued) -> None:
-        self._note_refs(live, event.answer.result)
-        if event.ticket:
-            self._cancel_child(live.state.run, event.job, event.ticket, "its parent's time is up")
-        self._scheduled(live, event)
-
-    def _ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
-        """What the job is parked for may have ended without its parent having heard of it."""
-        child = self._ended_child(ticket) if ticket else None
-        if child is not None and child.parent and child.parent.startswith(f"{run}/{job}#"):
-            self._family.append(Arrival(run, s.JobReport(job, attempt, child_answer(child))))
-
-    def _ended_child(self, run: str) -> State | None:
-        if run in self._ended_children:
-            return self._ended_children[run]
-        if run in self.live:
-            return None
-        head = self.store.head(run)
-        if head is None or not head.finished:
-            return None
-        return load_state(*self.store.read_many([run])[run])
-
-    def _cancel_child(self, run: str, job: str, ticket: str, reason: str) -> None:
-        """Whoever no longer wants the answer ends the child run that was to give it."""
-        try:
-            child = self.run(ticket).state
-        except AnabranchError:
-            return  # not a run, or over
-        if child.parent is not None and child.parent.startswith(f"{run}/{job}#"):
-            self._family.append(Arrival(child.run, s.Cancel(ENGINE, reason)))
-
     # -- out ---------------------------------------------------------------------------------
 
     def _seal(self, now: int) -> Turned:
@@ -411,15 +214,15 @@ class Core:
                 continue
             batch.commits.append(commit)
             live.sealed.keep(batch, run, over=live.state.finished)
-            self._effects.append(published)
-            self._set_alarm(run, live)
+            self.follow_ups.effects.append(published)
+            self.set_alarm(live)
             if published.final is not None:
                 self._let_go(run, published.status)
-        effects = self._effects
+        effects = self.follow_ups.effects
         for effect in effects:
             if isinstance(effect, Replied) and effect.message:
                 batch.answers[effect.message] = answer_bytes(effect.error)
-        self._touched, self._effects = {}, []
+        self._touched, self.follow_ups.effects = {}, []
         self._payloads, self._answers = {}, {}
         return Turned(batch, effects)
 
@@ -469,13 +272,10 @@ class Core:
         live.snapshot_seq, live.snapshot_bytes = live.state.seq, len(snapshot)
         return snapshot
 
-    def _set_alarm(self, run: str, live: LiveRun) -> None:
+    def set_alarm(self, live: LiveRun) -> None:
+        """Wake the run when it wants to be woken."""
         at = None if live.state.finished else next_wake(live.state)
-        if at is None:
-            self._wakes.pop(run, None)
-        elif self._wakes.get(run) != at:
-            self._wakes[run] = at
-            heappush(self._alarms, (at, run))
+        self.alarms.set(live.state.run, at)
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -485,14 +285,14 @@ class Core:
         if live is not None:
             return live
         if run in self._ended:
-            raise Refused(f"the run has ended: {self._ended[run]}", code="run_finished")
+            raise Refused(f"run {run} has ended: {self._ended[run]}", code="run_finished")
         if run in self.broken:
             raise self.aside(run)
         head = self.store.head(run)
         if head is None:
             raise NotFound(f"there is no run {run}")
         if head.finished:  # it must not come back into memory: nothing would let it go again
-            raise Refused(f"the run has ended: {head.status}", code="run_finished")
+            raise Refused(f"run {run} has ended: {head.status}", code="run_finished")
         return self.adopt(head, *self.store.read_many([run])[run])
 
     def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
@@ -507,33 +307,9 @@ class Core:
         self.live[head.run] = live
         return live
 
-    def recover(self, live: LiveRun, now: int) -> None:
-        """What the last engine itself had at work is lost, and goes out again. Leases are kept."""
-        state = live.state
-        for job in list(state.jobs.values()):
-            if job.lease:
-                self._recover_lease(live, job, now)
-            elif job.phase == "running":
-                self.offer(state.run, s.JobLose(job.id, job.attempt, "the engine restarted"))
-            elif job.phase == "cancelling":
-                self.offer(state.run, s.JobDischarge(job.id))
-            elif job.phase == "parked":
-                self._ask_child(state.run, job.id, job.attempt, job.ticket)
-        self._queue_scheduled(live)
-        self._set_alarm(state.run, live)
-
-    def _recover_lease(self, live: LiveRun, job: Job, now: int) -> None:
-        step = live.net.steps[job.step]
-        lease = Lease(pool_of_job(step, job), job.worker, job.lease)
-        self.pools.lend(live.state.run, job.id, lease)
-        at_least = now + min((step.work or DEFAULT_WORK).lease_ms, GRACE_MS)
-        if job.phase == "running" and job.lease < at_least:
-            self.offer(live.state.run, s.JobExtend(job.id, job.attempt, at_least))
-
     def set_wake(self, run: str, at: int) -> None:
         """A run that stays in the store wants a tick then."""
-        self._wakes[run] = at
-        heappush(self._alarms, (at, run))
+        self.alarms.set(run, at)
 
     def evict(self, now: int, idle_ms: int) -> int:
         """Forget runs that only wait; their next stimulus brings them back. Returns how many."""
@@ -550,40 +326,3 @@ class Core:
         for run in gone:
             del self.live[run]
         return len(gone)
-
-
-def load_state(snapshot: Snapshot | None, tail: Sequence[Record]) -> State:
-    """Snapshot plus tail."""
-    state = decode_state(snapshot.state) if snapshot is not None else State()
-    return replay(history(tail, after=state.seq), state)
-
-
-def history(records: Sequence[Record], after: int = 0) -> list[tuple[int, e.Event]]:
-    """The (instant, event) pairs of log rows, without those up to number `after`."""
-    pairs: list[tuple[int, e.Event]] = []
-    for record in records:
-        skip = max(0, after + 1 - record.first_seq)
-        pairs.extend((record.at, event) for event in e.decode_events(record.events)[skip:])
-    return pairs
-
-
-_FOLLOW_UPS: dict[type, Callable[[Core, LiveRun, Any], None]] = {
-    e.JobScheduled: Core._scheduled,
-    e.ShardScheduled: Core._scheduled,
-    e.LoopCutting: Core._scheduled,
-    e.JobStarted: Core._started,
-    e.JobExtended: Core._lent,
-    e.JobCancelling: Core._cancelling,
-    e.JobTimedOut: Core._timed_out,
-    e.TokenDoomed: Core._doomed,
-    e.RunStarted: Core._brought,
-    e.ContextPatched: Core._brought,
-    e.JobReported: Core._reported,
-    e.LoopCut: Core._cut,
-    e.JobLost: Core._over,
-    e.JobParked: Core._parked,
-    e.JobContinued: Core._continued,
-    e.JobDischarged: Core._over,
-    e.RunResumed: Core._resumed,
-    e.RunFinished: Core._finished,
-}

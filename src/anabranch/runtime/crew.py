@@ -23,12 +23,13 @@ from anabranch.kernel.state import Job, State
 from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net, Work
-from anabranch.runtime.core import LiveRun
 from anabranch.runtime.effects import Execute, Stop
+from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Resolved, holds_ref, resolve
 from anabranch.runtime.sealing import Sealed
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
+from anabranch.work.tracing import traceparent, working_in
 
 Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
@@ -63,6 +64,7 @@ class Crew:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._told: dict[Key, Stop] = {}
         self._closing = False
+        self.traces = False  # somebody makes spans: work is told which one is its own
 
     @property
     def at_work(self) -> int:
@@ -83,7 +85,7 @@ class Crew:
             self._send_out(effect, partial(self._with_keys, live, effect, self._safe))
             return
         try:
-            task = build_task(live, effect.job, self._fetch)
+            task = self._traced(live, build_task(live, effect.job, self._fetch))
         except AnabranchError as error:
             self._deliver(effect, not_built(error))
             return
@@ -106,7 +108,7 @@ class Crew:
             job = live.state.jobs.get(effect.job)
             if job is None or nobody_waits(live.state, job):
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
-            task = build_task(live, effect.job, self._fetch, keyring)
+            task = self._traced(live, build_task(live, effect.job, self._fetch, keyring))
         except AnabranchError as error:
             kind = getattr(error, "kind", error.code)
             return failed(kind, str(error), retryable=bool(getattr(error, "retryable", False)))
@@ -114,6 +116,12 @@ class Crew:
         if performer is None:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
         return await carry_out(performer, task)
+
+    def _traced(self, live: LiveRun, task: Task) -> Task:
+        if not self.traces:
+            return task
+        place = traceparent(task.run, task.job, task.attempt, live.state.trace)
+        return msgspec.structs.replace(task, trace=place)
 
     def _send_out(self, effect: Execute, work: Deed) -> None:
         key = (effect.run, effect.job, effect.attempt)
@@ -194,13 +202,19 @@ class Crew:
 
 async def carry_out(performer: Performer, task: Task) -> Answer | Parked:
     try:
-        answer: object = await performer.perform(task)
+        doing = _in_span(performer, task) if task.trace else performer.perform(task)
+        answer: object = await doing
     except Exception as defect:
         return _defect(f"the {task.kind} performer failed: {defect!r}")
     if not isinstance(answer, Answer | Parked):
         kind = type(answer).__name__
         return _defect(f"the {task.kind} performer gave a {kind} for an answer")
     return answer
+
+
+async def _in_span(performer: Performer, task: Task) -> Answer | Parked:
+    with working_in(task.trace):
+        return await performer.perform(task)
 
 
 async def _keep_sealed(sealed: Sealed, performer: Performer, task: Task) -> Answer | Parked:

@@ -28,7 +28,7 @@ class Stop:
     attempt: int
     ticket: str = ""
     discharge: bool = True
-    outside: bool = False  # a worker elsewhere has it, and hears of it when it extends its lease
+    outside: bool = False  # a worker elsewhere has it, and hears of it when it asks
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from anabranch.settings import Settings
+from anabranch.work.callables import ThreadTool
+from anabranch.work.port import Performer
+
+THREADS = "(threads)"  # no kind is called that
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -83,3 +89,14 @@ class Lanes:
     @property
     def queued(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
+
+
+def lanes_for(settings: Settings, performers: Mapping[str, Performer]) -> Lanes:
+    """Some kinds occupy something scarce while they run; blocking callables share the threads."""
+    limits = {
+        "python": settings.processes_max,
+        "shell": settings.shells_max,
+        THREADS: settings.threads_max,
+    }
+    shared = {kind: THREADS for kind, one in performers.items() if isinstance(one, ThreadTool)}
+    return Lanes(settings.jobs_max, limits, shared)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
 
 SERIES_MAX = 200  # of one metric
 OTHER = "other"
@@ -78,7 +79,7 @@ class Counter(_Metric):
 class Gauge(_Metric):
     """Asked for when somebody looks: a number, or numbers by labels."""
 
-    kind = "gauge"
+    kind = "gauge"  # or "counter", where somebody else does the counting
 
     def __init__(
         self,
@@ -95,8 +96,12 @@ class Gauge(_Metric):
         if isinstance(found, int | float):
             yield self._line(found, ())
             return
-        for labels, value in sorted(found)[:SERIES_MAX]:
+        values = sorted(found)
+        for labels, value in values[:SERIES_MAX]:
             yield self._line(value, labels)
+        if len(values) > SERIES_MAX:
+            rest = sum(value for _, value in values[SERIES_MAX:])
+            yield self._line(rest, (OTHER,) * len(self.labels))
 
 
 class Histogram(_Metric):
@@ -175,8 +180,11 @@ class Registry:
         text: str,
         ask: Callable[[], float | Values],
         labels: Sequence[str] = (),
+        kind: str = "gauge",
     ) -> None:
-        self._put(Gauge(name, text, ask, labels))
+        made = Gauge(name, text, ask, labels)
+        made.kind = kind
+        self._put(made)
 
     def _put(self, metric: _Metric) -> None:
         if metric.name in self._metrics:
@@ -198,6 +206,8 @@ def by_label(values: Mapping[str, float]) -> Values:
 
 
 def _number(value: float) -> str:
+    if not isfinite(value):
+        return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 

@@ -30,6 +30,10 @@ class Nets:
             net = self._cache[fingerprint] = self._compile(definition)
         return net
 
+    def known(self, fingerprint: str) -> Net | None:
+        """The net, if nothing has to be read or compiled for it."""
+        return self._cache.get(fingerprint)
+
     def put(self, definition: Definition, net: Net) -> None:
         if net.fingerprint not in self._cache:
             self._definitions.put_definition(definition)

@@ -25,8 +25,8 @@ from anabranch.kernel.routing import names_for
 from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net, Work
-from anabranch.runtime.core import LiveRun
 from anabranch.runtime.crew import tries_of
+from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Resolved, holds_ref, resolve
 from anabranch.work.collections.port import KIND
 from anabranch.work.payloads import PLACE, REF, is_ref
@@ -71,6 +71,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: Any = None
     heard: Answer | None = None
     progress: Any = None  # how far whoever lost it said to be
+    trace: str = ""  # the span of this execution, where runs are traced
 
     @property
     def id(self) -> tuple[str, str, int]:
@@ -222,6 +223,8 @@ def unpack(
         again=parcel.again,
         memory=resolve(parcel.memory, fetch) if is_ref(parcel.memory) else parcel.memory,
         heard=heard,
+        progress=parcel.progress,
+        trace=parcel.trace,
     )
 
 

@@ -39,10 +39,12 @@ class Line:
         self.waiters: deque[asyncio.Future[None]] = deque()
         self.workers: OrderedDict[str, int] = OrderedDict()  # name → when it asked last
         self.asked_at = 0
+        self.used = False  # a job of this pool was seen
 
     def add(self, run: str, job: str, attempt: int, since: int) -> None:
         jobs = self.runs.setdefault(run, OrderedDict())
         self.size += job not in jobs
+        self.used = True
         jobs[job] = (attempt, since)
 
     def drop(self, run: str, job: str) -> None:
@@ -176,6 +178,12 @@ class Pools:
     def names(self) -> list[str]:
         leased = {lease.pool for lease in self._leases.values()}
         return sorted({*self._lines, *leased})
+
+    def used(self, pool: str) -> bool:
+        """Whether any job of this pool was seen since the engine started."""
+        line = self._lines.get(pool)
+        known = line is not None and line.used
+        return known or any(lease.pool == pool for lease in self._leases.values())
 
     def waiting(self, pool: str) -> int:
         return self._lines[pool].size if pool in self._lines else 0

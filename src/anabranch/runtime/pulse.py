@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anabranch.kernel import events as e
-from anabranch.kernel.jobs import kind_of_job
+from anabranch.kernel.jobs import PLAIN_SLOT, kind_of_job
+from anabranch.kernel.tracker import ShardReport
 from anabranch.runtime.metrics import SECONDS, Registry, by_label
 
 if TYPE_CHECKING:
-    from anabranch.runtime.core import Core, LiveRun
+    from anabranch.runtime.core import Core
+    from anabranch.runtime.live import LiveRun
 
 #: How a job can end, by the event that says so.
 _ENDINGS: dict[type, str] = {
@@ -27,23 +29,26 @@ _ENDINGS: dict[type, str] = {
     e.JobDischarged: "cancelled",
 }
 
+_JobReported, _TokenFinished = e.JobReported, e.TokenFinished
+_MILLISECONDS = tuple(1000 * each for each in SECONDS)
+
 
 class Kind:
     """Where the jobs of one kind are counted."""
 
-    __slots__ = ("_pulse", "endings", "name", "seconds", "started")
+    __slots__ = ("_pulse", "again", "endings", "name", "seconds", "started")
 
     def __init__(self, pulse: Pulse, name: str) -> None:
         self._pulse = pulse
         self.name = name
         self.started = pulse.jobs_started.cell((name,))
+        self.again = pulse.job_retries.cell((name,))
         self.seconds = pulse.job_seconds.series((name,))
         self.endings: dict[str, list[float]] = {}
 
     def ending(self, how: str) -> list[float]:
-        found = self.endings.get(how)
-        if found is None:
-            found = self.endings[how] = self._pulse.jobs_ended.cell((self.name, how))
+        """Where those that end so are counted; `endings` has the ones that were asked for."""
+        found = self.endings[how] = self._pulse.jobs_ended.cell((self.name, how))
         return found
 
 
@@ -63,12 +68,22 @@ class Pulse:
             "anabranch_commit_seconds", "how long a transaction took to be durable"
         )
         self.runs_started = put.counter("anabranch_runs_started_total", "runs begun")
+        self._started = self.runs_started.cell()
         self.runs_ended = put.counter(
             "anabranch_runs_ended_total", "runs that ended, by status", ["status"]
         )
         self.jobs_started = put.counter(
             "anabranch_jobs_started_total", "executions of jobs begun, by kind", ["kind"]
         )
+        self.job_retries = put.counter(
+            "anabranch_job_retries_total",
+            "executions that were not the first of their job, by kind",
+            ["kind"],
+        )
+        self.steps_ended = put.counter(
+            "anabranch_steps_ended_total", "step runs that are over, by how they ended", ["ending"]
+        )
+        self._endings: dict[str, list[float]] = {}
         self.jobs_ended = put.counter(
             "anabranch_jobs_ended_total",
             "executions of jobs over, by kind and how",
@@ -94,8 +109,8 @@ class Pulse:
         self.lateness.observe(late_ms / 1000)
 
     def writing(self) -> None:
-        """A batch goes to the store."""
-        self.writing_since = time.monotonic()
+        """A batch goes to the store; it counts from the first try of one that is tried again."""
+        self.writing_since = self.writing_since or time.monotonic()
 
     def wrote(self, seconds: float) -> None:
         """It is durable. After a failure this is never called: the mark stays, and tells."""
@@ -106,44 +121,65 @@ class Pulse:
 
     # -- what is recorded --------------------------------------------------------------------
 
+    # These are on the path of every step, and written to be quick rather than short.
+
     def published(self, first_seq: int, events: Sequence[e.Event], ended: str) -> None:
         """These events are durable; `ended` is the status of a run that ends with them."""
         self._events[0] += len(events)
+        for event in events:
+            if type(event) is _TokenFinished:
+                ending = self._endings.get(event.ending)
+                if ending is None:
+                    ending = self._endings[event.ending] = self.steps_ended.cell((event.ending,))
+                ending[0] += 1
         if first_seq == 1:
-            self.runs_started.add()
+            self._started[0] += 1
         if ended:
             self.runs_ended.add((ended,))
 
     def began(self, live: LiveRun, event: e.JobStarted) -> None:
         state = live.state
         job = state.jobs.get(event.job)
-        if job is not None:
-            name = kind_of_job(live.net.steps[job.step], job)
-            kind = self._kinds.get(name)
-            if kind is None:
-                kind = self._kinds[name] = Kind(self, name)
-            live.at_work[event.job] = kind, state.updated_at
-            kind.started[0] += 1
+        if job is None:
+            return
+        step = live.net.steps[job.step]
+        plain = step.work is not None and job.slot >= PLAIN_SLOT
+        name = step.work.kind if plain and step.work is not None else kind_of_job(step, job)
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = Kind(self, name)
+        live.at_work[event.job] = kind, state.updated_at
+        kind.started[0] += 1
+        if event.attempt > 1:
+            kind.again[0] += 1
 
     def ended(self, live: LiveRun, event: Any) -> None:
         found = live.at_work.pop(event.job, None)
         if found is None:
             return  # it never began, or in an engine before this one
         kind, since = found
-        how = self._reported(event) if type(event) is e.JobReported else _ENDINGS[type(event)]
-        kind.ending(how)[0] += 1
-        taken = (live.state.updated_at - since) / 1000
+        if type(event) is _JobReported:
+            how: str = event.answer.status
+            if event.answer.shard is not None:
+                self._count_items(event.answer.shard)
+        else:
+            how = _ENDINGS[type(event)]
+        ending = kind.endings.get(how)
+        if ending is None:
+            ending = kind.ending(how)
+        ending[0] += 1
+        taken = live.state.updated_at - since
         seconds = kind.seconds
-        seconds[bisect_left(SECONDS, taken)] += 1
-        seconds[-1] += taken
+        if taken > 0:
+            seconds[bisect_left(_MILLISECONDS, taken)] += 1
+            seconds[-1] += taken / 1000
+        else:
+            seconds[0] += 1
 
-    def _reported(self, event: e.JobReported) -> str:
-        answer = event.answer
-        if answer.shard is not None:
-            self.items.add(("succeeded",), answer.shard.succeeded)
-            if answer.shard.failed:
-                self.items.add(("failed",), len(answer.shard.failed))
-        return answer.status
+    def _count_items(self, shard: ShardReport) -> None:
+        self.items.add(("succeeded",), shard.succeeded)
+        if shard.failed:
+            self.items.add(("failed",), len(shard.failed))
 
     # -- what is there now -------------------------------------------------------------------
 

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.kernel.state import Job
 from anabranch.runtime.core import Core
+from anabranch.runtime.live import LiveRun
 from anabranch.store.ports import Head, Record, Snapshot
 
 PAGE = 1000
+#: A lease that ran out while no engine was there could not be extended: it gets so long again.
+GRACE_MS = 15_000
 
 
 def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
@@ -35,11 +41,35 @@ def _bring_back(
 ) -> None:
     """One run that cannot be read must not keep the others from going on."""
     try:
-        core.recover(core.adopt(head, snapshot, tail), now)
+        go_on(core, core.adopt(head, snapshot, tail), now)
     except Exception as error:
         core.live.pop(head.run, None)
         core.broken[head.run] = error
         core.on_defect(head.run, error)
+
+
+def go_on(core: Core, live: LiveRun, now: int) -> None:
+    """What the last engine itself had at work is lost, and goes out again. Leases are kept."""
+    run = live.state.run
+    for job in list(live.state.jobs.values()):
+        if job.lease:
+            _go_on_lease(core, live, job, now)
+        elif job.phase == "running":
+            core.offer(run, s.JobLose(job.id, job.attempt, "the engine restarted"))
+        elif job.phase == "cancelling":
+            core.offer(run, s.JobDischarge(job.id))
+        elif job.phase == "parked":
+            core.family.ask_child(run, job.id, job.attempt, job.ticket)
+    core.follow_ups.queue_scheduled(live)
+    core.set_alarm(live)
+
+
+def _go_on_lease(core: Core, live: LiveRun, job: Job, now: int) -> None:
+    core.follow_ups.lend(live, job)
+    step = live.net.steps[job.step]
+    at_least = now + min((step.work or DEFAULT_WORK).lease_ms, GRACE_MS)
+    if job.phase == "running" and job.lease < at_least:
+        core.offer(live.state.run, s.JobExtend(job.id, job.attempt, at_least))
 
 
 def _named(core: Core, names: Collection[str]) -> list[Head]:

@@ -8,6 +8,7 @@ actor who sent it, so that nobody reads the answers of somebody else by guessing
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -62,6 +63,11 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(Protocol):
+    def together(self) -> AbstractContextManager[None]:
+        """The writes below that this thread makes in the block are one: durable at its end, or, if
+        it raises, not made at all. Other threads wait; reads in the block see what was before."""
+        ...
+
     def add_token(self, token: AccessToken) -> None:
         """Raises `Conflict` when there is a token of this id."""
         ...

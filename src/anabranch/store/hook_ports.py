@@ -86,7 +86,7 @@ class Feed(Protocol):
         ...
 
     def probe_write(self) -> None:
-        """Begin a transaction that changes nothing; raises when none can be written."""
+        """Write something that changes nothing; raises when that cannot be, or there is no room."""
         ...
 
     def position(self) -> int:
@@ -137,7 +137,13 @@ class Hooks(Protocol):
         ...
 
     def redeliver(self, hook_id: str, run: str, seq: int, now: int) -> bool:
-        """Make a delivery that is over due once more; False when there is none."""
+        """Make a delivery that is over due once more, and one that waits for its next attempt due
+        now; False when there is none, or it is out or behind another one of its run."""
+        ...
+
+    def redeliver_dead(self, hook_id: str, now: int, limit: int) -> int:
+        """The same for all dead ones, oldest first: how many. Of each run only one is due, the
+        others follow in order. What waits for its next attempt is due now, too."""
         ...
 
     def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None: ...

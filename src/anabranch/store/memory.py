@@ -75,6 +75,10 @@ class MemoryStore(MemoryHooks, MemoryAccess):
             found = [row for row in rows if row.first_seq + row.count - 1 > after]
             return found if limit is None else found[: max(limit, 0)]
 
+    def weight(self, run: str, after: int, limit: int) -> tuple[int, int]:
+        rows = self.read(run, after, limit)
+        return len(rows), sum(len(row.events) for row in rows)
+
     def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
         with self._open():
             return {run: self._tail(run) for run in runs}
@@ -169,6 +173,10 @@ class MemoryStore(MemoryHooks, MemoryAccess):
         with self._open():
             content = self._payloads.get(sha256)
         return None if content is None else checked_payload(sha256, content)
+
+    def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
+        with self._open():
+            return any(key[0] == sha256 and key[1] in runs for key in self._holds)
 
     # Retention
 

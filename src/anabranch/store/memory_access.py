@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,16 @@ class MemoryAccess:
         self._audit: dict[int, AuditEntry] = {}
         self._last_entry = 0
         self._kept: dict[tuple[str, str], KeptAnswer] = {}
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self._open():
+            before = dict(self._tokens), dict(self._audit), self._last_entry, dict(self._kept)
+            try:
+                yield
+            except BaseException:
+                self._tokens, self._audit, self._last_entry, self._kept = before
+                raise
 
     def add_token(self, token: AccessToken) -> None:
         with self._open():

@@ -151,11 +151,31 @@ class MemoryHooks:
     def redeliver(self, hook_id: str, run: str, seq: int, now: int) -> bool:
         with self._open():
             known = self._deliveries.get((hook_id, run, seq))
-            if known is None or known.state == "pending":
+            if known is None:
                 return False
+            if known.state == "pending":
+                if known.due is None or known.due <= now:
+                    return False
+                self._deliveries[hook_id, run, seq] = replace(known, due=now)
+                return True
             again = replace(known, state="pending", due=now, found_at=now, attempts=0)
             self._deliveries[hook_id, run, seq] = again
             return True
+
+    def redeliver_dead(self, hook_id: str, now: int, limit: int) -> int:
+        with self._open():
+            mine = [one for one in self._deliveries.values() if one.hook == hook_id]
+            for one in mine:
+                if one.due is not None and one.due > now:
+                    self._deliveries[hook_id, one.run, one.seq] = replace(one, due=now)
+            dead = [one for one in mine if one.state == "dead"]
+            dead.sort(key=lambda one: (one.found_at, one.run, one.seq))
+            for one in dead[: max(limit, 0)]:
+                again = replace(one, state="pending", due=None, found_at=now, attempts=0)
+                self._deliveries[hook_id, one.run, one.seq] = again
+            for run in {one.run for one in dead}:
+                self._let_next(hook_id, run, now)
+            return len(dead[: max(limit, 0)])
 
     def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None:
         with self._open():

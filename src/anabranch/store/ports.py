@@ -167,6 +167,10 @@ class Journal(Protocol):
         """
         ...
 
+    def weight(self, run: str, after: int, limit: int) -> tuple[int, int]:
+        """How many rows, and how many bytes of events, that `read` would return."""
+        ...
+
     def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
         """For each run its newest snapshot and the rows after it, in few statements."""
         ...
@@ -207,6 +211,10 @@ class Payloads(Protocol):
 
     def payload(self, sha256: str) -> bytes | None:
         """The content, checked against its hash on the way out (`UnusableStore` if it differs)."""
+        ...
+
+    def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
+        """Whether one of these runs has a hold on it; the run "" stands for what is permanent."""
         ...
 
 

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, Literal
 
 import msgspec
@@ -44,11 +44,17 @@ from anabranch.store.sqlite_file import (
     wiping,
 )
 from anabranch.store.sqlite_hooks import SqliteHooks
+from anabranch.store.sqlite_rows import (
+    card_of,
+    conditions_of,
+    definition_of,
+    head_of,
+    message_of,
+)
 
 Synchronous = Literal["FULL", "NORMAL"]
 
 _RUNS_AT_ONCE = 2000
-_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 # What the driver raises for values that SQLite cannot hold, beside its own errors.
 _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
@@ -81,6 +87,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             raise
         self._writing = Lock()
         self._reading = Lock()
+        self._joining = 0  # the thread whose writes are one at present
         self._posted = True  # what was posted before us counts as news
         self._seen_version = -1
         self._closed = False
@@ -108,6 +115,11 @@ class SqliteStore(SqliteHooks, SqliteAccess):
         rows = self._rows(STATEMENTS["read"], {"run": run, "after": after, "limit": most})
         return [Record(*row) for row in rows]
 
+    def weight(self, run: str, after: int, limit: int) -> tuple[int, int]:
+        parameters = {"run": run, "after": after, "limit": max(limit, 0)}
+        ((rows, size),) = self._rows(STATEMENTS["weight_of_log"], parameters)
+        return rows, size
+
     def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
         found: dict[str, tuple[Snapshot | None, list[Record]]] = {run: (None, []) for run in runs}
         wanted = list(found)
@@ -134,24 +146,24 @@ class SqliteStore(SqliteHooks, SqliteAccess):
 
     def head(self, run: str) -> Head | None:
         rows = self._rows(STATEMENTS["head"], {"run": run})
-        return _head(rows[0]) if rows else None
+        return head_of(rows[0]) if rows else None
 
     def heads(self, wanted: HeadFilter) -> list[Head]:
-        conditions = _conditions(wanted)
+        conditions = conditions_of(wanted)
         parts = [STATEMENTS["list"], *(STATEMENTS[f"list_{name}"] for name in conditions)]
         parameters: dict[str, Any] = {"limit": max(wanted.limit, 0)}
         for values in conditions.values():
             parameters |= values
         rows = self._rows("\n".join([*parts, STATEMENTS["list_order"]]), parameters)
-        return [_head(row) for row in rows]
+        return [head_of(row) for row in rows]
 
     def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
         parameters = {"after": after, "limit": max(limit, 0)}
-        return [_head(row) for row in self._rows(STATEMENTS["unfinished"], parameters)]
+        return [head_of(row) for row in self._rows(STATEMENTS["unfinished"], parameters)]
 
     def due(self, now: int, limit: int = 1000) -> list[Head]:
         parameters = {"now": now, "limit": max(limit, 0)}
-        return [_head(row) for row in self._rows(STATEMENTS["due"], parameters)]
+        return [head_of(row) for row in self._rows(STATEMENTS["due"], parameters)]
 
     # Definitions
 
@@ -160,7 +172,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
 
     def definition(self, fingerprint: str) -> Definition | None:
         rows = self._rows(STATEMENTS["definition"], {"fingerprint": fingerprint})
-        return _definition(rows[0]) if rows else None
+        return definition_of(rows[0]) if rows else None
 
     def definitions(self, wanted: DefinitionFilter) -> list[DefinitionCard]:
         parts = [STATEMENTS["list_definitions"]]
@@ -173,7 +185,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             parts.append(STATEMENTS["list_definitions_before"])
             parameters |= {"before_at": wanted.before[0], "before": wanted.before[1]}
         rows = self._rows("\n".join([*parts, STATEMENTS["list_definitions_order"]]), parameters)
-        return [_definition_card(row) for row in rows]
+        return [card_of(row) for row in rows]
 
     # Payloads
 
@@ -187,6 +199,10 @@ class SqliteStore(SqliteHooks, SqliteAccess):
     def payload(self, sha256: str) -> bytes | None:
         rows = self._rows(STATEMENTS["payload"], {"sha256": sha256})
         return checked_payload(sha256, rows[0][0]) if rows else None
+
+    def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
+        given = {"sha256": sha256, "runs": msgspec.json.encode(runs).decode()}
+        return bool(self._rows(STATEMENTS["holds_payload"], given))
 
     # Retention
 
@@ -219,11 +235,11 @@ class SqliteStore(SqliteHooks, SqliteAccess):
 
     def unanswered(self, limit: int = 100) -> list[Message]:
         rows = self._rows(STATEMENTS["unanswered"], {"limit": max(limit, 0)})
-        return [_message(row) for row in rows]
+        return [message_of(row) for row in rows]
 
     def message(self, message_id: int) -> Message | None:
         rows = self._rows(STATEMENTS["message"], {"id": message_id})
-        return _message(rows[0]) if rows else None
+        return message_of(rows[0]) if rows else None
 
     def changed(self) -> bool:
         # On the connection that writes: it alone does not count our own commits as news.
@@ -298,11 +314,24 @@ class SqliteStore(SqliteHooks, SqliteAccess):
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All of it or nothing; whoever rolls back inside has changed their mind."""
+        if self._joining == get_ident():
+            assert self._writer is not None
+            yield self._writer
+            return
         with self._write() as db:
             db.execute("BEGIN IMMEDIATE")
             yield db
             if db.in_transaction:
                 db.execute("COMMIT")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self._transaction():
+            self._joining = get_ident()
+            try:
+                yield
+            finally:
+                self._joining = 0
 
     def _execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
         with self._write() as db:
@@ -348,69 +377,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             )
 
 
-def _conditions(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
-    """The conditions a filter really states, each with its parameters."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in ("statuses", "labels"):
-        if value := getattr(wanted, name):
-            plain = dict(value) if isinstance(value, Mapping) else list(value)
-            found[name] = {name: msgspec.json.encode(plain).decode()}
-    for name in ("dialect", "name", "parent"):
-        if (value := getattr(wanted, name)) is not None:
-            found[name] = {name: value}
-    if wanted.run_prefix:
-        found["run_prefix"] = {"run_prefix": wanted.run_prefix}
-    for name in ("ended_before", "created_after", "created_before"):
-        if (value := getattr(wanted, name)) is not None:
-            found[name] = {name: value}
-    if wanted.before is not None:
-        found["before"] = {"before_at": wanted.before[0], "before_run": wanted.before[1]}
-    return found
-
-
-def _head(row: sqlite_commit.Row) -> Head:
-    return Head(
-        run=row[0],
-        definition=row[1],
-        name=row[2],
-        dialect=row[3],
-        status=row[4],
-        seq=row[5],
-        created_at=row[6],
-        updated_at=row[7],
-        next_wake=row[8],
-        labels=_decode_labels(row[9]),
-        parent=row[10],
-        origin=row[11],
-        finished=bool(row[12]),
-    )
-
-
 def _writes(batch: Batch) -> bool:
     """Whether there is anything in it."""
     parts = (batch.commits, batch.payloads, batch.answers, batch.holds, batch.ended, batch.unsealed)
     return any(parts)
-
-
-def _definition(row: sqlite_commit.Row) -> Definition:
-    fingerprint, dialect, name, source, origin, created_at = row
-    return Definition(
-        fingerprint=fingerprint,
-        dialect=dialect,
-        name=name,
-        source=source,
-        origin=origin,
-        created_at=created_at,
-    )
-
-
-def _definition_card(row: sqlite_commit.Row) -> DefinitionCard:
-    fingerprint, dialect, name, origin, created_at = row
-    return DefinitionCard(
-        fingerprint=fingerprint, dialect=dialect, name=name, origin=origin, created_at=created_at
-    )
-
-
-def _message(row: sqlite_commit.Row) -> Message:
-    message_id, run, body, posted_at, answer = row
-    return Message(id=message_id, run=run, body=body, posted_at=posted_at, answer=answer)

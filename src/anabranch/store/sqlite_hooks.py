@@ -31,7 +31,11 @@ class SqliteHooks:
 
     def probe_write(self) -> None:
         with self._transaction() as db:
-            db.execute(STATEMENTS["probe_write"])
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            db.execute("SAVEPOINT probe")
+            db.execute(STATEMENTS["probe_room"])
+            db.execute("ROLLBACK TO probe")
+            db.execute(f"PRAGMA user_version = {version}")  # the same, but a page is written
 
     def position(self) -> int:
         return int(self._rows(STATEMENTS["position"], {})[0][0])
@@ -93,7 +97,16 @@ class SqliteHooks:
     def redeliver(self, hook_id: str, run: str, seq: int, now: int) -> bool:
         fields = {"hook": hook_id, "run": run, "seq": seq, "now": now}
         with self._transaction() as db:
-            return db.execute(STATEMENTS["redeliver"], fields).rowcount == 1
+            found = db.execute(STATEMENTS["redeliver"], fields).rowcount
+            return found == 1 or db.execute(STATEMENTS["hurry"], fields).rowcount == 1
+
+    def redeliver_dead(self, hook_id: str, now: int, limit: int) -> int:
+        fields = {"hook": hook_id, "now": now, "limit": max(limit, 0)}
+        with self._transaction() as db:
+            db.execute(STATEMENTS["hurry_all"], fields)
+            count = db.execute(STATEMENTS["revive_dead"], fields).rowcount
+            db.execute(STATEMENTS["let_first"], fields)
+            return count
 
     def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None:
         rows = self._rows(STATEMENTS["delivery"], {"hook": hook_id, "run": run, "seq": seq})

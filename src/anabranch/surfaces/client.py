@@ -8,6 +8,7 @@ is a `ServerError`. Only what is safe to repeat is repeated: reads, and changes 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +21,7 @@ import msgspec
 
 from anabranch import errors
 from anabranch.net.problems import Position, Problem
-from anabranch.surfaces.http.auth import LOOPBACK_NAMES
+from anabranch.surfaces.http.auth import FIRST_TOKEN, LOOPBACK_NAMES
 from anabranch.surfaces.http.routes import API
 
 SECONDS = 150.0  # above what a server gives itself for one answer
@@ -29,6 +30,7 @@ TRIES = 3
 PAUSE_SECONDS = 0.2
 BEAT_SECONDS = 60.0  # a stream without a heartbeat for so long is dead
 LINE_BYTES = 64 * 1024 * 1024
+NOBODY_THERE = "start it with `anabranch serve`, or unset ANABRANCH_SERVER to work on a store"
 
 _KINDS: Mapping[int, type[errors.AnabranchError]] = {
     HTTPStatus.UNAUTHORIZED: errors.Denied,
@@ -77,11 +79,15 @@ class Client:
     async def get(self, *path: str, **query: Any) -> Any:
         return await self._repeated("GET", _path(path), query)
 
-    async def post(self, *path: str, body: Any = None, once: bool = False) -> Any:
+    async def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
         """With `once` the request carries a key: it may be sent again and is done once."""
         key = {"Idempotency-Key": secrets.token_hex(16)} if once else {}
         send = self._repeated if once else self._sent
-        return await send("POST", _path(path), {}, body=body, headers=key)
+        return await send("POST", _path(path), query, body=body, headers=key)
+
+    async def patch(self, *path: str, body: Any) -> Any:
+        """What it sets is the same when it is set again."""
+        return await self._repeated("PATCH", _path(path), {}, body=body)
 
     async def delete(self, *path: str) -> Any:
         return await self._repeated("DELETE", _path(path), {})
@@ -184,10 +190,14 @@ class Client:
             why = "it does not answer in time"
         elif isinstance(error, aiohttp.ClientConnectorCertificateError):
             why = f"its certificate is not trusted ({error.certificate_error}); see SSL_CERT_FILE"
+        elif isinstance(error, aiohttp.ClientConnectorSSLError):
+            why = f"it does not speak https ({_tls(error.os_error)}); try http://"
         elif isinstance(error, aiohttp.ClientConnectorError):
             why = (
                 os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.os_error)
             )
+            if error.errno == errno.ECONNREFUSED:
+                why += f"; {NOBODY_THERE}"
         else:
             why = str(error) or type(error).__name__
         return ServerError(f"the server {self.url} cannot be reached: {why}")
@@ -203,6 +213,8 @@ def error_of(problem: Mapping[str, Any]) -> errors.AnabranchError:
     kind = _KINDS.get(status, errors.InputError if status < 500 else errors.AnabranchError)
     if kind is errors.Denied and status == HTTPStatus.FORBIDDEN and code not in _ACCESS:
         kind = errors.Refused
+    if status == HTTPStatus.UNAUTHORIZED:
+        hint = f"set ANABRANCH_TOKEN or --token-file; {FIRST_TOKEN}"
     if kind is errors.Denied:
         detail = f"{detail}: {hint}" if hint else detail
     return kind(detail, code=code)
@@ -214,7 +226,10 @@ def problem_of(fields: Mapping[str, Any]) -> Problem:
 
 
 def checked_url(url: str) -> str:
-    """The URL without a slash at its end; a bare `host:port` is meant as http."""
+    """The URL without a slash at its end; a bare `host:port` is meant as http.
+
+    Whoever copies it from the documentation of the API has the path of that, too: it is left out.
+    """
     text = url.strip()
     parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
@@ -229,7 +244,14 @@ def checked_url(url: str) -> str:
         raise errors.InputError(
             "a server's URL has no password in it: use ANABRANCH_TOKEN", code="usage"
         )
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    path = parts.path.rstrip("/").removesuffix(API).rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def _tls(error: OSError) -> str:
+    """Why, in the few words that the library has for it."""
+    reason = getattr(error, "reason", None) or type(error).__name__
+    return str(reason).replace("_", " ").lower()
 
 
 def _path(parts: tuple[str, ...]) -> str:

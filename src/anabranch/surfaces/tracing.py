@@ -1,222 +1,98 @@
-"""Traces for OpenTelemetry: a span for every run, step run and execution of a job.
+"""Traces for OpenTelemetry: what `surfaces.spans` works out, exported over OTLP.
 
-They are built from committed events and from nothing else, on a thread of their own: the engine
-hands over what became durable and goes on. A run that this process has not seen from its beginning
-is read from its log, so a restart leaves no hole. Spans are exported when they end; their ids
-follow from the run (`work.tracing`), and a run's children and redrives are linked to it.
+All of it happens on threads of their own. The engine hands over what became durable and goes on;
+whatever waits is bounded, and what does not fit is left out and counted. A collector that is away
+costs spans and nothing else, also when the server stops.
 
-Needs the extra `otel`. Without the setting `otel_endpoint` none of this is imported.
+Spans wait for some seconds before they are sent, and a crash loses those that wait. So the first
+thing a tracer does is to send again what ended just before the last event that is in the log when
+it begins: spans have the same ids whoever makes them.
+
+Needs the extra `otel`. Where nobody asks for traces nothing of it is imported.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InputError
-from anabranch.kernel import events as e
-from anabranch.runtime.core import history
 from anabranch.runtime.effects import Published
+from anabranch.runtime.metrics import Counter
 from anabranch.store.ports import Store
-from anabranch.work import tracing as ids
+from anabranch.surfaces.spans import Builder, Span
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
 
 log = logging.getLogger("anabranch.tracing")
 
-QUEUE_MAX = 10_000  # changes that wait to be looked at; more are dropped, with a warning
-RUNS_MAX = 10_000  # runs with open spans in memory; the others are read again when they move
-SCOPE = "anabranch"
-
-Attributes = dict[str, str | int | bool]
-
-
-@dataclass(slots=True)
-class _Open:
-    """A span that has begun."""
-
-    name: str
-    since: int
-    parent: int | None
-    attributes: Attributes
+QUEUE_MAX = 5_000  # changes that wait to be looked at; more are left out, with a warning
+CLOSE_SECONDS = 5.0  # how long a server that stops waits for the collector
+AGAIN_MS = 15_000  # spans that ended so shortly before a crash may not have been sent
+AGAIN_ROWS = 2_000  # of the log, at most
+DEFAULT_ENDPOINT = "http://localhost:4318"
+INSTALL = "pip install 'anabranch[otel]'"
 
 
-@dataclass(slots=True)
-class _Trace:
-    """What is known of a run."""
+def standard_endpoint(environment: Mapping[str, str] | None = None) -> str:
+    """Where the variables of OpenTelemetry say that traces go; empty: nowhere."""
+    env = os.environ if environment is None else environment
 
-    run: str
-    seq: int = 0
-    root: _Open | None = None
-    links: list[tuple[int, int]] = field(default_factory=list)  # trace, span
-    tokens: dict[int, _Open] = field(default_factory=dict)
-    jobs: dict[tuple[str, int], _Open] = field(default_factory=dict)
-    attempts: dict[str, int] = field(default_factory=dict)
+    def given(name: str) -> str:
+        return env.get(name, "").strip()
 
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One that is over, before it becomes OpenTelemetry's."""
-
-    trace: int
-    span: int
-    parent: int | None
-    name: str
-    begin: int  # milliseconds
-    end: int
-    error: str
-    attributes: Attributes
-    links: Sequence[tuple[int, int]] = ()
+    exporter = given("OTEL_TRACES_EXPORTER").lower()
+    if given("OTEL_SDK_DISABLED").lower() == "true" or exporter == "none":
+        return ""
+    whole, base = given("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), given("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if whole:
+        return whole
+    if not base and exporter == "otlp":
+        base = DEFAULT_ENDPOINT
+    return f"{base.rstrip('/')}/v1/traces" if base else ""
 
 
-class Builder:
-    """Events in, finished spans out. No thread, no clock, no OpenTelemetry."""
+def otlp_exporter(endpoint: str) -> SpanExporter:
+    """The exporter for an OTLP collector over HTTP, such as http://localhost:4318/v1/traces.
 
-    def __init__(self, read: Callable[[str], Sequence[Any]]) -> None:
-        self._read = read
-        self._traces: OrderedDict[str, _Trace] = OrderedDict()
-
-    def hear(self, news: Published) -> list[Span]:
-        trace = self._traces.pop(news.run, None)
-        if trace is None or trace.seq != news.first_seq - 1:
-            trace = self._caught_up(news)
-        spans: list[Span] = []
-        for event in news.events:
-            self._apply(trace, event, news.at, spans)
-        trace.seq = news.first_seq + len(news.events) - 1
-        if news.final is None:
-            self._traces[news.run] = trace
-            if len(self._traces) > RUNS_MAX:
-                self._traces.popitem(last=False)
-        return spans
-
-    def _caught_up(self, news: Published) -> _Trace:
-        """The run as it stood before this news; its spans that ended then were exported then."""
-        trace = _Trace(news.run)
-        if news.first_seq > 1:
-            for at, event in history(self._read(news.run))[: news.first_seq - 1]:
-                self._apply(trace, event, at, [])
-        return trace
-
-    def _apply(self, trace: _Trace, event: e.Event, at: int, spans: list[Span]) -> None:
-        match event:
-            case e.RunStarted():
-                trace.root = _Open(event.name, at, None, _run_attributes(event))
-                trace.links = _links(event)
-            case e.TokenCreated():
-                parent = ids.run_span(trace.run)
-                known: Attributes = {"anabranch.step": event.step, "anabranch.token": event.token}
-                trace.tokens[event.token] = _Open(event.step, at, parent, known)
-            case e.TokenFinished():
-                self._end_token(trace, event, at, spans)
-            case e.JobStarted():
-                self._begin_job(trace, event, at)
-            case e.JobReported():
-                fault = event.answer.fault
-                error = f"{fault.kind}: {fault.message}" if fault is not None else ""
-                self._end_job(trace, event.job, at, error, spans)
-            case e.JobTimedOut():
-                self._end_job(trace, event.job, at, "timed out", spans)
-            case e.JobLost():
-                self._end_job(trace, event.job, at, f"lost: {event.reason}", spans)
-            case e.JobParked() | e.JobDischarged():
-                self._end_job(trace, event.job, at, "", spans)
-            case e.RunFinished():
-                self._end_run(trace, event, at, spans)
-            case _:
-                pass
-
-    def _begin_job(self, trace: _Trace, event: e.JobStarted, at: int) -> None:
-        token = int(event.job.partition(".")[0])
-        step = trace.tokens.get(token)
-        known: Attributes = {"anabranch.job": event.job, "anabranch.attempt": event.attempt}
-        known["anabranch.worker"] = event.worker
-        name = f"{step.name} job" if step is not None else "job"
-        parent = ids.token_span(trace.run, token)
-        trace.jobs[event.job, event.attempt] = _Open(name, at, parent, known)
-        trace.attempts[event.job] = event.attempt
-
-    def _end_job(self, trace: _Trace, job: str, at: int, error: str, spans: list[Span]) -> None:
-        attempt = trace.attempts.pop(job, 0)
-        begun = trace.jobs.pop((job, attempt), None)
-        if begun is not None:
-            spans.append(_span(trace, ids.job_span(trace.run, job, attempt), begun, at, error))
-
-    def _end_token(self, trace: _Trace, event: e.TokenFinished, at: int, spans: list[Span]) -> None:
-        begun = trace.tokens.pop(event.token, None)
-        if begun is None:
-            return
-        begun.attributes["anabranch.ending"] = event.ending
-        error = f"{event.fault.kind}: {event.fault.message}" if event.fault is not None else ""
-        spans.append(_span(trace, ids.token_span(trace.run, event.token), begun, at, error))
-
-    def _end_run(self, trace: _Trace, event: e.RunFinished, at: int, spans: list[Span]) -> None:
-        if trace.root is None:
-            return
-        trace.root.attributes["anabranch.status"] = event.status
-        error = ""
-        if event.status != "completed":
-            error = event.problem.message if event.problem is not None else event.status
-        span = ids.run_span(trace.run)
-        spans.append(_span(trace, span, trace.root, at, error, links=trace.links))
-
-
-def _run_attributes(event: e.RunStarted) -> Attributes:
-    known: Attributes = {
-        "anabranch.run": event.run,
-        "anabranch.definition": event.definition,
-        "anabranch.name": event.name,
-    }
-    return {**known, **{f"anabranch.label.{key}": text for key, text in event.labels.items()}}
-
-
-def _links(event: e.RunStarted) -> list[tuple[int, int]]:
-    links = []
-    if event.parent:
-        run, _, job = event.parent.partition("/")
-        name, _, attempt = job.partition("#")
-        number = int(attempt) if attempt.isdecimal() else 1
-        links.append((ids.trace_id(run), ids.job_span(run, name, number)))
-    if event.origin:
-        links.append((ids.trace_id(event.origin), ids.run_span(event.origin)))
-    return links
-
-
-def _span(
-    trace: _Trace,
-    span: int,
-    begun: _Open,
-    at: int,
-    error: str,
-    *,
-    links: Sequence[tuple[int, int]] = (),
-) -> Span:
-    attributes: Attributes = {**begun.attributes, "anabranch.run": trace.run}
-    trace_id = ids.trace_id(trace.run)
-    end = max(at, begun.since)
-    return Span(
-        trace_id, span, begun.parent, begun.name, begun.since, end, error, attributes, links
-    )
+    Its headers, certificates, compression and timeout come from `OTEL_EXPORTER_OTLP_…`.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ImportError:
+        said = f"traces are asked for, but OpenTelemetry is not installed: {INSTALL}"
+        raise InputError(said, code="no_otel") from None
+    return OTLPSpanExporter(endpoint=endpoint)
 
 
 class Tracer:
     """Listens to an engine and exports. `hear` is the listener; it never waits."""
 
-    def __init__(self, store: Store, exporter: SpanExporter, service: str = "anabranch") -> None:
-        from opentelemetry.sdk.resources import Resource
+    def __init__(self, store: Store, exporter: SpanExporter) -> None:
+        self._store = store
+        self._exporter = exporter
+        self._builder = Builder(store)
+        self._known_to = store.position()  # rows that somebody before us has heard of
+        self._queue: Queue[Published | None] = Queue(QUEUE_MAX)
+        self._thread: threading.Thread | None = None
+        self.dropped = Counter(
+            "anabranch_trace_changes_dropped_total",
+            "changes of runs that are in no trace, because too many waited",
+        )
+
+    def start(self) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        self._resource = Resource.create({"service.name": service})
-        self._processor = BatchSpanProcessor(exporter)
-        self._builder = Builder(store.read)
-        self._queue: Queue[Published | None] = Queue(QUEUE_MAX)
-        self.dropped = 0
+        self._processor = BatchSpanProcessor(self._exporter)
+        self._readable = converter()
         self._thread = threading.Thread(target=self._work, name="anabranch-traces", daemon=True)
         self._thread.start()
 
@@ -224,62 +100,100 @@ class Tracer:
         try:
             self._queue.put_nowait(news)
         except Full:
-            if not self.dropped:
+            if not self.dropped.value():
                 log.warning("traces cannot keep up: some spans are left out")
-            self.dropped += 1
+            self.dropped.add()
 
-    def close(self) -> None:
-        """Export what has ended; blocks for a moment."""
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Export what has ended, if that is done in time; blocks for so long at most."""
+        if self._thread is None:
+            return
+        ending = threading.Thread(target=self._end, name="anabranch-traces-end", daemon=True)
+        ending.start()
+        ending.join(seconds)
+        if ending.is_alive():
+            log.warning("the collector does not answer: the last spans are left out")
+
+    def _end(self) -> None:
+        assert self._thread is not None
         self._queue.put(None)
         self._thread.join()
         self._processor.shutdown()  # type: ignore[no-untyped-call, unused-ignore]
 
+    # -- on the thread -----------------------------------------------------------------------
+
     def _work(self) -> None:
+        with suppress(AnabranchError):  # the log cannot be read: then nothing is sent again
+            self._send_again()
         while (news := self._queue.get()) is not None:
             try:
-                for span in self._builder.hear(news):
-                    self._processor.on_end(_readable(span, self._resource))
+                self._send(self._builder.hear(news))
             except AnabranchError as error:
                 log.warning("run %s is not traced: %s", news.run, error.message)
             except Exception:
                 log.exception("run %s is not traced", news.run)
 
+    def _send_again(self) -> None:
+        """What ended shortly before the last event of our predecessor."""
+        rows = self._store.feed(max(0, self._known_to - AGAIN_ROWS), AGAIN_ROWS)
+        rows = [row for row in rows if row.position <= self._known_to]
+        if not rows:
+            return
+        after = rows[-1].at - AGAIN_MS
+        ends = {row.run: row.first_seq + row.count - 1 for row in rows if row.at >= after}
+        for run, seq in ends.items():
+            self._send(self._builder.ended_since(run, after, seq))
 
-def _readable(span: Span, resource: Any) -> Any:
-    """The finished span as the exporters of OpenTelemetry want it."""
-    from opentelemetry.sdk.trace import ReadableSpan
+    def _send(self, spans: list[Span]) -> None:
+        for span in spans:
+            self._processor.on_end(self._readable(span))
+
+
+def converter() -> Callable[[Span], ReadableSpan]:
+    """Makes finished spans what the exporters of OpenTelemetry want."""
+    from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
     from opentelemetry.trace.status import Status, StatusCode
 
-    def context(trace: int, number: int) -> SpanContext:
-        return SpanContext(trace, number, is_remote=False, trace_flags=TraceFlags(1))
+    from anabranch import __version__
 
-    attributes: Mapping[str, Any] = span.attributes
-    status = Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.OK)
-    return ReadableSpan(
-        name=span.name,
-        context=context(span.trace, span.span),
-        parent=context(span.trace, span.parent) if span.parent is not None else None,
-        resource=resource,
-        attributes=attributes,
-        links=[Link(context(*each)) for each in span.links],
-        kind=SpanKind.INTERNAL,
-        instrumentation_scope=InstrumentationScope(SCOPE),
-        status=status,
-        start_time=span.begin * 1_000_000,
-        end_time=span.end * 1_000_000,
+    resource, scope = _resource(), InstrumentationScope("anabranch", __version__)
+
+    def context(trace: int, number: int, *, remote: bool = False) -> SpanContext:
+        return SpanContext(trace, number, is_remote=remote, trace_flags=TraceFlags(1))
+
+    def converted(span: Span) -> ReadableSpan:
+        parent = None
+        if span.parent is not None:
+            parent = context(span.trace, span.parent, remote=span.from_outside)
+        moments = [Event(one.name, one.attributes, one.at * 1_000_000) for one in span.moments]
+        failed = Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.OK)
+        attributes: Mapping[str, Any] = span.attributes
+        return ReadableSpan(
+            name=span.name,
+            context=context(span.trace, span.span),
+            parent=parent,
+            resource=resource,
+            attributes=attributes,
+            events=moments,
+            links=[Link(context(*each)) for each in span.links],
+            kind=SpanKind.INTERNAL,
+            instrumentation_scope=scope,
+            status=failed,
+            start_time=span.begin * 1_000_000,
+            end_time=span.end * 1_000_000,
+        )
+
+    return converted
+
+
+def _resource() -> Resource:
+    """Who sends them: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, or just our name."""
+    from opentelemetry.sdk.resources import Resource
+
+    named = os.environ.get("OTEL_SERVICE_NAME") or any(
+        pair.strip().startswith("service.name=")
+        for pair in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
     )
-
-
-def otlp_exporter(endpoint: str) -> SpanExporter:
-    """The exporter for an OTLP collector over HTTP, such as http://localhost:4318/v1/traces."""
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    except ImportError:
-        raise InputError(
-            "otel_endpoint is set, but OpenTelemetry is not installed: "
-            "pip install 'anabranch[otel]'",
-            code="no_otel",
-        ) from None
-    return OTLPSpanExporter(endpoint=endpoint)
+    return Resource.create({} if named else {"service.name": "anabranch"})

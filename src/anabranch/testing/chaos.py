@@ -16,8 +16,9 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.summary import summarise
-from anabranch.runtime.core import Turned, load_state
+from anabranch.runtime.core import Turned
 from anabranch.runtime.effects import Execute, Published
+from anabranch.runtime.live import load_state
 from anabranch.runtime.payloads import resolve
 from anabranch.testing.parties import RUN, Parties
 from anabranch.testing.post import Letter

@@ -19,9 +19,10 @@ from anabranch.kernel.ending import gate_id
 from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
-from anabranch.runtime.core import ENGINE, LiveRun
 from anabranch.runtime.crew import build_task, nobody_waits, not_built
 from anabranch.runtime.effects import Stop
+from anabranch.runtime.follow_ups import ENGINE
+from anabranch.runtime.live import LiveRun
 from anabranch.runtime.pools import Pools
 from anabranch.testing.answers import Planned
 from anabranch.testing.audit import Audit, Recent
@@ -38,7 +39,8 @@ from anabranch.testing.random_steps import (
     random_shard,
 )
 from anabranch.testing.rules import RULE, random_verdict
-from anabranch.testing.world import JobKey, Scripts, World, label_of
+from anabranch.testing.script import Scripts
+from anabranch.testing.world import JobKey, World, label_of
 from anabranch.work.port import Task
 
 RUN = RANDOM_RUN

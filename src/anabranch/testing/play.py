@@ -26,15 +26,15 @@ from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
 from anabranch.operations.bundles import Rules
 from anabranch.operations.shown import Shown
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.runtime.payloads import resolve
 from anabranch.testing.answers import Scripted
 from anabranch.testing.definitions import Definition, compiled
 from anabranch.testing.participants import prepared
 from anabranch.testing.played import Played, PlayedEvent
 from anabranch.testing.post import Letter
-from anabranch.testing.script import Script
-from anabranch.testing.world import EPOCH, Scripts, World
+from anabranch.testing.script import Script, Scripts
+from anabranch.testing.world import EPOCH, World
 from anabranch.work.json_values import require_json
 
 RUN = "play"

@@ -9,6 +9,7 @@ execution that was lost, by a crash or a lost lease, does not count: the next on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.errors import InputError
@@ -128,3 +129,11 @@ def _tasks(step: Step) -> list[str]:
 
 def _fans(net: Net) -> list[str]:
     return [step.name for step in net.steps.values() if step.fan is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """What the parties of this world say."""
+
+    answers: Script
+    decisions: Script

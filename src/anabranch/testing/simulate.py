@@ -28,7 +28,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.reuse import reusable
 from anabranch.net.net import Net
 from anabranch.operations.bundles import Rules
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.store.ports import Payloads
 from anabranch.testing.answers import Scripted
 from anabranch.testing.chaos import Chaos
@@ -37,9 +37,9 @@ from anabranch.testing.faults import Faults
 from anabranch.testing.participants import prepared
 from anabranch.testing.parties import RUN
 from anabranch.testing.played import PlayedEvent
-from anabranch.testing.script import Script
+from anabranch.testing.script import Script, Scripts
 from anabranch.testing.simulation import Simulation, SimulationFailed
-from anabranch.testing.world import EPOCH, Scripts
+from anabranch.testing.world import EPOCH
 from anabranch.work.json_values import require_json
 
 MakeNet = Callable[[int], Net]

@@ -24,6 +24,10 @@ def an_entry(action: str, actor: str = "ann", subject: str = "", at: int = NOW) 
     return AuditEntry(at=at, actor=actor, action=action, subject=subject, address="::1")
 
 
+def give_up() -> None:
+    raise Conflict("enough")
+
+
 class AccessSuite:
     """A part of `StoreSuite`."""
 
@@ -119,6 +123,33 @@ class AccessSuite:
         assert not self.store.release_key(CLAIM)
         assert self.store.release_key(later)
         assert self.store.claim_key(CLAIM, NOW) is None
+
+    # Writes that are one
+
+    def test_writes_made_together_are_all_there(self) -> None:
+        with self.store.together():
+            assert self.store.claim_key(CLAIM, NOW) is None
+            assert self.store.claim_key(replace(CLAIM, holder="two"), NOW) == CLAIM
+            assert self.store.keep_answer(replace(CLAIM, status=200, answer=b"1"))
+            self.store.add_audit([an_entry("start")])
+            self.store.add_audit([an_entry("pause")])
+        assert [line.action for line in self.store.audit(AuditFilter())] == ["pause", "start"]
+        known = self.store.claim_key(replace(CLAIM, holder="two"), NOW)
+        assert known is not None
+        assert known.answer == b"1"
+
+    def test_of_writes_made_together_none_is_there_when_one_fails(self) -> None:
+        self.store.add_audit([an_entry("before")])
+        with refused(Conflict), self.store.together():
+            self.store.claim_key(CLAIM, NOW)
+            self.store.add_audit([an_entry("start")])
+            give_up()
+        assert [line.action for line in self.store.audit(AuditFilter())] == ["before"]
+        assert self.store.claim_key(replace(CLAIM, holder="two"), NOW) is None
+        self.store.add_audit([an_entry("after")])
+        assert [line.number for line in self.store.audit(AuditFilter())] == [2, 1]
+
+    # What is over
 
     def test_old_entries_and_keys_are_dropped_a_few_at_a_time(self) -> None:
         self.store.add_audit([an_entry("start", at=NOW + n) for n in range(4)])

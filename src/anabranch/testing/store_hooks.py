@@ -143,6 +143,31 @@ class HooksSuite:
         store.settle_delivery(replace(again, attempts=1, state="done"), NOW + 9)
         assert self._due(NOW + 9) == [("r1", 2)]  # it was out: nothing behind it may start
 
+    def test_all_dead_ones_are_sent_again_in_order_and_what_waits_is_due_at_once(self) -> None:
+        store = self.store
+        store.add_hook(a_hook())
+        found = [a_delivery("r1", seq) for seq in (1, 2, 3)]
+        store.advance_hook("h1", 0, 1, [*found, a_delivery("r2", 1), a_delivery("r3", 5)])
+        for seq in (1, 2, 3):
+            dead = a_delivery("r1", seq, attempts=1, state="dead", last_at=NOW)
+            store.settle_delivery(dead, NOW)
+        store.settle_delivery(a_delivery("r2", 1, attempts=1, due=NOW + 900, last_at=NOW), NOW)
+        store.settle_delivery(a_delivery("r3", 5, attempts=1, due=NOW + 900, last_at=NOW), NOW)
+        assert store.redeliver("h1", "r3", 5, NOW + 1)  # only sooner
+        assert not store.redeliver("h1", "r3", 5, NOW + 1)
+        assert self._due(NOW + 1) == [("r3", 5)]
+        assert store.redeliver_dead("h1", NOW + 2, 2) == 2
+        assert self._due(NOW + 2) == [("r3", 5), ("r1", 1), ("r2", 1)]
+        first = store.delivery("h1", "r1", 1)
+        assert first is not None
+        assert (first.attempts, first.found_at) == (0, NOW + 2)
+        store.settle_delivery(replace(first, attempts=1, state="done"), NOW + 3)
+        assert self._due(NOW + 3) == [("r3", 5), ("r2", 1), ("r1", 2)]
+        assert store.redeliver_dead("h1", NOW + 4, 100) == 1
+        assert self._due(NOW + 9) == [("r3", 5), ("r2", 1), ("r1", 2)]  # the third waits for it
+        assert store.redeliver_dead("h1", NOW + 5, 100) == 0
+        assert store.backlog()["h1"].pending == 4
+
     def test_the_backlog_is_counted_and_what_is_over_is_forgotten(self) -> None:
         store = self.store
         store.add_hook(a_hook())

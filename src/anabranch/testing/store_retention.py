@@ -37,6 +37,14 @@ class RetentionSuite:
         assert self.store.expire(NOW) == 0
         assert self.store.payload(sha256(ONE)) == ONE
 
+    def test_which_runs_hold_a_payload_can_be_asked(self) -> None:
+        key = self._put(ONE, "r1")
+        self._put(TWO, "", "permanent")
+        assert self.store.holds_payload(key, ["r0", "r1"])
+        assert not self.store.holds_payload(key, ["r0", ""])
+        assert not self.store.holds_payload(key, [])
+        assert self.store.holds_payload(sha256(TWO), [""])
+
     def test_of_two_holds_on_the_same_the_longer_counts(self) -> None:
         bounded = self._put(ONE, "r1", until=NOW + 9)
         self._put(ONE, "r1", until=NOW + 5)

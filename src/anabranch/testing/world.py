@@ -7,9 +7,8 @@ as it is; `simulate` makes it a hostile place.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from random import Random
 
@@ -26,9 +25,8 @@ from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
 from anabranch.runtime.crew import build_task, nobody_waits, not_built
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
-from anabranch.runtime.lanes import Lanes, Ready
+from anabranch.runtime.lightening import Lightener
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.payloads import lighten
 from anabranch.runtime.pools import Pools
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.sealing import Sealed, split
@@ -42,6 +40,7 @@ from anabranch.testing.backstage import (
     perform_scripted_shard,
     timed,
 )
+from anabranch.testing.one_lane import OneLane
 from anabranch.testing.participants import (
     SEARCH,
     SOURCE,
@@ -55,37 +54,13 @@ from anabranch.testing.parts import Parts
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter, Post
 from anabranch.testing.rules import RULE, RulesInside, judged
-from anabranch.testing.script import UNSCRIPTED, Script
+from anabranch.testing.script import UNSCRIPTED, Scripts
 from anabranch.work.port import Parked, Task, whole
 
 EPOCH = 1_700_000_000_000  # virtual time begins here; any instant above zero would do
 UNLIMITED = 1_000_000
 
 JobKey = tuple[str, str, int]  # run, job, attempt
-
-
-class OneLane(Lanes):
-    """One queue for all kinds of work: first come, first served, or in any order with dice."""
-
-    def __init__(self, total: int, dice: Random | None) -> None:
-        super().__init__(total)
-        self._dice = dice
-
-    def add(self, run: str, job: str, attempt: int, lane: str) -> None:  # noqa: ARG002
-        queue = self._queues.setdefault("", deque())
-        ready = Ready(run, job, attempt)
-        if self._dice is None:
-            queue.append(ready)
-        else:
-            queue.insert(self._dice.randint(0, len(queue)), ready)
-
-
-@dataclass(frozen=True, slots=True)
-class Scripts:
-    """What the parties of this world say."""
-
-    answers: Script
-    decisions: Script
 
 
 class World:
@@ -120,6 +95,7 @@ class World:
         self._given: dict[tuple[str, str], tuple[int, Scripted]] = {}
         self._lost: set[JobKey] = set()
         self._rules = RulesInside(self.clock)
+        self._light = Lightener(self._keep_payload, self.inline_bytes_max, None)
 
     # -- engines come and go -----------------------------------------------------------------
 
@@ -214,20 +190,10 @@ class World:
         if letter.asks or letter.must:
             ticket = next(self._tickets)
             self._unanswered[ticket] = letter
-        if isinstance(stimulus, s.JobReport):
-            stimulus = self._lighten(letter.run, stimulus)
-        self.core.offer(letter.run, stimulus, ticket)
+        self.core.offer(letter.run, self._light.fit(letter.run, stimulus), ticket)
 
-    def _lighten(self, run: str, report: s.JobReport) -> s.JobReport:
-        """As in the engine, a large result is kept beside the log and only its ref travels."""
-        if getattr(report.answer, "inline", False):
-            return report
-        light = lighten(report.answer.result, self.inline_bytes_max)
-        if not light.sha256:
-            return report
-        self.core.keep_payload(run, light.sha256, light.content)
-        answer = msgspec.structs.replace(report.answer, result=light.result)
-        return s.JobReport(report.job, report.attempt, answer)
+    def _keep_payload(self, run: str, sha256: str, content: bytes) -> None:
+        self.core.keep_payload(run, sha256, content)  # of the engine that is there now
 
     # -- effects -----------------------------------------------------------------------------
 

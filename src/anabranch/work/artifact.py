@@ -33,7 +33,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
-from anabranch.work.loop_results import LoopResults, is_loop
+from anabranch.work.loop_results import Loops, is_loop
 from anabranch.work.payloads import (
     KIND,
     PLACE,
@@ -60,7 +60,7 @@ class Artifact:
         payloads: PayloadPort | None = None,
         options: ArtifactOptions | None = None,
         *,
-        loops: LoopResults | None = None,
+        loops: Loops | None = None,
         redactor: Redactor | None = None,
     ) -> None:
         self._loops = loops

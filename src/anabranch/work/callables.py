@@ -145,14 +145,7 @@ class ThreadTool:
         await self._threads.close()
 
     def _call(self, task: Task) -> Answer:
-        try:
-            arguments = self._tool.arguments(task)
-        except InputError as error:
-            return misconfigured(error)
-        try:
-            return self._tool.answer(self._tool.call(**arguments))
-        except BaseException as error:  # nothing may end the thread
-            return self._tool.failure(error)
+        return _called(self._tool, task, BaseException)  # nothing may end the thread
 
 
 class ImmediateTool:
@@ -165,14 +158,20 @@ class ImmediateTool:
         return self.perform_now(task)
 
     def perform_now(self, task: Task) -> Answer:
-        try:
-            arguments = self._tool.arguments(task)
-        except InputError as error:
-            return misconfigured(error)
-        try:
-            return self._tool.answer(self._tool.call(**arguments))
-        except (Exception, SystemExit) as error:
-            return self._tool.failure(error)
+        return _called(self._tool, task, (Exception, SystemExit))
+
+
+def _called(
+    tool: Tool, task: Task, caught: type[BaseException] | tuple[type[BaseException], ...]
+) -> Answer:
+    try:
+        arguments = tool.arguments(task)
+    except InputError as error:
+        return misconfigured(error)
+    try:
+        return tool.answer(tool.call(**arguments))
+    except caught as error:
+        return tool.failure(error)
 
 
 class Toolbox:

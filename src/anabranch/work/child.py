@@ -67,3 +67,10 @@ def child_id(key: str) -> str:
     if made == plain and len(made) <= ID_MAX:
         return made
     return f"{made[: ID_MAX - 17]}-{sha256(key.encode()).hexdigest()[:16]}"
+
+
+def child_of(run: str, child: str) -> bool:
+    """Whether it can be the id of a child of this run: those are made from the key of a job, and
+    every key begins with its run."""
+    made = re.sub(r"[^A-Za-z0-9_.-]", "-", run)
+    return child.startswith(f"{made}-"[: ID_MAX - 17])

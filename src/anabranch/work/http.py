@@ -19,11 +19,12 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
+from anabranch.work import tracing
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.http_request import Request, Timeouts, read_request
 from anabranch.work.http_response import Response, answer_for
+from anabranch.work.one_session import OneSession
 from anabranch.work.port import Task
-from anabranch.work.tracing import TRACEPARENT, traceparent
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -37,7 +38,6 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 16 * 1024 * 1024
     connections: int = 4096  # open at once; further calls wait for one
     proxies_from_environment: bool = False
-    traces: bool = False  # calls carry the trace of their run (W3C Trace Context)
 
 
 class _TooLargeError(Exception):
@@ -49,17 +49,16 @@ class Http:
 
     def __init__(self, options: HttpOptions | None = None) -> None:
         self._options = options or HttpOptions()
-        self._session: aiohttp.ClientSession | None = None
+        self._session = OneSession(self._opened)
 
     async def perform(self, task: Task) -> Answer:
         try:
             request = read_request(task, self._options.timeout_seconds)
         except InputError as error:
             return misconfigured(error)
-        if self._options.traces and task.job:
-            traced = traceparent(task.run, task.job, task.attempt)
-            request.headers.setdefault(TRACEPARENT, traced)
-        session = self._session or self._open()
+        for name, value in tracing.headers().items():
+            request.headers.setdefault(name, value)
+        session = self._session.get()
         try:
             return answer_for(request, await self._call(session, request))
         except _TooLargeError:
@@ -68,20 +67,17 @@ class Http:
             return _fault_for(request, error)
 
     async def close(self) -> None:
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        await self._session.close()
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _opened(self) -> aiohttp.ClientSession:
         import aiohttp
 
-        self._session = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._options.connections, ttl_dns_cache=60),
             cookie_jar=aiohttp.DummyCookieJar(),  # calls share connections, never state
             headers={"User-Agent": "anabranch"},
             trust_env=self._options.proxies_from_environment,
         )
-        return self._session
 
     async def _call(self, session: aiohttp.ClientSession, request: Request) -> Response:
         started = time.perf_counter()

@@ -34,6 +34,16 @@ class Log(Protocol):
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]: ...
 
 
+class Loops(Protocol):
+    """Whoever can read the results of a loop: in the log, or from whoever has the log."""
+
+    async def size(self, ref: str) -> int: ...
+
+    async def results(
+        self, ref: str, first: int, stop: int, bytes_max: int | None = None
+    ) -> list[Any]: ...
+
+
 class Part(NamedTuple):
     """Where some results are: in the report of a job, or among those a redriven run took over."""
 
@@ -54,6 +64,12 @@ class Index(NamedTuple):
 def is_loop(value: Any) -> bool:
     """Is it the ref of a loop?"""
     return isinstance(value, str) and value.startswith(PLACE)
+
+
+def run_of(ref: str) -> str:
+    """The run whose loop it is; "" where it is no ref of a loop."""
+    found = _REF.fullmatch(ref)
+    return found[1] if found is not None else ""
 
 
 class LoopResults:

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -40,21 +38,11 @@ from anabranch.work.keychain import KeychainError
 from anabranch.work.means import Means
 from anabranch.work.outcomes import outcome_of
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.progress import Before, Progress
-from anabranch.work.results import keep, read_policy
+from anabranch.work.progress import Before
 from anabranch.work.scope import Scope
+from anabranch.work.standing import Standing, Surroundings
 
 _NO_HOOKS = Hooks()
-_EMPTY: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a passage inside another one sees of it."""
-
-    prev: Any
-    results: Mapping[str, Any]
-    outcome: Any = None
 
 
 class Passage:
@@ -73,7 +61,8 @@ class Passage:
         self._task = task
         self._means = means
         self._around = around  # none but the outermost can wait for an answer from outside
-        self._progress = Progress(None if around is None else around.prev)
+        self._standing = Standing(task, means, scope, around)
+        self._progress = self._standing.progress
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
     async def run(self) -> Answer | Parked:
@@ -94,7 +83,7 @@ class Passage:
             if answer.status in ("aborted", "cancel_run"):
                 return answer
             if answer.status == "ok" and spec.simple and spec.output is None:
-                self._take(spec, answer, answer.result)  # most tasks of large loops
+                self._standing.take(spec, answer, answer.result)  # most tasks of large loops
                 self._progress.at += 1
                 continue
             milliseconds = int((time.monotonic() - begin) * 1000)
@@ -106,34 +95,10 @@ class Passage:
     def _begin(self) -> Answer | None:
         """From the start, or from where it was parked: then with what it waited for."""
         if self._task.memory is not None and self._around is None:
-            self._progress.restore(self._task.memory["progress"])
-            self.scope.restore(self._task.memory["scope"])
+            self._standing.restore(self._task.memory)
             return self._task.heard
-        if self._program.variables is not None:
-            given = self._program.variables.evaluate(self.names("", 0))
-            if not isinstance(given, Mapping):
-                raise InputError(f"vars must come to a mapping, not {type(given).__name__}")
-            self.scope.iter.update(given)
+        self._standing.begin(self._program)
         return None
-
-    def names(self, label: str, attempt: int, outcome: Any = None) -> dict[str, Any]:
-        """What the templates of a task and the rules after it can see."""
-        results: Mapping[str, Any] = self._progress.results
-        if self._around is not None:
-            results = ChainMap(self._progress.results, cast(dict[str, Any], self._around.results))
-            outcome = self._around.outcome if outcome is None else outcome
-        return {
-            **self._task.names,
-            "ctx": self.scope.ctx,
-            "local": {
-                "prev": self._progress.prev,
-                "task": label,
-                "attempt": attempt,
-                "results": results,
-                "iter": self.scope.iter,
-                "outcome": outcome,
-            },
-        }
 
     # -- one task ----------------------------------------------------------------------------
 
@@ -149,7 +114,7 @@ class Passage:
         if performer is None and spec.loop is None:
             return failed("config", f"there is no work of kind {spec.kind!r}", retryable=False)
         try:
-            names = self.names(spec.label, attempt)
+            names = self._standing.names(spec.label, attempt)
             if self._means.keyring is not None:
                 names["keychain"] = await self._means.keyring(self._task)
             task = self._prepared(spec, attempt, names)
@@ -217,7 +182,7 @@ class Passage:
     ) -> Answer | None:
         """Carry out a hook; an answer is the error it ended with."""
         task = msgspec.structs.replace(self._task, key=f"{self._key(spec.label)}/{name}")
-        around = Surroundings(self._progress.prev, self._progress.results, outcome)
+        around = self._standing.seen_inside(outcome)
         answer = await Passage(program, task, self._means, self.scope, around).run()
         assert isinstance(answer, Answer), "only the outermost passage parks"
         if answer.status == "ok":
@@ -227,7 +192,7 @@ class Passage:
         return failed(fault.kind, message, code=fault.code, retryable=fault.retryable)
 
     async def _inner_loop(self, spec: TaskSpec, loop: InnerLoop, task: Task) -> Answer:
-        around = Surroundings(self._progress.prev, self._progress.results)
+        around = self._standing.seen_inside()
         context = self.scope.ctx
 
         async def one(index: int, iteration: Mapping[str, Any]) -> Done:
@@ -246,9 +211,8 @@ class Passage:
     def _parked(self, spec: TaskSpec, parked: Parked) -> Answer | Parked:
         if self._around is not None:
             return self._failed(cannot_wait(spec))
-        saved = {"progress": self._progress.saved(), "scope": self.scope.saved()}
         try:
-            memory = msgspec.to_builtins(saved)
+            memory = msgspec.to_builtins(self._standing.saved())
         except TypeError as error:
             message = f"task {spec.label}: what was done before it is not JSON: {error}"
             return self._failed(Fault("result", message, "", False))
@@ -293,20 +257,24 @@ class Passage:
         attempt: int = outcome["meta"]["attempt"]
         fine = answer.status == "ok"
         if fine:
-            await self._keep(spec, answer)
+            await self._standing.keep(spec, answer)
         inside = answer.patches if spec.loop is not None and not fine else ()
         self.scope.take(inside)  # what rules of its items wrote when they said fail
-        names = self.names(spec.label, attempt, outcome) if spec.rules else {}
+        names = self._standing.names(spec.label, attempt, outcome) if spec.rules else {}
         rule = rule_for(spec, names, fine)
-        self._said = (*inside, *self._write(spec, rule, outcome, fine))
+        repeats = rule.do == "retry" and attempt < attempts_of(rule, names)
+        if not (fine or repeats or inside):  # of an attempt that is repeated nothing is kept
+            inside = answer.patches
+            self.scope.take(inside)
+        self._said = (*inside, *self._standing.write(spec, rule, outcome, fine))
         if rule.do == "retry":
-            ended = self._no_retry(spec, rule, answer, names, attempt)
-            if ended is not None:
-                return False, ended
+            if not repeats:
+                ended = answer.fault or not_enough(spec, attempt)
+                return False, self._failed(ended, self._said)
             self._progress.attempts[spec.label] = attempt
             self._progress.prev = before.prev  # it sees what it saw
             self._progress.gathered[spec.label] = before.gathered
-            self._set_prev(rule, spec, outcome)
+            self._standing.set_prev(rule, spec, outcome)
             await self._means.sleep(delay_seconds(rule, names, attempt))
             return True, None
         return False, await self._leave(spec, rule, answer, outcome, before)
@@ -318,8 +286,8 @@ class Passage:
         if rule.do == "skip":
             self._progress.forget(before)
         if fine:
-            self._set_prev(spec, spec, outcome)
-        self._set_prev(rule, spec, outcome)
+            self._standing.set_prev(spec, spec, outcome)
+        self._standing.set_prev(rule, spec, outcome)
         match rule.do:
             case "jump":
                 return await self._jump(rule)
@@ -332,54 +300,6 @@ class Passage:
                 if not fine:
                     self._progress.done_with(spec.label)
                 return None
-
-    def _take(self, spec: TaskSpec, answer: Answer, travels: Any) -> None:
-        """A good answer: its result becomes visible, its patches take effect."""
-        self._progress.take(spec.label, answer, travels)
-        self.scope.take(answer.patches)
-
-    async def _keep(self, spec: TaskSpec, answer: Answer) -> None:
-        """The same, after what its policy says about results."""
-        if spec.output is None:
-            self._take(spec, answer, answer.result)
-            return
-        policy = read_policy(spec.output)
-        result = answer.result
-        if policy.accumulate is not None:
-            result = self._progress.gather(spec.label, policy.accumulate, result)
-            answer = msgspec.structs.replace(answer, result=result)
-        redactor = self._means.redactor
-        clean = result if redactor is None else redactor.clean(result)  # the store is outside
-        self._take(spec, answer, await keep(policy, clean, self._means.payloads, self._task.run))
-
-    def _write(
-        self, spec: TaskSpec, rule: Rule, outcome: Mapping[str, Any], fine: bool
-    ) -> list[ContextPatch]:
-        """What is written now; gives the rule's own share of it."""
-        attempt: int = outcome["meta"]["attempt"]
-
-        def names() -> Mapping[str, Any]:
-            return self.names(spec.label, attempt, outcome)
-
-        if fine:
-            self.scope.write(names, spec.set_ctx, spec.set_iter, spec.set_shared)
-        before = len(self.scope.patches)
-        self.scope.write(names, rule.set_ctx, rule.set_iter, rule.set_shared)
-        return self.scope.patches[before:]
-
-    def _set_prev(
-        self, holder: TaskSpec | Rule, spec: TaskSpec, outcome: Mapping[str, Any]
-    ) -> None:
-        if holder.set_prev is not None:
-            names = self.names(spec.label, outcome["meta"]["attempt"], outcome)
-            self._progress.prev = holder.set_prev.evaluate(names)
-
-    def _no_retry(
-        self, spec: TaskSpec, rule: Rule, answer: Answer, names: Mapping[str, Any], attempt: int
-    ) -> Answer | None:
-        if attempt < attempts_of(rule, names):
-            return None
-        return self._failed(answer.fault or not_enough(spec, attempt), self._said)
 
     async def _jump(self, rule: Rule) -> Answer | None:
         self._progress.jumps += 1
@@ -398,5 +318,5 @@ class Passage:
         return msgspec.structs.replace(self._progress.last, patches=tuple(self.scope.patches))
 
     def _failed(self, fault: Fault, patches: tuple[ContextPatch, ...] = ()) -> Answer:
-        """Of a pipeline that fails only the rule that ended it has written something."""
+        """Of a pipeline that fails only what failed and the rule that ended it have a say."""
         return Answer(status="error", outcome="error", fault=fault, patches=patches)

@@ -36,6 +36,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     again: str = ""  # tells work done again after a failure apart; a lost execution is none
     memory: Any = None  # of work that parked: what it gave to remember,
     heard: Answer | None = None  # and what it waited for
+    progress: Any = None  # how far whoever had it before, and was lost, said to be
+    trace: str = ""  # the span of this execution (W3C `traceparent`), where runs are traced
 
 
 class InlineAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True, gc=False):

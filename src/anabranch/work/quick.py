@@ -115,16 +115,23 @@ class Quick:
         else:
             names = self._seen(given, None, {}, outcome)
         if answer.patches and fine:  # rules see what was written
-            scope = Scope(self._names.get("ctx", {}), given)
-            scope.take(answer.patches)
-            names["ctx"] = scope.ctx
+            names["ctx"] = self._written(given, answer)
         rule = rule_for(spec, names, fine)
+        if answer.patches and not fine:  # what it writes sees what failed has written
+            names["ctx"] = self._written(given, answer)
         writes = (*spec.set_shared, *rule.set_shared) if fine else rule.set_shared
         shared = [ContextPatch(w.key, w.value.evaluate(names), w.reducer) for w in writes]
         if rule.do == "fail":
             fault = answer.fault or told_to_fail(spec)
-            return Answer(status="error", outcome="error", fault=fault), shared
-        return (answer if fine else succeeded()), shared
+            said = () if fine else answer.patches
+            return Answer(status="error", outcome="error", fault=fault, patches=said), shared
+        return (answer if fine else succeeded(patches=answer.patches)), shared
+
+    def _written(self, given: dict[str, Any], answer: Answer) -> Mapping[str, Any]:
+        """The context with what the answer writes; refuses what does not fit."""
+        scope = Scope(self._names.get("ctx", {}), given)
+        scope.take(answer.patches)
+        return scope.ctx
 
 
 def _may_heal(error: AnabranchError) -> bool:

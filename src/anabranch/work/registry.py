@@ -12,7 +12,7 @@ from anabranch.errors import InputError
 from anabranch.work.artifact import Artifact, ArtifactOptions
 from anabranch.work.callables import Toolbox
 from anabranch.work.http import Http, HttpOptions
-from anabranch.work.loop_results import LoopResults
+from anabranch.work.loop_results import Loops
 from anabranch.work.noop import Noop
 from anabranch.work.payloads import PayloadPort
 from anabranch.work.port import Performer
@@ -50,7 +50,7 @@ def standard_performers(
     *,
     toolbox: Toolbox | None = None,
     payloads: PayloadPort | None = None,
-    loops: LoopResults | None = None,
+    loops: Loops | None = None,
     redactor: Redactor | None = None,
 ) -> dict[str, Performer]:
     """A performer per kind, tools included. Nothing is started or opened before its first task."""

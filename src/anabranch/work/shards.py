@@ -21,7 +21,9 @@ from anabranch.kernel.reducers import check_patch, reduce_into
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Iteration
+from anabranch.work import checkpoints
 from anabranch.work.busy import Meter, Stopwatch
+from anabranch.work.checkpoints import Checkpoint
 from anabranch.work.pipeline import Means, Passage
 from anabranch.work.port import Parked, Task
 from anabranch.work.quick import Quick, short_way
@@ -32,7 +34,21 @@ BREATHE_SECONDS = 0.005  # items done in place let the event loop turn that ofte
 MESSAGE_MAX = 500
 
 Item = tuple[int, str, Any]  # index, key, value
-Heed = Callable[[Task, int, int], None]
+
+
+class Underway(Protocol):
+    """A shard that is being worked on."""
+
+    @property
+    def done(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def checkpoint(self) -> Checkpoint: ...
+
+
+Heed = Callable[[Task, Underway], None]
 
 
 class Items(Protocol):
@@ -80,7 +96,7 @@ class Shards:
     """The performer for the jobs of a loop."""
 
     def __init__(self, means: Means, reader: Items, heed: Heed | None = None) -> None:
-        """`heed` hears after every item of a shard how many of how many are done."""
+        """`heed` hears of every shard that begins, and may ask it at any time how far it is."""
         self._means = means
         self._reader = reader
         self._heed = heed
@@ -92,7 +108,9 @@ class Shards:
         try:
             keyring = task.names.get("keychain") or {}
             items = await self._reader.items(task.source, task.shard, keyring=keyring)
-            crossing = Crossing(task, iteration, self._means, watch, self._heed)
+            crossing = Crossing(task, iteration, self._means, watch)
+            if self._heed is not None:
+                self._heed(task, crossing)
             await crossing.run(_keyed(items, iteration, task))
         except AnabranchError as error:
             retryable = bool(getattr(error, "retryable", False))
@@ -148,10 +166,8 @@ class Crossing:
         iteration: Iteration,
         means: Means,
         watch: Stopwatch,
-        heed: Heed | None = None,
     ) -> None:
         self._task = task
-        self._heed = heed
         self._iteration = iteration
         self._means = means
         self._watch = watch
@@ -165,8 +181,55 @@ class Crossing:
         self.parked: Parked | None = None  # its one item waits for an answer from outside
         self._shard_id = _shard_id(task)
         self._quick = short_way(iteration.program, means, task)
+        self._over: list[int] = []  # items that have an end, in the order in which they had it
+        self._before: Checkpoint | None = None  # where another worker stood when it was lost
+        if task.progress is not None:
+            self._go_on(checkpoints.read(task.progress, task.shard.first, task.shard.count))
+
+    def _go_on(self, before: Checkpoint | None) -> None:
+        """Take over what is over already."""
+        kept = before is not None and isinstance(before.results, type(self._results))
+        if before is None or not kept:
+            return
+        self._before = before
+        self._over = sorted(before.indexes)
+        self._succeeded = before.succeeded
+        self._failures = list(before.failed)
+        self._shared = dict(before.shared)
+        self._patches = list(before.patches)
+        self._stopped = before.stopped
+        if isinstance(self._results, list):
+            self._results[: len(before.results)] = before.results
+        else:
+            self._results = before.results
+
+    @property
+    def done(self) -> int:
+        return len(self._over)
+
+    @property
+    def size(self) -> int:
+        return int(self._task.shard.size)
+
+    def checkpoint(self) -> Checkpoint:
+        results = self._results
+        if isinstance(results, list):  # nothing of items that are not over
+            last = max(self._over, default=self._task.shard.first - 1)
+            results = results[: last + 1 - self._task.shard.first]
+        return Checkpoint(
+            over=checkpoints.ranges(self._over),
+            succeeded=self._succeeded,
+            failed=tuple(self._failures),
+            shared=dict(self._shared),
+            patches=tuple(self._patches),
+            results=dict(results) if isinstance(results, dict) else results,
+            stopped=self._stopped,
+        )
 
     async def run(self, items: Sequence[Item]) -> None:
+        if self._before is not None:
+            over = self._before.indexes
+            items = [item for item in items if item[0] not in over]
         if self._quick is not None:
             await self._watch.timed(self._run_quick(items, self._quick))
         elif self._iteration.concurrency == 1:
@@ -230,9 +293,7 @@ class Crossing:
     def _take(
         self, index: int, key: str, answer: Answer, shared: Sequence[ContextPatch] = ()
     ) -> None:
-        if self._heed is not None:
-            done = self._succeeded + len(self._failures) + 1
-            self._heed(self._task, done, self._task.shard.size)
+        self._over.append(index)
         fault = answer.fault
         if answer.status == "ok":
             try:

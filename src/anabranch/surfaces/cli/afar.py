@@ -17,12 +17,14 @@ from typing import Any
 from anabranch.errors import DefinitionError, InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import deep_merge
+from anabranch.net.problems import Problem
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
-from anabranch.surfaces.cli.live import Screen
+from anabranch.surfaces.cli.live import Screen, until_interrupted
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
-from anabranch.surfaces.cli.remote import RemoteDesk, remote_desk, renamed, sendable
+from anabranch.surfaces.cli.remote import RemoteDesk, posted, remote_desk, renamed, sendable
+from anabranch.surfaces.cli.workflow_desk import RemoteWorkflows
 
 EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4}
 INTERRUPTED = 130
@@ -53,20 +55,9 @@ class Watch:
     async def to_its_end(self, run: str) -> int:
         """Until it has ended or only somebody can move it; prints it, gives the exit code."""
         waiting = asyncio.ensure_future(self._settled(run))
-        stopped = asyncio.ensure_future(self._interrupted.wait())
-        viewing = self._viewing(run)
-        try:
-            await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (viewing, stopped):
-                if task is not None:
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
-        if waiting.done():
+        if await until_interrupted(waiting, self._interrupted, self._viewing(run)):
             waiting.result()
             return self._report(await self.desk.show(run))
-        waiting.cancel()
         self._report(await self.desk.show(run))
         self.say(f"interrupted; the server goes on with it: anabranch events {run} --follow")
         return INTERRUPTED
@@ -142,28 +133,53 @@ async def run(options: argparse.Namespace, settings: Settings) -> int:
     labels = session_labels(options)
     async with remote_desk(options, settings) as desk:
         text, file = await _definition(options, settings)
-        watch = Watch(options, desk)
         problems = await desk.problems(text, file)
-        body: dict[str, Any] = {"definition": text, "input": given, "labels": labels}
-        if options.start:
-            body["start"] = options.start
-        if options.run_id:
-            body["run"] = options.run_id
+        body = {**posted(text, file), "input": given, "labels": labels}
         try:
-            begun = await desk.client.post("runs", body=body, once=True)
+            return await _begun(options, desk, body, problems)
         except DefinitionError as error:
             raise renamed(error, file) from None
-        for problem in problems:
-            if problem.severity != "note":
-                print(problem, file=sys.stderr)
-        return await watch.to_its_end(begun["run"])
+
+
+async def run_template(
+    options: argparse.Namespace, settings: Settings, parameters: dict[str, Any]
+) -> int:
+    """A run of a template that the server keeps."""
+    async with remote_desk(options, settings) as desk:
+        kept = RemoteWorkflows(desk.client)
+        _, problems = await kept.materialise(options.id, parameters, options.kept)
+        given = values.file_input(options.input_file)
+        body = {
+            "template": options.id,
+            "version": options.kept,
+            "parameters": parameters,
+            "input": deep_merge(given, values.pairs(options.input, "input")),
+            "labels": session_labels(options),
+        }
+        return await _begun(options, desk, body, problems)
+
+
+async def _begun(
+    options: argparse.Namespace, desk: RemoteDesk, body: Row, problems: list[Problem]
+) -> int:
+    """Begin the run, say what is worth a look, and watch it to its end."""
+    watch = Watch(options, desk)
+    if options.start:
+        body["start"] = options.start
+    if options.run_id:
+        body["run"] = options.run_id
+    begun = await desk.client.post("runs", body=body, once=True)
+    for problem in problems:
+        if problem.severity != "note":
+            print(problem, file=sys.stderr)
+    return await watch.to_its_end(begun["run"])
 
 
 async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[str, str]:
     """What to send, and what its file is called here."""
     if options.registry or options.file is None:
         prepared = await definition(options, settings)  # or it says what is missing
-        return prepared.definition.source, options.registry
+        return prepared.definition.source, "-"  # what a contract keeps has no file
     text = sendable(options.file, options.rules)
     if text is None:
         await definition(options, settings)  # raises, and says what is wrong with the file
@@ -180,6 +196,9 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:
+    if options.rpc is not None:
+        said = "the server asks its own node: start it with the setting chain_url, leave --rpc out"
+        raise InputError(said, code="usage")
     async with remote_desk(options, settings) as desk:
         watch = Watch(options, desk)
         if options.run is None:

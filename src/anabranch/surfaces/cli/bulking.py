@@ -22,6 +22,7 @@ from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import who
+from anabranch.surfaces.cli.noting import noted
 
 SOME_REFUSED = 3
 PAGE = 200
@@ -99,7 +100,10 @@ async def _office(options: argparse.Namespace, settings: Settings) -> AsyncItera
     store = app.open_store(settings)
     parts = app.Parts(store, settings, app.default_toolbox)
     try:
-        yield (await _here(parts, store)).page
+        dry = ".dry_run" if options.dry_run else ""
+        subject = msgspec.json.encode(_body(_asked(options))["filter"]).decode()
+        with noted(store, who(options), f"bulk.{options.action}{dry}", subject):
+            yield (await _here(parts, store)).page
     finally:
         await parts.close(0)
         store.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import getpass
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,19 +19,21 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from anabranch import app
-from anabranch.errors import InputError
+from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Problem
-from anabranch.operations.definitions import Source, compiler
+from anabranch.operations.definitions import Source, canonical_text, compiler
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
-from anabranch.operations.reading import Reader
-from anabranch.operations.sessions import Sessions
+from anabranch.operations.purging import age_ms, purge
+from anabranch.operations.reading import Reader, draw
+from anabranch.operations.sessions import Sessions, estimated_gas
 from anabranch.operations.verbs import say
 from anabranch.runtime.messages import Sayable
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
-from anabranch.store.ports import HeadFilter, Store
+from anabranch.store.ports import Forgotten, HeadFilter, Store
 from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.noting import SAID, note, noted
 from anabranch.work.registry import close_all
 
 FOLLOW_SECONDS = 0.1
@@ -65,9 +68,17 @@ class SessionDesk(Protocol):
 
     async def kill(self, run: str, reason: str) -> Row: ...
 
+    async def gas(self, rule: str, **counts: Any) -> Row: ...
+
 
 class Desk(Protocol):
     async def check(self, file: str, tools: list[str], rules: str | None) -> list[Problem]: ...
+
+    async def respell(self, file: str) -> tuple[str, str]:
+        """The text of a playbook as it is, and in the canonical spelling."""
+        ...
+
+    async def draw(self, file: str, form: str, tools: list[str], rules: str | None) -> str: ...
 
     async def runs(self, wanted: HeadFilter) -> list[Row]: ...
 
@@ -85,6 +96,8 @@ class Desk(Protocol):
 
     async def say(self, run: str, said: Sayable) -> Told: ...
 
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Forgotten: ...
+
     @property
     def sessions(self) -> SessionDesk: ...
 
@@ -92,20 +105,12 @@ class Desk(Protocol):
 @asynccontextmanager
 async def desk(options: argparse.Namespace, settings: Settings) -> AsyncIterator[Desk]:
     if not settings.server:
-        yield LocalDesk(settings)
+        yield LocalDesk(settings, who(options))
         return
     from anabranch.surfaces.cli.remote import remote_desk  # few talk to a server
 
     async with remote_desk(options, settings) as remote:
         yield remote
-
-
-def require_no_server(settings: Settings, verb: str) -> None:
-    if settings.server:
-        raise InputError(
-            f"{verb} works on a store, not through a server: name the store with --store",
-            code="usage",
-        )
 
 
 def who(options: argparse.Namespace) -> str:
@@ -136,8 +141,9 @@ def token_of(settings: Settings) -> str:
 class LocalDesk:
     """A store of this machine; an engine elsewhere may be at work on it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, actor: str = "") -> None:
         self._settings = settings
+        self._actor = actor
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -158,6 +164,15 @@ class LocalDesk:
     async def check(self, file: str, tools: list[str], rules: str | None) -> list[Problem]:
         source: Source = values.source(file)
         return list(check_definition(source, tools, rules).problems)
+
+    async def respell(self, file: str) -> tuple[str, str]:
+        return canonical_text(Path(file))
+
+    async def draw(self, file: str, form: str, tools: list[str], rules: str | None) -> str:
+        compiled = check_definition(values.source(file), tools, rules)
+        if compiled.net is None:
+            raise DefinitionError(compiled.errors)
+        return draw(compiled.net, form)
 
     async def runs(self, wanted: HeadFilter) -> list[Row]:
         with self.reading() as read:
@@ -200,20 +215,36 @@ class LocalDesk:
         parts = app.Parts(store, self._settings, app.default_toolbox)
         try:
             found = parts.verbs.read.find(run).run
-            how = await say(store, lambda: parts.engine, found, said)
+            with noted(store, self._actor, SAID[type(said)], found):
+                how = await say(store, lambda: parts.engine, found, said)
             return Told(found, how, parts.verbs.read.find(found).status)
         finally:
             await parts.close()
             store.close()
 
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Forgotten:
+        values.require_store(self._settings)
+        age = age_ms(older_than)
+        store = app.open_store(self._settings)
+        try:
+            now = int(time.time() * 1000)
+            gone = purge(store, age, now, dry_run=dry_run, wanted=wanted)
+            if not dry_run:
+                store.expire(now)
+                note(store, self._actor, "runs.purge")
+            return gone
+        finally:
+            store.close()
+
     @property
     def sessions(self) -> SessionDesk:
-        return LocalSessions(self._settings)
+        return LocalSessions(self._settings, self._actor)
 
 
 class LocalSessions:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, actor: str = "") -> None:
         self._settings = settings
+        self._actor = actor
 
     @contextmanager
     def _looking(self) -> Iterator[Sessions]:
@@ -225,16 +256,17 @@ class LocalSessions:
             store.close()
 
     @asynccontextmanager
-    async def _doing(self) -> AsyncIterator[Sessions]:
+    async def _doing(self, action: str, subject: str) -> AsyncIterator[Sessions]:
         values.require_store(self._settings)
         store = app.open_store(self._settings)
         parts = app.Parts(store, self._settings, app.default_toolbox)
         try:
-            yield Sessions(
-                store,
-                parts.verbs.read,
-                lambda run, said: say(store, lambda: parts.engine, run, said),
-            )
+            with noted(store, self._actor, action, subject):
+                yield Sessions(
+                    store,
+                    parts.verbs.read,
+                    lambda run, said: say(store, lambda: parts.engine, run, said),
+                )
         finally:
             await close_all(parts.performers)
             store.close()
@@ -260,14 +292,17 @@ class LocalSessions:
     async def wake(
         self, process: str, *, step: str, payload: Mapping[str, Any], runner: str
     ) -> Row:
-        async with self._doing() as sessions:
+        async with self._doing("sessions.wake", process) as sessions:
             return await sessions.wake_up_process(
                 process, step=step, payload=payload, runner=runner
             )
 
     async def kill(self, run: str, reason: str) -> Row:
-        async with self._doing() as sessions:
+        async with self._doing("sessions.end", run) as sessions:
             return await sessions.control(run, "kill", reason=reason)
+
+    async def gas(self, rule: str, **counts: Any) -> Row:
+        return estimated_gas(rule, **counts)
 
 
 async def _cannot_say(_run: str, _said: object) -> None:

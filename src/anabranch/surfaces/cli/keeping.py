@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import time
 
 import msgspec
 
-from anabranch import app
-from anabranch.operations.purging import age_ms
-from anabranch.operations.purging import purge as purge_runs
 from anabranch.settings import Settings
+from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
-from anabranch.surfaces.cli.desk import require_no_server
+from anabranch.surfaces.cli.desk import desk
 
 
 async def purge(options: argparse.Namespace, settings: Settings) -> int:
-    require_no_server(settings, "purge")
-    values.require_store(settings)
-    older_than = age_ms(options.older_than)
-    store = app.open_store(settings)
-    try:
-        now = int(time.time() * 1000)
-        gone = purge_runs(store, older_than, now, dry_run=options.dry_run)
-        if not options.dry_run:
-            store.expire(now)
-    finally:
-        store.close()
+    wanted = HeadFilter(
+        statuses=options.status,
+        dialect=options.dialect,
+        name=options.name,
+        labels=values.labels(options.label),
+        run_prefix=options.prefix,
+    )
+    async with desk(options, settings) as at:
+        gone = await at.purge(wanted, options.older_than, dry_run=options.dry_run)
     if options.json:
         print(render.json_line({**msgspec.to_builtins(gone), "dry_run": options.dry_run}))
         return 0

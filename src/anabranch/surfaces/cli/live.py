@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
 import time
 import unicodedata
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 
@@ -25,6 +26,25 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 WHOLE_SCREEN = "\x1b[H\x1b[2J"  # from its first line on, everything away
 _PIECES = re.compile(r"\x1b\[[0-9;]*m|.", re.S)
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+async def until_interrupted(
+    ending: asyncio.Future[Any], interrupted: asyncio.Event, view: asyncio.Task[None] | None
+) -> bool:
+    """Wait for the ending while the view shows how it goes; False when interrupted before it."""
+    stopped = asyncio.ensure_future(interrupted.wait())
+    try:
+        await asyncio.wait({ending, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (view, stopped):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+    if not ending.done():
+        ending.cancel()
+        return False
+    return True
 
 
 class Screen:
@@ -117,6 +137,7 @@ class LiveView(Screen):
                 "runs": tally.runs,
                 "status": tally.statuses[-1],
                 "statuses": tally.statuses,
+                "earlier": tally.earlier,
                 "result": state.results.get(name),
             }
             for name in self._net.steps

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from anabranch import app
-from anabranch.errors import DefinitionError, InputError
+from anabranch.errors import InputError
 from anabranch.net.problems import Position, Problem
-from anabranch.operations.definitions import canonical_text, replace_text
-from anabranch.operations.definitions import check as check_definition
+from anabranch.operations.definitions import replace_text
 from anabranch.operations.items import Wanted
-from anabranch.operations.reading import draw
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
@@ -28,10 +27,9 @@ DEFINITIONS = (".yaml", ".yml", ".json")
 
 
 async def check(options: argparse.Namespace, settings: Settings) -> int:
-    values.import_tools(options.tools)
-    tools = [tool.name for tool in app.default_toolbox]
     problems: list[Problem] = []
     async with desk(options, settings) as at:
+        tools = _tools(options)
         for file in options.files:
             problems += await _problems(at, file, tools, options.rules)
     wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
@@ -43,6 +41,11 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
         files = ", ".join(options.files)
         print(f"{files}: {_verdict(problems, wrong)}")
     return 2 if wrong else 0
+
+
+def _tools(options: argparse.Namespace) -> list[str]:
+    values.import_tools(options.tools)
+    return [tool.name for tool in app.default_toolbox]
 
 
 async def _problems(at: Desk, file: str, tools: list[str], rules: str | None) -> Sequence[Problem]:
@@ -83,14 +86,17 @@ def _fields(problem: Problem) -> dict[str, Any]:
 async def fmt(options: argparse.Namespace, settings: Settings) -> int:
     """Rewrite files in the canonical spelling; each is written whole or not at all."""
     changed = []
-    for file in options.files:
-        old, new = canonical_text(Path(file))
-        if options.stdout:
-            print(new, end="")
-        elif old != new and not options.check:
-            replace_text(Path(file), new)
-        if old != new:
-            changed.append(file)
+    if options.server is None:  # spelling is the same everywhere: nobody need be asked
+        settings = replace(settings, server="")
+    async with desk(options, settings) as at:
+        for file in options.files:
+            old, new = await at.respell(file)
+            if options.stdout:
+                print(new, end="")
+            elif old != new and not options.check:
+                replace_text(Path(file), new)
+            if old != new:
+                changed.append(file)
     if options.json:
         print(render.json_line({"changed": changed}))
     elif not options.stdout:
@@ -118,17 +124,14 @@ def _write(file: str, drawing: str) -> None:
 
 
 async def _drawing(options: argparse.Namespace, settings: Settings) -> str:
-    values.import_tools(options.tools)
-    if options.what != "-" and not Path(options.what).exists():
-        if Path(options.what).suffix in DEFINITIONS:
-            raise InputError(f"{options.what}: there is no such file", code="no_file")
-        async with desk(options, settings) as at:
+    is_file = options.what == "-" or Path(options.what).exists()
+    if not is_file and Path(options.what).suffix in DEFINITIONS:
+        raise InputError(f"{options.what}: there is no such file", code="no_file")
+    async with desk(options, settings) as at:
+        tools = _tools(options)
+        if not is_file:
             return await at.graph(options.what, options.format)
-    tools = [tool.name for tool in app.default_toolbox]
-    compiled = check_definition(values.source(options.what), tools, options.rules)
-    if compiled.net is None:
-        raise DefinitionError(compiled.errors)
-    return draw(compiled.net, options.format)
+        return await at.draw(options.what, options.format, tools, options.rules)
 
 
 # -- runs ------------------------------------------------------------------------------------

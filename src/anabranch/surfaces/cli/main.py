@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -18,6 +17,7 @@ from anabranch.surfaces.cli import (
     bulking,
     demo,
     keeping,
+    logs,
     looking,
     parser,
     passports,
@@ -28,6 +28,7 @@ from anabranch.surfaces.cli import (
     sessions,
     simulating,
     tokens,
+    webhooks,
     workflows,
     working,
 )
@@ -67,6 +68,7 @@ VERBS: dict[str, Verb] = {
     "serve": serving.serve,
     "dev": serving.dev,
     "token": tokens.token,
+    "webhook": webhooks.webhook,
     "simulate": simulating.simulate,
     "worker": working.worker,
     "demo": demo.demo,
@@ -96,7 +98,7 @@ def command(arguments: Sequence[str]) -> int:
     if options.verb is None:
         grammar.print_help()
         return BAD_USAGE
-    logging.basicConfig(level=logging.WARNING, format="anabranch: %(message)s")
+    logs.begin()
     try:
         settings = _settings(options)
         return asyncio.run(VERBS[options.verb](options, settings))
@@ -110,6 +112,9 @@ def _settings(options: argparse.Namespace) -> Settings:
     """The environment, and over it what was typed. Whoever names a store means no server."""
     settings = config.from_environment()
     store, server = getattr(options, "store", None), getattr(options, "server", None)
+    local: str = getattr(options, "local", "")  # why this verb never asks a server
+    if server is not None and local:
+        raise InputError(f"{options.verb} {local}", code="usage")
     if store is not None and server is not None:
         raise InputError("name a --store or a --server, not both", code="usage")
     if store is not None:

@@ -13,19 +13,22 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
 from anabranch.errors import AnabranchError, DefinitionError, InputError, NotFound, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.allowing import OWNER
 from anabranch.net.problems import Problem
 from anabranch.operations.bundles import with_rules
+from anabranch.operations.definitions import TEXT, canonical_text
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
 from anabranch.operations.processes import pid_of, run_and_token
+from anabranch.operations.purging import added, age_ms
 from anabranch.operations.sessions import LIVE
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
-from anabranch.store.ports import Head, HeadFilter
+from anabranch.store.ports import Forgotten, Head, HeadFilter
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.desk import Row, SessionDesk, Told, token_of, who
 from anabranch.surfaces.client import Client, checked_url, problem_of
@@ -33,12 +36,11 @@ from anabranch.surfaces.http.auth import LOOPBACK_NAMES
 
 PAGE = 500  # the most that one page of a list has
 EVENTS = 1000
-TEXT = "<text>"  # what a server calls a definition that has no file
 
 
 @asynccontextmanager
 async def remote_desk(options: argparse.Namespace, settings: Settings) -> AsyncIterator[RemoteDesk]:
-    _refuse_tools(options)
+    _refuse_what_is_local(options)
     token = token_of(settings)
     if token and _in_the_clear(settings.server):
         print(f"anabranch: the token goes to {settings.server} unencrypted", file=sys.stderr)
@@ -53,11 +55,17 @@ def _in_the_clear(url: str) -> bool:
     return parts.scheme == "http" and parts.hostname not in LOOPBACK_NAMES
 
 
-def _refuse_tools(options: argparse.Namespace) -> None:
-    if getattr(options, "tools", None):
-        raise InputError(
-            "tools are registered where the work is done: leave --tools to the server", code="usage"
-        )
+#: What is chosen where the work is done.
+LOCAL = (
+    ("tools", "tools are registered where the work is done: leave --tools to the server"),
+    ("participants", "participants are asked by the server: start that with --participants"),
+)
+
+
+def _refuse_what_is_local(options: argparse.Namespace) -> None:
+    for name, said in LOCAL:
+        if getattr(options, name, None):
+            raise InputError(said, code="usage")
 
 
 class RemoteDesk:
@@ -73,8 +81,29 @@ class RemoteDesk:
         return await self.problems(text, file)
 
     async def problems(self, text: str, file: str) -> list[Problem]:
-        told = await self.client.post("definitions", "check", body={"definition": text})
+        told = await self.client.post("definitions", "check", body=posted(text, file))
         return named([problem_of(one) for one in told["problems"]], file)
+
+    async def respell(self, file: str) -> tuple[str, str]:
+        text = sendable(file, None) if file != "-" else None
+        if text is None:
+            return canonical_text(Path(file))  # says what is wrong with the file
+        try:
+            told = await self.client.post("definitions", "format", body=posted(text, file))
+        except DefinitionError as error:
+            raise renamed(error, file) from None
+        return text, told["definition"]
+
+    async def draw(self, file: str, form: str, _tools: list[str], rules: str | None) -> str:
+        text = sendable(file, rules)
+        if text is None:  # says what is wrong with the file
+            raise DefinitionError(check_definition(values.source(file), (), rules).errors)
+        body = posted(text, file)
+        try:
+            told = await self.client.post("definitions", "graph", body=body, format=form)
+        except DefinitionError as error:
+            raise renamed(error, file) from None
+        return str(told["graph"])
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -134,6 +163,24 @@ class RemoteDesk:
         told = await self.client.post("runs", run, *path, body=body)
         return Told(told["run"], "engine", told["status"])
 
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Forgotten:
+        age_ms(older_than)  # what is not an age is told here as there
+        which = {
+            "status": list(wanted.statuses),
+            "dialect": wanted.dialect,
+            "name": wanted.name,
+            "labels": dict(wanted.labels),
+            "prefix": wanted.run_prefix,
+        }
+        body = {"older_than": older_than, "filter": which, "dry_run": dry_run}
+        gone = Forgotten()
+        while True:
+            page = await self.client.post("runs", "purge", body=body)
+            gone = added(gone, Forgotten(page["runs"], page["payloads"], page["bytes"]))
+            if page["next"] is None:
+                return gone
+            body["cursor"] = page["next"]
+
     @property
     def sessions(self) -> SessionDesk:
         return RemoteSessions(self)
@@ -170,10 +217,15 @@ class RemoteSessions:
         self, *, owner: str | None = None, run: str | None = None, last: int = 100
     ) -> list[Row]:
         if run is not None:
-            page = await self._client.get("runs", run, "processes")
-        else:
-            page = await self._client.get("sessions", owner=owner, limit=last)
-        rows: list[Row] = page["items"]
+            rows: list[Row] = (await self._client.get("runs", run, "processes"))["items"]
+            return rows
+        rows, cursor = [], None
+        while last > 0:  # so many sessions, each of any number of rows
+            some = min(PAGE, last)
+            page = await self._client.get("sessions", owner=owner, limit=some, cursor=cursor)
+            rows, cursor, last = rows + page["items"], page["next"], last - some
+            if cursor is None:
+                break
         return rows
 
     async def receipts(self, run: str, *, step: str | None, iteration: int | None) -> list[Row]:
@@ -235,6 +287,10 @@ class RemoteSessions:
             "affected": len(killed),
         }
 
+    async def gas(self, rule: str, **counts: Any) -> Row:
+        told: Row = await self._client.post("sessions", "gas", body={"rule": rule, **counts})
+        return told
+
     async def _session(self, run: str) -> Row:
         shown = await self._desk.show(run)
         if shown["dialect"] != ORCHESTRATION:
@@ -261,23 +317,41 @@ def _head_fields(card: Row) -> Row:
 
 
 def sendable(file: str, rules: str | None) -> str | None:
-    """The text of a definition with its rules; None for a file that cannot be read as text."""
+    """The text of a definition with its rules; None for a file that cannot be read as one."""
     source = values.source(file)
     if isinstance(source, str):
         text = source
     else:
         try:
-            text = Path(str(source)).read_text(encoding="utf-8")
+            data = Path(str(source)).read_bytes()
+            text = data.decode("utf-8")
         except (OSError, ValueError):
+            return None
+        if len(data) > SourceLimits().bytes_max:
             return None
     return with_rules(text, file, rules) if rules is not None else text
 
 
+def posted(text: str, file: str) -> Row:
+    """A definition as it is sent, with the bare name of its file."""
+    return {"definition": text, "file": label_of(file)}
+
+
+def label_of(file: str) -> str:
+    name = Path(file).name[-200:].replace("\\", "_")
+    return name if file != "-" and name and name.isprintable() else TEXT
+
+
 def named(problems: Sequence[Problem], file: str) -> list[Problem]:
     """Problems at their places in the file that was sent."""
-    shown = TEXT if file == "-" else file
+    label, shown = label_of(file), TEXT if file == "-" else file
+
+    def place(there: str) -> str:
+        head, hash_, rest = there.partition("#")
+        return f"{shown}{hash_}{rest}" if head == label else there
+
     return [
-        replace(one, position=replace(one.position, file=one.position.file.replace(TEXT, shown)))
+        replace(one, position=replace(one.position, file=place(one.position.file)))
         for one in problems
     ]
 

@@ -144,14 +144,14 @@ def step_lines(steps: Mapping[str, Any], *, colour: bool) -> list[str]:
     for name, step in steps.items():
         mark = paint(MARKS.get(step["status"], "·"), step["status"], colour=colour)
         times = f" ×{step['runs']}" if step["runs"] > 1 else ""
-        words = _statuses(step["statuses"])
+        words = _statuses(step["statuses"], step.get("earlier", {}))
         value = f"  {short(step['result'])}" if step["result"] is not None else ""
         lines.append(f"  {mark} {name.ljust(width)}  {words}{times}{value}")
     return lines
 
 
-def _statuses(statuses: Sequence[str]) -> str:
-    counts: dict[str, int] = {}
+def _statuses(statuses: Sequence[str], earlier: Mapping[str, int]) -> str:
+    counts = dict(earlier)
     for status in statuses:
         counts[status] = counts.get(status, 0) + 1
     if len(counts) == 1:
@@ -213,8 +213,11 @@ def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) 
         lines.append(line)
         lines += [_slot_line(slot) for slot in one.get("slots", ())]
         movers = [clean(mover) for mover in one.get("movers", ()) if mover]
-        if movers:
-            lines.append(f"      can be moved by: {'; '.join(movers)}")
+        # A line each: they are copied into a shell.
+        lines.extend(
+            f"      {'or by' if number else 'can be moved by'}: {mover}"
+            for number, mover in enumerate(movers)
+        )
     return lines
 
 

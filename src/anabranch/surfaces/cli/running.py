@@ -25,7 +25,9 @@ from anabranch.operations.preflight import require_no_workers
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, values
-from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView
+from anabranch.surfaces.cli.desk import who
+from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView, until_interrupted
+from anabranch.surfaces.cli.noting import note
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
 
 EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
@@ -71,7 +73,7 @@ class Session:
             await self.parts.open(only=only)
         except StoreInUse as error:
             raise StoreInUse(
-                f"{error.message} Reading verbs and decide, patch, pause and cancel work beside it."
+                f"{error.message}. Reading verbs and decide, patch, pause and cancel work beside it"
             ) from None
 
     def say(self, text: str) -> None:
@@ -82,19 +84,8 @@ class Session:
     async def follow(self, run: str) -> State | None:
         """Watch the run until it ends or stands still; None when interrupted."""
         ending = asyncio.ensure_future(self.parts.verbs.wait(run, standing=True))
-        stopped = asyncio.ensure_future(self.interrupted.wait())
-        view = self._view(run)
-        try:
-            await asyncio.wait({ending, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (view, stopped):
-                if task is not None:
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
-        if ending.done():
+        if await until_interrupted(ending, self.interrupted, self._view(run)):
             return ending.result()
-        ending.cancel()
         await self.parts.engine.close(self.options.grace)
         return None
 
@@ -189,6 +180,7 @@ async def start(prepared: Prepared, options: argparse.Namespace, settings: Setti
             step=options.start,
             labels=session_labels(options),
         )
+        note(session.store, who(options), "runs.create", run_id)
         _tell_of_others(session, run_id)
         return session.report(run_id, await session.follow(run_id))
 
@@ -221,6 +213,7 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
         origin = session.parts.verbs.read.find(options.run).run
         session.require_tools(origin)
         run_id = await session.parts.verbs.redrive(origin)
+        note(session.store, who(options), "runs.redrive", origin)
         session.say(f"run {run_id} redrives {origin}")
         return session.report(run_id, await session.follow(run_id))
 

@@ -10,7 +10,7 @@ from anabranch.operations.verbs import decision, patches
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
-from anabranch.surfaces.cli.desk import desk, who
+from anabranch.surfaces.cli.desk import desk, token_of, who
 
 
 async def pause(options: argparse.Namespace, settings: Settings) -> int:
@@ -39,9 +39,12 @@ async def decide(options: argparse.Namespace, settings: Settings) -> int:
     try:
         return await _say(options, settings, said)
     except Refused as refusal:
-        if refusal.code != "not_allowed" or options.actor:
+        by_token = bool(settings.server and token_of(settings))
+        if refusal.code != "not_allowed" or (options.actor and not by_token):
             raise
         hint = "--actor NAME says who you are"
+        if by_token:  # it speaks for nobody else
+            hint = "a token of one of these names can (ANABRANCH_TOKEN or --token-file)"
         raise Refused(f"{refusal.message}; {hint}", code=refusal.code) from None
 
 

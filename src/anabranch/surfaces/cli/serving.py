@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import os
+import shlex
 import signal
 import sys
 import webbrowser
@@ -13,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
-from anabranch.surfaces.cli.desk import require_no_server
 
 if TYPE_CHECKING:
     from anabranch.surfaces.http.serving import Server
@@ -25,6 +27,7 @@ INTERRUPTED = 130
 EXAMPLE = Path(__file__).parent / "scenes" / "harbour.yaml"
 EXAMPLE_NAME = "harbour"
 FILES_WANTED = 65_536
+DEV_STORE = "anabranch-dev.db"  # an example does not belong among the runs of everybody
 
 
 async def serve(options: argparse.Namespace, settings: Settings) -> int:
@@ -32,14 +35,18 @@ async def serve(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def dev(options: argparse.Namespace, settings: Settings) -> int:
+    if options.store is None:
+        settings = replace(settings, store=DEV_STORE)
     return await _serve(options, settings, example=True)
 
 
 async def _serve(options: argparse.Namespace, settings: Settings, *, example: bool) -> int:
     from anabranch.surfaces.http.serving import Server  # only these verbs need a web server
 
-    require_no_server(settings, options.verb)
+    _require_no_server(options, settings)
     values.import_tools(options.tools)
+    if settings.participants:
+        values.look_here()  # for the functions that it names
     _allow_many_files()
     stopping = asyncio.Event()
     _hear_signals(stopping)
@@ -47,6 +54,7 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
     server = Server(chosen, grace_seconds=options.grace)
     async with server:
         began = await _load_example(server) if example else ""
+        _spare_the_collector()
         _announce(options, chosen, server, began)
         if example and options.browser:
             await asyncio.to_thread(webbrowser.open, server.url)
@@ -56,6 +64,16 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
         _say(f"anabranch: {failed}")
         return 1
     return 0
+
+
+def _require_no_server(options: argparse.Namespace, settings: Settings) -> None:
+    """Who has a server in the environment may have forgotten it: better to ask than to guess."""
+    if settings.server:
+        raise InputError(
+            f"{options.verb} makes a server of a store, and ANABRANCH_SERVER names another one: "
+            "say which store with --store, or unset it",
+            code="usage",
+        )
 
 
 def _settings(options: argparse.Namespace, settings: Settings) -> Settings:
@@ -107,8 +125,12 @@ def _announce(
     print(f"anabranch serves {settings.store} at {url}", flush=True)
     if example:
         print(f"an example runs: {url}/runs/{example}")
+        if settings.store == DEV_STORE:
+            print("its store is for trying things out; `--store PATH` names yours")
     if settings.require_tokens == "yes" or not server.open:
-        print("a token is asked for: `anabranch token create` makes one")
+        where = shlex.quote(settings.store)
+        made = f"anabranch token create --scope admin --name YOU --store {where}"
+        print(f"a token is asked for: `{made}` makes one")
     print(f"to stop it: Ctrl-C, or kill {os.getpid()}", flush=True)
 
 
@@ -129,6 +151,13 @@ def _allow_many_files() -> None:
         most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
         if soft != resource.RLIM_INFINITY and soft < most:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _spare_the_collector() -> None:
+    """What was loaded to start with stays: looking through it again and again for garbage would
+    hold up every request for some ten milliseconds each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.operations.processes import run_and_token
-from anabranch.operations.sessions import Sessions
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import desk
@@ -108,12 +107,13 @@ async def _gas(options: argparse.Namespace, settings: Settings) -> int:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{options.file} cannot be read: {reason}", code="no_file") from None
-    told = Sessions.estimate_rule_gas(
-        rule,
-        valid_spawns=options.valid_spawns,
-        invalid_spawns=options.invalid_spawns,
-        encrypted=options.encrypted,
-    )
+    async with desk(options, settings) as at:
+        told = await at.sessions.gas(
+            rule,
+            valid_spawns=options.valid_spawns,
+            invalid_spawns=options.invalid_spawns,
+            encrypted=options.encrypted,
+        )
     if options.json:
         print(render.json_line(told))
     else:

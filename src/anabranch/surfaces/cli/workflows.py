@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,16 +15,14 @@ from anabranch.operations.dispatches import Dispatch
 from anabranch.operations.templates import Templates
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, running, values
-from anabranch.surfaces.cli.desk import LocalDesk, require_no_server
+from anabranch.surfaces.cli.desk import Row
+from anabranch.surfaces.cli.workflow_desk import workflow_desk
 from anabranch.work.participants.port import is_negative
 
 
 async def dispatches(options: argparse.Namespace, settings: Settings) -> int:
-    require_no_server(settings, "dispatches")
-    with LocalDesk(settings).reading() as reader:
-        found = reader.dispatches(options.run)
-    if options.step:
-        found = [each for each in found if each.record.step_id == options.step]
+    async with workflow_desk(options, settings) as at:
+        found = await at.dispatches(options.run, step=options.step, status=options.status)
     if options.json:
         for dispatch in found:
             fields = msgspec.to_builtins(dispatch.record)
@@ -67,44 +65,64 @@ def _fate(dispatch: Dispatch) -> str:
 
 
 async def snapshot(options: argparse.Namespace, settings: Settings) -> int:
-    require_no_server(settings, "snapshot")
-    with LocalDesk(settings).reading() as reader:
-        found = reader.snapshot(options.run)
+    async with workflow_desk(options, settings) as at:
+        found = await at.snapshot(options.run)
     print(render.json_line(found) if options.json else render.json_text(found))
     return 0
 
 
+# -- templates -----------------------------------------------------------------------------------
+
+
 async def template(options: argparse.Namespace, settings: Settings) -> int:
-    require_no_server(settings, "template")
     return await _TEMPLATE_VERBS[options.action](options, settings)
 
 
 async def _put(options: argparse.Namespace, settings: Settings) -> int:
-    try:
-        text = Path(options.file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise InputError(f"{options.file} cannot be read: {reason}", code="no_file") from None
-    store = app.open_store(settings)
-    try:
-        kept = Templates(store).put(text, options.file)
-    finally:
-        store.close()
+    text = _text(options.file)
+    async with workflow_desk(options, settings) as at:
+        kept = await at.put(text, "<template>" if options.file == "-" else options.file)
     if options.json:
-        print(render.json_line(kept.fields()))
+        print(render.json_line(kept))
     else:
-        print(f"{kept.template_id} version {kept.version}")
+        print(f"{kept['template_id']} version {kept['version']}")
     return 0
 
 
+def _text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        named = "standard input" if file == "-" else file
+        raise InputError(f"{named} cannot be read: {reason}", code="no_file") from None
+
+
 async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    found = _reading(settings, lambda templates: templates.newest())
+    async with workflow_desk(options, settings) as at:
+        found = await at.templates()
+    return _print_cards(options, found)
+
+
+async def _versions(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        found = await at.versions(options.id)
+    return _print_cards(options, found)
+
+
+def _print_cards(options: argparse.Namespace, found: list[Row]) -> int:
     if options.json:
         for one in found:
             print(render.json_line(one))
         return 0
     rows = [
-        (one["template_id"], str(one["version"]), ", ".join(one["parameters"]) or "-", one["label"])
+        (
+            one["template_id"],
+            str(one["version"]),
+            ", ".join(one["parameters"]) or "-",
+            render.clean(one["label"]),
+        )
         for one in found
     ]
     head = ("TEMPLATE", "VERSION", "PARAMETERS", "LABEL")
@@ -113,29 +131,37 @@ async def _list(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    found = _reading(settings, lambda templates: templates.show(options.id, options.kept))
+    async with workflow_desk(options, settings) as at:
+        found = await at.template(options.id, options.kept)
     print(render.json_line(found) if options.json else found["text"].rstrip("\n"))
     return 0
 
 
 async def _run(options: argparse.Namespace, settings: Settings) -> int:
     given = values.pairs(options.param, "param")
-    prepared, text = _reading(
-        settings, lambda templates: templates.materialise(options.id, given, options.kept)
-    )
     if options.dry_run:
+        async with workflow_desk(options, settings) as at:
+            text, _ = await at.materialise(options.id, given, options.kept)
         print(text, end="")
         return 0
-    return await running.start(prepared, options, settings)
+    if settings.server:
+        from anabranch.surfaces.cli import afar
 
-
-def _reading(settings: Settings, look: Any) -> Any:
+        return await afar.run_template(options, settings, given)
+    values.import_tools(options.tools)
     values.require_store(settings)
     store = app.open_store(settings, read_only=True)
     try:
-        return look(Templates(store))
+        prepared, _ = Templates(store).materialise(options.id, given, options.kept)
     finally:
         store.close()
+    return await running.start(prepared, options, settings)
 
 
-_TEMPLATE_VERBS = {"put": _put, "list": _list, "show": _show, "run": _run}
+_TEMPLATE_VERBS = {
+    "put": _put,
+    "list": _list,
+    "versions": _versions,
+    "show": _show,
+    "run": _run,
+}

@@ -1,8 +1,8 @@
 """Every change that somebody asks for over HTTP leaves a line in the audit trail.
 
 Also one that was refused: who tried what they may not is worth knowing. Not written are requests by
-nobody in particular (no token, a wrong one; those are counted and logged), and what workers say
-about their jobs: that is in the log of the run, job by job.
+nobody in particular (no token, a wrong one; those are counted and logged). What workers say about
+their jobs is in the log of the run, job by job; here it is counted by token, verb and run.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from aiohttp import web
 
 from anabranch.errors import AnabranchError
 from anabranch.operations.access import entry
-from anabranch.surfaces.http.auth import CALLER, GATEKEEPER, SAFE, address_of, scope_of
+from anabranch.surfaces.http.auth import CALLER, GATEKEEPER, scope_of
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.routes import API
+from anabranch.surfaces.http.sites import SAFE, address_of
 
-#: What a request was about, where its path does not say so: handlers may set it.
+#: What a request was about, and what it is called, where its path does not say so: handlers may
+#: set these.
 SUBJECT = web.RequestKey("anabranch.subject", str)
+ACTION = web.RequestKey("anabranch.action", str)
+#: (method, path as it was added to the router) → the action of a page, as the API calls it.
+PAGE_ACTIONS = web.AppKey("anabranch.page_actions", dict[tuple[str, str], str])
 NAMES = ("run", "fingerprint", "token", "webhook", "template", "pool")
-UNWRITTEN = ("read", "open", "work")
+UNWRITTEN = ("read", "open")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -65,14 +70,20 @@ async def _write(request: web.Request, response: web.StreamResponse | None, outc
         outcome=outcome,
         address=address_of(request),
     )
-    await keeper.trail.write(line)
+    often = scope_of(request) == "work"
+    await (keeper.trail.tally(line) if often else keeper.trail.write(line))
 
 
 def action_of(request: web.Request) -> str:
     """`POST /api/v1/runs/{run}/pause` is `runs.pause`, `DELETE /api/v1/tokens/{id}` is
     `tokens.delete`, `POST /api/v1/runs` is `runs.create`."""
+    if ACTION in request:
+        return request[ACTION]
     resource = request.match_info.route.resource
     path = resource.canonical if resource is not None else request.path
+    named = (request.app.get(PAGE_ACTIONS) or {}).get((request.method, path))
+    if named is not None:
+        return named.format_map(request.match_info)
     parts = [part for part in path.removeprefix(API).split("/") if part]
     words = [part for part in parts if not part.startswith("{")]
     ends_in_name = not parts or parts[-1].startswith("{")
@@ -92,4 +103,5 @@ def _subject(request: web.Request, response: web.StreamResponse | None) -> str:
         if name in request.match_info:
             return request.match_info[name][:200]
     location = response.headers.get("Location", "") if response is not None else ""
-    return location.rpartition("/")[2][:200] if location.startswith(API) else ""
+    path = location.partition("?")[0]
+    return path.rpartition("/")[2][:200] if path.startswith((API, "/runs/")) else ""

@@ -1,31 +1,44 @@
-"""Who asks, from where, and whether they may: every request passes here before its handler.
+"""Who asks, and whether they may: every request passes here before its handler.
 
-    host    on a loopback address only its own names are answered (DNS rebinding ends here)
-    origin  a change that a page of another site asks for is refused
     token   Authorization: Bearer anb_…, or the cookie of a session that was made from a token
     scope   what the route table says of the route; pages say it in PAGE_SCOPES
 
 A server on a loopback address asks for no token unless it is told to: whoever can reach it has an
 account on the machine, and `X-Actor` says who they are. A token that is shown counts all the same.
+
+Whoever shows wrong tokens is soon not heard. An address is shared by many, so a right token is
+heard all the same: only an id that exists is looked at then, and of each id only a few times.
 """
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
+import logging
 import secrets
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
 from aiohttp import web
 
 from anabranch.errors import Denied
-from anabranch.operations.access import Access, Caller, Guesses, everything
+from anabranch.operations.access import Access, Caller, Guesses, everything, id_in
 from anabranch.operations.trail import Trail
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL, Scope, route_of
+from anabranch.surfaces.http.sites import (
+    LOOPBACK_NAMES,
+    SAFE,
+    Policy,
+    address_of,
+    came_through_proxy,
+    is_secure,
+    network_of,
+)
+from anabranch.surfaces.http.visits import SESSION_MS, Session, Sessions, Stays
+
+__all__ = ["LOOPBACK_NAMES", "SAFE"]  # others find them here
+
+log = logging.getLogger("anabranch.access")
 
 CALLER = web.RequestKey("anabranch.caller", Caller)
 #: (method, path as it was added to the router) → scope, for pages that are not in the route table.
@@ -35,59 +48,13 @@ PAGE_SCOPES = web.AppKey("anabranch.page_scopes", dict[tuple[str, str], Scope])
 COOKIE = "anabranch_session"
 CSRF_HEADER = "X-CSRF-Token"
 LOGIN = "/login"  # where people without a session are sent; the page is the UI's
-SAFE = ("GET", "HEAD", "OPTIONS")
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-SESSION_MS = 12 * 3_600_000
-SESSIONS_MAX = 1000
+#: Whoever has no token cannot ask the server for one: the first is made beside it.
+FIRST_TOKEN = (
+    "the first token is made on the server's machine with "
+    "`anabranch token create --scope admin --name YOU --store FILE`"
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a server was told to behave."""
-
-    loopback: bool = True  # it listens on a loopback address only
-    tokens_required: bool = False
-    hosts: frozenset[str] = frozenset()  # further names it is reached by
-    proxies: frozenset[str] = frozenset()  # addresses whose X-Forwarded-For is believed
-
-    @property
-    def open(self) -> bool:
-        return self.loopback and not self.tokens_required
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """Somebody at a browser, who has shown a token."""
-
-    token: str
-    csrf: str
-    until: int
-
-
-class Sessions:
-    """In memory: after a restart people sign in again. A revoked token ends its sessions."""
-
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
-        self._known: OrderedDict[str, Session] = OrderedDict()
-
-    def begin(self, token: str) -> tuple[str, Session]:
-        """The text for the cookie, of which only the hash is kept, and the session."""
-        text = secrets.token_urlsafe(32)
-        session = Session(token, secrets.token_urlsafe(32), self._now() + SESSION_MS)
-        self._known[_hash(text)] = session
-        while len(self._known) > SESSIONS_MAX:
-            self._known.popitem(last=False)
-        return text, session
-
-    def find(self, text: str) -> Session | None:
-        session = self._known.get(_hash(text))
-        return session if session is not None and session.until > self._now() else None
-
-    def end(self, text: str) -> None:
-        self._known.pop(_hash(text), None)
 
 
 @dataclass(slots=True)
@@ -98,83 +65,14 @@ class Gatekeeper:
     now: Callable[[], int]
     guesses: Guesses = field(default_factory=Guesses)
     sessions: Sessions = field(init=False)
+    stays: Stays = field(init=False)
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(self.now)
+        self.stays = Stays(self.access, self.sessions)
 
 
 GATEKEEPER = web.AppKey("anabranch.gatekeeper", Gatekeeper)
-
-
-def address_of(request: web.Request) -> str:
-    """Where the request comes from; behind a proxy that is believed, where that one got it."""
-    remote = request.remote or ""
-    if remote in request.app[GATEKEEPER].policy.proxies:
-        forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
-        return forwarded[:64] or remote
-    return remote
-
-
-def _network(address: str) -> str:
-    """What counts as one guesser: an IPv4 address, or a /64 of IPv6."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if found.version == 4:
-        return str(found)
-    return str(ipaddress.ip_network((found, 64), strict=False))
-
-
-# -- host and origin -------------------------------------------------------------------------------
-
-
-@web.middleware
-async def check_site(request: web.Request, handler: Handler) -> web.StreamResponse:
-    policy = request.app[GATEKEEPER].policy
-    _check_host(request, policy)
-    if request.method not in SAFE:
-        _check_origin(request)
-    return await handler(request)
-
-
-def _check_host(request: web.Request, policy: Policy) -> None:
-    allowed = (LOOPBACK_NAMES if policy.loopback else frozenset()) | policy.hosts
-    if not allowed:
-        return
-    given = request.headers.getall("Host", [])
-    name = (_parts(f"//{given[0]}").hostname or "") if len(given) == 1 else ""
-    if name.lower().rstrip(".") not in allowed:
-        said = f"this server is not called {name[:100]!r}" if name else "there is no Host header"
-        hint = "use the address that `anabranch serve` printed, or name this one in serve_names"
-        raise ApiError(421, "wrong_host", said, hint)
-
-
-def _check_origin(request: web.Request) -> None:
-    """Browsers say where a change comes from; programs do not."""
-    origin = request.headers.get("Origin")
-    site = request.headers.get("Sec-Fetch-Site", "none")
-    foreign = origin is not None and not same_origin(origin, request.headers.get("Host", ""))
-    if foreign or site not in ("same-origin", "none"):
-        said = f"this change was asked for by a page of another site ({(origin or site)[:100]})"
-        raise ApiError(403, "wrong_origin", said, "send it from a page of this server")
-
-
-def same_origin(origin: str, host: str) -> bool:
-    """Whether the page that asks was served under the name that is asked."""
-    parts = _parts(origin)
-    ports = {"http": ":80", "https": ":443"}
-    default = ports.get(parts.scheme, "")
-    if not parts.netloc or not default:
-        return False
-    return parts.netloc.lower().removesuffix(default) == host.lower().removesuffix(default)
-
-
-def _parts(text: str) -> SplitResult:
-    try:
-        return urlsplit(text)
-    except ValueError:
-        return SplitResult("", "", "", "", "")
 
 
 # -- tokens, sessions, scopes ----------------------------------------------------------------------
@@ -183,18 +81,27 @@ def _parts(text: str) -> SplitResult:
 @web.middleware
 async def check_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
     scope = scope_of(request)
-    caller = _caller(request, scope)
+    caller, session = _caller(request, scope)
     if caller is None:
         if scope == "open":
             return await handler(request)
         return _ask_who(request)
     request[CALLER], request[ACTOR] = caller, caller.actor
+    _check_named(request, caller)
     try:
         caller.require(scope)
     except Denied as denied:
         hint = "use a token with that scope: `anabranch token create --scope …` makes one"
         raise ApiError(403, denied.code, denied.message, hint) from None
-    return await handler(request)
+    if not caller.token or not _may_be_cut(request, scope):
+        return await handler(request)
+    with request.app[GATEKEEPER].stays.staying(request, caller.token, session):
+        return await handler(request)
+
+
+def _may_be_cut(request: web.Request, scope: str) -> bool:
+    """Whether it does no harm when nobody hears the answer: reading, and what workers repeat."""
+    return request.method in SAFE or scope == "work"
 
 
 def scope_of(request: web.Request) -> str:
@@ -203,45 +110,57 @@ def scope_of(request: web.Request) -> str:
     if route is not None:
         return route.scope
     resource = request.match_info.route.resource
-    if resource is None or request.path.startswith(f"{API}/"):
+    if resource is None:
         return "open"
     default: Scope = "read" if request.method in SAFE else "admin"
     pages = request.app.get(PAGE_SCOPES)
     return (pages or {}).get((request.method, resource.canonical), default)
 
 
-def _caller(request: web.Request, scope: str) -> Caller | None:
+def _caller(request: web.Request, scope: str) -> tuple[Caller | None, str]:
+    """Who asks, and the key of their session if they have one."""
     keeper = request.app[GATEKEEPER]
     shown = request.headers.get("Authorization")
     if shown is not None:
-        return _by_token(request, keeper, shown)
-    cookie = request.cookies.get(COOKIE)
-    session = keeper.sessions.find(cookie) if cookie else None
+        return _by_token(request, keeper, shown), ""
+    session = _session(request)
     if session is not None:
-        return _by_session(request, keeper, session, scope)
-    if not keeper.policy.open:
-        return None
-    return everything(_named_actor(request) or LOCAL)
+        return _by_session(request, keeper, session, scope), session.key
+    if not keeper.policy.open or came_through_proxy(request):
+        return None, ""
+    return everything(_named_actor(request) or LOCAL), ""
 
 
 def _by_token(request: web.Request, keeper: Gatekeeper, shown: str) -> Caller:
     kind, _, text = shown.partition(" ")
     if kind.lower() != "bearer":
         raise _unauthorized("token_form", "the Authorization header does not begin with Bearer")
-    network = _network(address_of(request))
-    waiting = keeper.guesses.wait_ms(network, keeper.now())
-    if waiting:
-        seconds = -(-waiting // 1000)
-        said = f"too many wrong tokens from this address; it is heard again in {seconds} s"
-        headers = {"Retry-After": str(seconds)}
-        raise ApiError(429, "too_many_guesses", said, "wait, then use a token that is right", headers=headers)  # fmt: skip  # noqa: E501
+    text, now = text.strip(), keeper.now()
+    network = network_of(address_of(request))
+    own = f"{network} {id_in(text)}"  # this token from there
+    waiting = keeper.guesses.wait_ms(network, now)
+    if waiting and (not keeper.access.knows(id_in(text)) or keeper.guesses.wait_ms(own, now)):
+        raise _too_many(waiting)
     try:
-        caller = keeper.access.check(text.strip())
+        return _noted(keeper, keeper.access.check(text))
     except Denied as denied:
-        if denied.code == "token_wrong":
-            keeper.guesses.failed(network, keeper.now())
+        if denied.code != "token_wrong":
+            raise _unauthorized(denied.code, denied.message) from None
+        keeper.guesses.failed(network, now)
+        if keeper.access.knows(id_in(text)):
+            keeper.guesses.failed(own, now)
+        if waiting:
+            raise _too_many(waiting) from None
+        log.warning("a wrong token was shown from %s", network)
         raise _unauthorized(denied.code, denied.message) from None
-    return _noted(request, keeper, caller)
+
+
+def _too_many(waiting_ms: int) -> ApiError:
+    seconds = -(-waiting_ms // 1000)
+    said = f"too many wrong tokens from this address; others are looked at in {seconds} s"
+    headers = {"Retry-After": str(seconds)}
+    hint = "use a token that is right"
+    return ApiError(429, "too_many_guesses", said, hint, headers=headers)
 
 
 def _by_session(
@@ -252,24 +171,30 @@ def _by_session(
     except Denied as denied:
         if scope == "open":
             return None
+        if _is_for_people(request):
+            _ask_who(request)
         raise _unauthorized(denied.code, denied.message) from None
     if request.method not in SAFE and request.path.startswith(f"{API}/"):
         given = request.headers.get(CSRF_HEADER, "")
-        if not secrets.compare_digest(given.encode(), session.csrf.encode()):
+        if not secrets.compare_digest(given.encode("utf-8", "replace"), session.csrf.encode()):
             said = f"a change by a session needs its secret in the header {CSRF_HEADER}"
             raise ApiError(403, "csrf", said, "reload the page, or use a token instead")
-    return _noted(request, keeper, caller)
+    return _noted(keeper, caller)
 
 
-def _noted(request: web.Request, keeper: Gatekeeper, caller: Caller) -> Caller:
-    named = _named_actor(request)
-    if named and named != caller.actor:
-        said = f"the token speaks for {caller.actor!r}, not for {named!r}"
-        raise ApiError(403, "actor", said, "leave X-Actor (--actor) out")
+def _noted(keeper: Gatekeeper, caller: Caller) -> Caller:
     at = keeper.access.to_note(caller.token)
     if at is not None:
         keeper.trail.used(caller.token, at)
     return caller
+
+
+def _check_named(request: web.Request, caller: Caller) -> None:
+    """A token speaks for nobody but the one it is named after."""
+    named = _named_actor(request)
+    if caller.token and named and named != caller.actor:
+        said = f"the token speaks for {caller.actor!r}, not for {named!r}"
+        raise ApiError(403, "actor", said, "leave X-Actor (--actor) out")
 
 
 def _named_actor(request: web.Request) -> str:
@@ -281,14 +206,21 @@ def _named_actor(request: web.Request) -> str:
 
 def _ask_who(request: web.Request) -> web.StreamResponse:
     """People get the page to sign in, programs a problem."""
-    wants_page = "text/html" in request.headers.get("Accept", "")
-    if wants_page and request.method in SAFE and not request.path.startswith(f"{API}/"):
+    if _is_for_people(request):
         raise web.HTTPSeeOther(f"{LOGIN}?next={quote(request.path_qs, safe='')}")
+    if request.app[GATEKEEPER].policy.open:
+        said = "this came through a proxy, and whoever does not sit at this machine needs a token"
+        raise _unauthorized("token_missing", said)
     raise _unauthorized("token_missing", "this server asks for a token")
 
 
+def _is_for_people(request: web.Request) -> bool:
+    wants_page = "text/html" in request.headers.get("Accept", "")
+    return wants_page and request.method in SAFE and not request.path.startswith(f"{API}/")
+
+
 def _unauthorized(code: str, said: str) -> ApiError:
-    hint = "send Authorization: Bearer anb_…; `anabranch token create` makes one"
+    hint = f"send Authorization: Bearer anb_…; {FIRST_TOKEN}"
     return ApiError(401, code, said, hint, headers={"WWW-Authenticate": 'Bearer realm="anabranch"'})
 
 
@@ -299,31 +231,41 @@ def sign_in(request: web.Request, response: web.StreamResponse, token: str) -> C
     """Begin a session with a token; raises `ApiError` as the API does (401, 429)."""
     keeper = request.app[GATEKEEPER]
     caller = _by_token(request, keeper, f"Bearer {token.strip()}")
+    keeper.sessions.end(request.cookies.get(COOKIE, ""))  # whoever was signed in here no longer is
     text, _ = keeper.sessions.begin(caller.token)
     response.set_cookie(
         COOKIE,
         text,
         httponly=True,
         samesite="Strict",
-        secure=request.secure,
+        secure=is_secure(request),
         path="/",
         max_age=SESSION_MS // 1000,
     )
     return caller
 
 
-def sign_out(request: web.Request, response: web.StreamResponse) -> None:
-    cookie = request.cookies.get(COOKIE)
+def sign_out(request: web.Request, response: web.StreamResponse) -> Caller | None:
+    """End the session, and whatever it listens to at the moment; says whose it was."""
+    keeper, cookie = request.app[GATEKEEPER], request.cookies.get(COOKIE)
     if cookie:
-        request.app[GATEKEEPER].sessions.end(cookie)
-    response.del_cookie(COOKIE, path="/")
+        keeper.sessions.end(cookie)
+        keeper.stays.look()
+    response.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
+    caller = request.get(CALLER)
+    return caller if caller is not None and caller.token else None
 
 
 def session_csrf(request: web.Request) -> str:
-    """What scripts of our pages send in X-CSRF-Token; empty without a session."""
-    cookie = request.cookies.get(COOKIE)
-    session = request.app[GATEKEEPER].sessions.find(cookie) if cookie else None
+    """What forms carry, and scripts send in X-CSRF-Token; empty without a session."""
+    session = _session(request)
     return session.csrf if session is not None else ""
+
+
+def _session(request: web.Request) -> Session | None:
+    cookie = request.cookies.get(COOKIE)
+    keeper = request.app.get(GATEKEEPER)
+    return keeper.sessions.find(cookie) if cookie and keeper is not None else None
 
 
 def caller_of(request: web.Request) -> Caller:
@@ -343,6 +285,7 @@ def content_security_policy(**more: str) -> str:
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": content_security_policy(),
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -354,12 +297,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     """For `on_response_prepare`: also errors have them; a page may have set its own before."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
-    if request.path.startswith(f"{API}/"):
-        response.headers.setdefault("Cache-Control", "no-store")
-    if request.secure:
+    response.headers.setdefault("Cache-Control", "no-store")
+    if is_secure(request):
         response.headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     response.headers["Server"] = "anabranch"
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,7 +1,8 @@
-"""`POST /api/v1/bulk`: one verb over the runs that a filter finds, a page at a time."""
+"""One verb over the runs that a filter finds, and purging old ones; both a page at a time."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -9,14 +10,17 @@ from aiohttp import web
 
 from anabranch.net.net import Reducer
 from anabranch.operations.bulk import PAGE_MAX, Bulk, Bulks, BulkVerb, Outcome
-from anabranch.store.ports import HeadFilter
+from anabranch.operations.purging import PAGE as PURGE_PAGE
+from anabranch.operations.purging import Purged, age_ms, purge_page
+from anabranch.store.ports import HeadFilter, Store
+from anabranch.surfaces.http.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.auth import CALLER
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor
 from anabranch.surfaces.http.routes import API, PARTS, Route, actor_of
 
 
-class BulkFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which runs; what is left out leaves nothing out."""
 
     status: list[str] = []
@@ -24,6 +28,11 @@ class BulkFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str | None = None
     labels: dict[str, str] = {}
     prefix: str = ""  # how the run id begins
+
+
+class BulkFilter(RunFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runs; what is left out leaves nothing out."""
+
     parent: str | None = None
     created_after: int | None = None
     created_before: int | None = None
@@ -54,10 +63,32 @@ class BulkPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
+class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runs to delete: those that ended longer ago, as far as the filter finds them."""
+
+    older_than: str = "30d"  # 45s, 90m, 12h, 30d, 4w
+    filter: RunFilter = RunFilter()
+    dry_run: bool = False
+    limit: int = PURGE_PAGE  # runs that are looked at in this page
+    cursor: str | None = None
+
+
+class PurgePage(msgspec.Struct, frozen=True, kw_only=True):
+    """What this page deleted, or would. Ask again with `next` as `cursor` until it is null."""
+
+    runs: int
+    payloads: int
+    bytes: int
+    dry_run: bool
+    next: str | None
+
+
 async def bulk(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, BulkRequest)
     if not 1 <= body.limit <= PAGE_MAX:
         raise ApiError(422, "usage", f"the limit is {body.limit}", f"give 1 to {PAGE_MAX}")
+    request[ACTION] = f"bulk.{body.verb}{'.dry_run' if body.dry_run else ''}"
+    request[SUBJECT] = msgspec.json.encode(body.filter).decode()
     caller = request.get(CALLER)
     if body.verb == "purge" and not body.dry_run and caller is not None:
         caller.require("admin")  # what is deleted does not come back
@@ -77,6 +108,43 @@ async def bulk(request: web.Request) -> web.StreamResponse:
     )
     fields = {name: getattr(report, name) for name in report.__struct_fields__}
     return answer(BulkPage(**{**fields, "next": cursor(*report.next) if report.next else None}))
+
+
+async def purge(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, PurgeRequest)
+    request[ACTION] = f"runs.purge{'.dry_run' if body.dry_run else ''}"
+    if not 1 <= body.limit <= PURGE_PAGE:
+        raise ApiError(422, "usage", f"the limit is {body.limit}", f"give 1 to {PURGE_PAGE}")
+    age = age_ms(body.older_than)
+    before = read_cursor(body.cursor, int, str) if body.cursor else None
+    given, now = body.filter, request.app[PARTS].engine.clock.now()
+    wanted = HeadFilter(
+        statuses=given.status,
+        dialect=given.dialect,
+        name=given.name,
+        labels=given.labels,
+        run_prefix=given.prefix,
+        ended_before=now - age,
+        before=(before[0], before[1]) if before else None,
+        limit=body.limit,
+    )
+    gone = await asyncio.to_thread(_purged, request.app[PARTS].store, wanted, now, body.dry_run)
+    return answer(
+        PurgePage(
+            runs=gone.runs,
+            payloads=gone.payloads,
+            bytes=gone.bytes,
+            dry_run=body.dry_run,
+            next=cursor(*gone.next) if gone.next else None,
+        )
+    )
+
+
+def _purged(store: Store, wanted: HeadFilter, now: int, dry_run: bool) -> Purged:
+    gone = purge_page(store, wanted, dry_run=dry_run)
+    if gone.next is None and not dry_run:
+        store.expire(now)
+    return gone
 
 
 def _wanted(body: BulkRequest) -> HeadFilter:
@@ -112,5 +180,15 @@ ROUTES = (
             "dry_run": True,
         },
         errors=(403,),
+    ),
+    Route(
+        "POST",
+        f"{API}/runs/purge",
+        "admin",
+        purge,
+        "Delete runs that ended long ago, with their payloads; `dry_run` only counts them",
+        body=PurgeRequest,
+        returns=PurgePage,
+        example={"older_than": "30d", "filter": {"labels": {"tenant": "a"}}, "dry_run": True},
     ),
 )

@@ -8,11 +8,14 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from anabranch.errors import Refused
 from anabranch.operations.approvals import Approvals
 from anabranch.operations.verbs import decision
 from anabranch.surfaces.http import shapes
+from anabranch.surfaces.http.auth import CALLER
 from anabranch.surfaces.http.definitions import CURSOR, PAGE
 from anabranch.surfaces.http.looking import look
+from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, PARTS, Query, Route, actor_of
 from anabranch.surfaces.http.runs import RUN, tell
@@ -32,7 +35,15 @@ async def decide(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, DecideRequest)
     gate = request.match_info["gate"]
     said = decision(gate, body.verdict, actor_of(request), body.reason, body.evidence)
-    return answer(await tell(request, said))
+    try:
+        return answer(await tell(request, said))
+    except Refused as refusal:
+        if refusal.code != "not_allowed":
+            raise
+        caller = request.get(CALLER)
+        signed = caller is not None and caller.token
+        hint = "use a token of one of these names" if signed else "X-Actor: NAME says who you are"
+        raise ApiError(403, refusal.code, refusal.message, hint) from None
 
 
 async def approvals(request: web.Request) -> web.StreamResponse:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,12 +18,13 @@ from aiohttp import web
 
 from anabranch.dialects.port import Compiled
 from anabranch.errors import NotFound
-from anabranch.operations.definitions import Prepared, check, prepare
+from anabranch.operations.definitions import TEXT, Prepared, canonical_form, check, prepare
 from anabranch.operations.reading import draw
-from anabranch.store.ports import Definition, DefinitionFilter
+from anabranch.operations.templates import DIALECT as TEMPLATE
+from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http import shapes
 from anabranch.surfaces.http.looking import Looking, look
-from anabranch.surfaces.http.problems import place_problem
+from anabranch.surfaces.http.problems import ApiError, place_problem
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, PARTS, Query, Route
 
@@ -40,15 +42,36 @@ workflow:
   - step: greet
     tool: {kind: noop, result: hello}
 """
+FILE_LETTERS = 200
 KEPT_BYTES = 256 * 1024  # a longer definition is compiled each time
 _MEDIA = {"svg": "image/svg+xml"}
 
 
 class DefinitionGiven(msgspec.Struct, forbid_unknown_fields=True):
-    """A definition as text (YAML or JSON) or as a JSON object, and the rules it names, if any."""
+    """A definition as text (YAML or JSON) or as a JSON object, and the rules it names, if any.
+
+    `file` is what the file is called that it comes from: problems name it, and so does a definition
+    without a name. No file is read.
+    """
 
     definition: str | dict[str, Any]
     rules: dict[str, Any] | None = None
+    file: str = TEXT
+
+
+class PlaybookText(msgspec.Struct, forbid_unknown_fields=True):
+    """A playbook as text. One whose `file` is called `….json` stays JSON."""
+
+    definition: str
+    file: str = TEXT
+
+
+def label_of(file: str) -> str:
+    """What a text is called; a bare name, so that nobody takes it for a path of the server."""
+    if not 0 < len(file) <= FILE_LETTERS or not file.isprintable() or set(file) & set("/\\"):
+        said = f"`file` is {file[:100]!r}: it is the bare name of a file"
+        raise ApiError(422, "usage", said, "send its last part, such as order.yaml")
+    return file
 
 
 def source_of(given: str | dict[str, Any]) -> str | dict[str, Any]:
@@ -66,16 +89,22 @@ class Compilations:
     def __init__(self, most: int = 64) -> None:
         self._most = most
         self._kept: OrderedDict[bytes, Prepared] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[Prepared]] = {}
 
     async def get(
-        self, given: str | dict[str, Any], tools: list[str], rules: Mapping[str, Any] | None
+        self,
+        given: str | dict[str, Any],
+        tools: list[str],
+        rules: Mapping[str, Any] | None,
+        file: str = TEXT,
     ) -> Prepared:
         """Compiled beside the event loop; raises with all its problems."""
-        said = msgspec.json.encode([given, tools, rules])
+        said = msgspec.json.encode([given, tools, rules, file])
         key = hashlib.sha256(said).digest()
         found = self._kept.get(key)
         if found is None:
-            found = await asyncio.to_thread(prepare, source_of(given), tools, rules)
+            work = partial(prepare, source_of(given), tools, rules, file=file)
+            found = await self._compiled(key, work)
             if len(said) <= KEPT_BYTES:
                 self._kept[key] = found
         if key in self._kept:
@@ -84,20 +113,33 @@ class Compilations:
             self._kept.popitem(last=False)
         return found
 
+    async def _compiled(self, key: bytes, work: Callable[[], Prepared]) -> Prepared:
+        """Once for all who ask for it at the same time."""
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.ensure_future(asyncio.to_thread(work))
+            self._under_way[key] = task
+            task.add_done_callback(lambda _: self._under_way.pop(key))
+        return await asyncio.shield(task)
+
 
 COMPILED = web.AppKey("compiled", Compilations)
 
 
 async def prepared(
-    request: web.Request, given: str | dict[str, Any], rules: Mapping[str, Any] | None
+    request: web.Request,
+    given: str | dict[str, Any],
+    rules: Mapping[str, Any] | None,
+    file: str = TEXT,
 ) -> Prepared:
-    return await request.app[COMPILED].get(given, tools_of(request), rules)
+    return await request.app[COMPILED].get(given, tools_of(request), rules, label_of(file))
 
 
 async def check_one(request: web.Request) -> web.StreamResponse:
     given = await read_body(request, DefinitionGiven)
     source, tools = source_of(given.definition), tools_of(request)
-    compiled: Compiled = await asyncio.to_thread(check, source, tools, given.rules)
+    file = label_of(given.file)
+    compiled: Compiled = await asyncio.to_thread(check, source, tools, given.rules, file=file)
     net = compiled.net
     return answer(
         shapes.Checked(
@@ -110,10 +152,26 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     )
 
 
+async def respell(request: web.Request) -> web.StreamResponse:
+    """A playbook in the canonical spelling."""
+    given = await read_body(request, PlaybookText)
+    text = await asyncio.to_thread(canonical_form, given.definition, label_of(given.file))
+    return answer(shapes.Respelled(definition=text, changed=text != given.definition))
+
+
+async def draw_one(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    given = await read_body(request, DefinitionGiven)
+    ready = await prepared(request, given.definition, given.rules, given.file)
+    form: str = asked["format"]
+    text = await asyncio.to_thread(draw, ready.net, form)
+    return drawing(text, form, raw=asked["raw"])
+
+
 async def publish(request: web.Request) -> web.StreamResponse:
     """Keep it, so that runs can be started by its fingerprint."""
     given = await read_body(request, DefinitionGiven)
-    ready = await prepared(request, given.definition, given.rules)
+    ready = await prepared(request, given.definition, given.rules, given.file)
     parts = request.app[PARTS]
     fingerprint = ready.definition.fingerprint
     known = parts.store.definition(fingerprint)
@@ -137,7 +195,7 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     wanted = DefinitionFilter(
         name=asked["name"], dialect=asked["dialect"], before=before, limit=limit + 1
     )
-    found = await look(request, lambda by: by.store.definitions(wanted))
+    found = await look(request, lambda by: _listed(by, wanted))
     last = found[limit - 1] if len(found) > limit else None
     return answer(
         {
@@ -145,6 +203,18 @@ async def list_all(request: web.Request) -> web.StreamResponse:
             "next": cursor(last.created_at, last.fingerprint) if last is not None else None,
         }
     )
+
+
+def _listed(by: Looking, wanted: DefinitionFilter) -> list[DefinitionCard]:
+    """Templates are kept among the definitions, and are none: they have routes of their own."""
+    found: list[DefinitionCard] = []
+    while page := by.store.definitions(wanted):
+        found += [card for card in page if card.dialect != TEMPLATE or wanted.dialect == TEMPLATE]
+        if len(found) >= wanted.limit or len(page) < wanted.limit:
+            break
+        last = page[-1]
+        wanted = msgspec.structs.replace(wanted, before=(last.created_at, last.fingerprint))
+    return found[: wanted.limit]
 
 
 async def show(request: web.Request) -> web.StreamResponse:
@@ -157,7 +227,10 @@ async def graph(request: web.Request) -> web.StreamResponse:
     asked, fingerprint = read_query(request), request.match_info["fingerprint"]
 
     def drawn(by: Looking) -> str:
-        return draw(request.app[PARTS].nets.get(_found(by, fingerprint).fingerprint), form)
+        found = _found(by, fingerprint)
+        if found.dialect == TEMPLATE:
+            raise NotFound(f"{fingerprint[:100]} is the template {found.name}, and no definition")
+        return draw(request.app[PARTS].nets.get(found.fingerprint), form)
 
     form: str = asked["format"]
     return drawing(await look(request, drawn), form, raw=asked["raw"])
@@ -200,6 +273,28 @@ ROUTES = (
         body=DefinitionGiven,
         returns=shapes.Checked,
         example=_GIVEN,
+    ),
+    Route(
+        "POST",
+        f"{API}/definitions/format",
+        "read",
+        respell,
+        "A playbook in the canonical spelling; nothing is kept",
+        body=PlaybookText,
+        returns=shapes.Respelled,
+        example=_GIVEN,
+    ),
+    Route(
+        "POST",
+        f"{API}/definitions/graph",
+        "read",
+        draw_one,
+        "Draw a definition that is sent along; nothing is kept",
+        body=DefinitionGiven,
+        returns=shapes.Graph,
+        query=(FORMAT, RAW),
+        example=_GIVEN,
+        also=("text/plain", "image/svg+xml"),
     ),
     Route(
         "POST",

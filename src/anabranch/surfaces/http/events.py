@@ -1,9 +1,10 @@
 """The events of a run: in pages, and as a stream that goes on where it was broken off.
 
-A stream is read from the log, never from memory: it shows what is durable, in order, each event
-once, and its id is the event's number, so `Last-Event-ID` says exactly where to go on. The log is
-also the queue of every follower. Whoever reads slowly is behind, and costs one page of memory;
-whoever takes nothing at all for a while is told so (`event: dropped`) and let go.
+A stream shows what is in the log, in order and once. The id of an event is its number, so
+`Last-Event-ID` says exactly where to go on. The log is also the queue of every follower: whoever
+reads slowly is behind, looks at the log again and costs one page of memory; whoever takes nothing
+for a while is told so (`event: dropped`) and let go. Whoever keeps up is handed each turn as it
+becomes durable, which spares the look at the log.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -19,8 +20,9 @@ from aiohttp import web
 from anabranch.operations.following import Follower, Places
 from anabranch.operations.shown import EventRecord
 from anabranch.runtime.effects import Published
+from anabranch.store.ports import Head
 from anabranch.surfaces.http import shapes
-from anabranch.surfaces.http.looking import Looking, look
+from anabranch.surfaces.http.looking import Looking, glance, look
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import LIMITS, answer, bad_parameter, read_query
 from anabranch.surfaces.http.routes import PARTS, Header, Query, Route
@@ -30,45 +32,83 @@ log = logging.getLogger("anabranch.http")
 
 EVENTS_MAX = 1000
 STREAM_PAGE = 200
-STREAM_BYTES = 256 * 1024  # what a follower that does not read can cost, about
+STREAM_BYTES = 64 * 1024  # of a page; a follower that does not read costs a few of them
+NEWS_KEPT = 8  # turns that become durable before a follower that rests has woken up
 LAST_WORDS_SECONDS = 2.0  # to read why one was dropped
 _encode = msgspec.json.Encoder().encode
 
 
+class Ear:
+    """One follower, as the engine sees it.
+
+    What becomes durable while it rests is handed to it. What comes while it writes is not kept: a
+    follower that reads slowly must not cost memory. It is `behind` then, and looks at the log.
+    """
+
+    def __init__(self) -> None:
+        self.behind = True
+        self._rests = False
+        self._news: list[Published] = []
+        self._bell = asyncio.Event()
+
+    def hear(self, news: Published) -> None:
+        if self._rests and len(self._news) < NEWS_KEPT:
+            self._news.append(news)
+        else:
+            self.behind = True
+        self._bell.set()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    async def rest(self) -> None:
+        """Until there is something; at once, if there was while it did not listen."""
+        self._rests = True
+        if not self.behind:
+            await self._bell.wait()
+
+    def take(self) -> list[Published]:
+        """What it heard; from now on it does not listen until it rests again."""
+        news, self._news = self._news, []
+        self._rests = False
+        self._bell.clear()
+        return news
+
+
 class Streams:
-    """Who follows which run, and how they are woken."""
+    """Who follows which run."""
 
     def __init__(self) -> None:
         self.places = Places()
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._all: set[asyncio.Event] = set()
+        self._following: dict[str, set[Ear]] = {}
+        self._all: set[Ear] = set()
         self.closing = False
 
     def __len__(self) -> int:
         return len(self._all)
 
     def hear(self, news: Published) -> None:
-        for bell in self._waiting.get(news.run, ()):
-            bell.set()
+        for ear in self._following.get(news.run, ()):
+            ear.hear(news)
 
-    def follow(self, run: str) -> asyncio.Event:
-        bell = asyncio.Event()
-        self._waiting.setdefault(run, set()).add(bell)
-        self._all.add(bell)
-        return bell
+    def follow(self, run: str) -> Ear:
+        ear = Ear()
+        self._following.setdefault(run, set()).add(ear)
+        self._all.add(ear)
+        return ear
 
-    def leave(self, run: str, bell: asyncio.Event) -> None:
-        self._all.discard(bell)
-        bells = self._waiting.get(run, set())
-        bells.discard(bell)
-        if not bells:
-            self._waiting.pop(run, None)
+    def leave(self, run: str, ear: Ear) -> None:
+        self._all.discard(ear)
+        ears = self._following.get(run, set())
+        ears.discard(ear)
+        if not ears:
+            self._following.pop(run, None)
 
     def close(self) -> None:
         """The server stops: every follower is told, and comes back later."""
         self.closing = True
-        for bell in self._all:
-            bell.set()
+        for ear in self._all:
+            ear.ring()
 
 
 STREAMS = web.AppKey("streams", Streams)
@@ -116,17 +156,17 @@ async def stream(request: web.Request) -> web.StreamResponse:
         said = f"{limits.streams} followers are connected, which is the most"
         raise ApiError(503, "too_many_streams", said, "try again later, or ask for pages")
     run = request.match_info["run"]
-    follower = await look(request, lambda by: _follower(by, run, after))
+    follower = await glance(request, lambda by: _follower(by, run, after))
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     )
     response.enable_chunked_encoding()
-    bell = streams.follow(follower.run)
+    ear = streams.follow(follower.run)
     try:
         await response.prepare(request)
-        await _Following(request, response, follower, bell).go()
+        await _Following(request, response, follower, ear).go()
     finally:
-        streams.leave(follower.run, bell)
+        streams.leave(follower.run, ear)
     return response
 
 
@@ -146,9 +186,18 @@ def _follower(by: Looking, run: str, after: int) -> Follower:
     if after > head.seq:
         said = f"event {after} does not exist: the run has {head.seq}"
         raise ApiError(409, "ahead_of_log", said, "follow from an event that you have seen")
-    follower = Follower(head.run, by.read.private(head.run))
+    if after:
+        by.weigh(head.run)
+    follower = Follower(head.run, by.read.net(head).private)
     follower.skip_to(by.store, after)
     return follower
+
+
+class _Said(NamedTuple):
+    """Some events on the wire; with the last one of the run, the end of the stream too."""
+
+    data: bytes
+    ended: bool
 
 
 class _Following:
@@ -159,59 +208,85 @@ class _Following:
         request: web.Request,
         response: web.StreamResponse,
         follower: Follower,
-        bell: asyncio.Event,
+        ear: Ear,
     ) -> None:
         self._request, self._response = request, response
-        self._follower, self._bell = follower, bell
+        self._follower, self._ear = follower, ear
         self._limits = request.app[LIMITS]
 
     async def go(self) -> None:
         try:
             await self._write(b"retry: 2000\n\n")
-            while await self._new_events():
+            while not await self._said_all():
                 await self._rest()
         except TimeoutError:
             await self._drop()
         except ConnectionError:
             pass  # it has gone
 
-    async def _new_events(self) -> bool:
-        """Write what the log has; false when nothing will follow."""
-        while True:
-            self._bell.clear()  # before the log is read: whatever comes later rings again
-            records = await look(
-                self._request, lambda by: self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)
-            )
-            if records:
-                await self._write(b"".join(map(frame, records)))
-            if records and records[-1].kind == "run.finished":
-                await self._end("finished")
-                return False
-            if not records:
-                return await self._goes_on()
-
-    async def _goes_on(self) -> bool:
+    async def _said_all(self) -> bool:
+        """Write what is new; true when nothing will follow."""
+        for news in self._ear.take():
+            records = self._follower.hear(news)
+            if records is None:
+                self._ear.behind = True
+                break
+            if await self._tell(self._said(records)):
+                return True
+        if self._ear.behind and await self._read_on():
+            return True
         if self._request.app[STREAMS].closing:
             await self._end("server_stops")
-            return False
-        head = await look(self._request, lambda by: by.store.head(self._follower.run))
-        if head is None or (head.finished and head.seq <= self._follower.seq):
+            return True
+        return False
+
+    async def _read_on(self) -> bool:
+        """Write what the log has; true when nothing will follow."""
+        while True:
+            self._ear.behind = False  # before the log is read: what comes later is missed again
+            before = self._follower.seq
+            said, head = await glance(self._request, self._next)
+            if await self._tell(said):
+                return True
+            if head is not None and before < self._follower.seq < head.seq:
+                continue
+            if head is not None and not (head.finished and head.seq <= self._follower.seq):
+                return False
             await self._end("finished")
-            return False
-        return True
+            return True
+
+    def _next(self, by: Looking) -> tuple[_Said, Head | None]:
+        head = by.store.head(self._follower.run)
+        by.weigh(self._follower.run, self._follower.seq)
+        return self._said(self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)), head
+
+    def _said(self, records: list[EventRecord]) -> _Said:
+        """As bytes: a follower that takes its time keeps nothing else in memory."""
+        ended = bool(records) and records[-1].kind == "run.finished"
+        last = self._last_word("finished") if ended else b""
+        return _Said(b"".join(map(frame, records)) + last, ended)
+
+    async def _tell(self, said: _Said) -> bool:
+        """True when the run has ended with it."""
+        if said.data:
+            await self._write(said.data)
+        return said.ended
 
     async def _rest(self) -> None:
         """Until something is recorded; a heartbeat now and then keeps proxies awake."""
         while True:
             try:
                 async with asyncio.timeout(self._limits.stream_beat_seconds):
-                    await self._bell.wait()
+                    await self._ear.rest()
                 return
             except TimeoutError:
                 await self._write(b": beat\n\n")
 
     async def _end(self, reason: str) -> None:
-        await self._write(_named("end", {"reason": reason, "seq": self._follower.seq}))
+        await self._write(self._last_word(reason))
+
+    def _last_word(self, reason: str) -> bytes:
+        return _named("end", {"reason": reason, "seq": self._follower.seq})
 
     async def _write(self, data: bytes) -> None:
         async with asyncio.timeout(self._limits.stream_write_seconds):

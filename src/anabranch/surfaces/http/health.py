@@ -6,9 +6,13 @@ says what is wrong with the server and nothing of what runs on it.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from aiohttp import web
 
-from anabranch.operations.health import Health, HealthReport
+from anabranch.operations.health import Health, HealthReport, as_text
+from anabranch.runtime.lag import LoopWatch
+from anabranch.surfaces.http.metrics import METERS
 from anabranch.surfaces.http.reading import answer, read_query
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
 
@@ -16,14 +20,26 @@ HEALTH = web.AppKey("health", Health)
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    which = read_query(request)["check"]
+    asked = read_query(request)
     report = await request.app[HEALTH].report()
-    well = report.live if which == "live" else report.ready
-    return answer(report, 200 if well else 503, {"Cache-Control": "no-store"})
+    well = report.live if asked["check"] == "live" else report.ready
+    status, headers = 200 if well else 503, {"Cache-Control": "no-store"}
+    if asked["format"] == "text":
+        return web.Response(text=as_text(report), status=status, headers=headers)
+    return answer(report, status, headers)
 
 
 def mount(app: web.Application) -> None:
-    app[HEALTH] = Health(app[PARTS].engine, app[SETTINGS])
+    watch = LoopWatch()
+    app[METERS].registry.add(watch.lag)
+    app[HEALTH] = Health(app[PARTS].engine, app[SETTINGS], loop=watch)
+
+    async def follow(_app: web.Application) -> AsyncIterator[None]:
+        watch.start()
+        yield
+        watch.stop()
+
+    app.cleanup_ctx.append(follow)
 
 
 ROUTES = (
@@ -41,7 +57,14 @@ ROUTES = (
                 choices=("live", "ready"),
                 default="ready",
             ),
+            Query(
+                "format",
+                "`text` for people",
+                choices=("json", "text"),
+                default="json",
+            ),
         ),
+        also=("text/plain",),
         errors=(503,),
     ),
 )

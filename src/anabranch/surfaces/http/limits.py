@@ -13,12 +13,13 @@ from typing import Any
 
 from aiohttp import web
 
+from anabranch.surfaces.http.auth import CALLER
 from anabranch.surfaces.http.problems import ApiError
-from anabranch.surfaces.http.routes import route_of
 
 STREAM = "text/event-stream"
 REQUEST_SECONDS = 120.0
 SWEEP_SECONDS = 1.0
+LIMIT = web.RequestKey("anabranch.time_limit", asyncio.Timeout)
 SLOW_READER = 10  # whoever is still reading an answer may take so much longer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -128,11 +129,17 @@ class _Watched(asyncio.Protocol):
 
 
 def in_hand(doorman: Doorman) -> Any:
-    """A middleware: while a request is served, its connection is not idle."""
+    """A middleware: while somebody is served, their connection is not idle.
+
+    Somebody is who has shown a token, or sits at this machine. A stranger may ask, too, but slowly
+    sent forms at the entrance keep nobody out: such a connection makes room like an idle one.
+    """
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         transport = request.transport
+        if CALLER not in request or transport is None:
+            return await handler(request)
         doorman.begin(transport)
         try:
             return await handler(request)
@@ -142,16 +149,24 @@ def in_hand(doorman: Doorman) -> Any:
     return middleware
 
 
+@web.middleware
+async def as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A body that is packed is refused: nobody knows how large it is before it is unpacked."""
+    packed = request.headers.get("Content-Encoding", "").strip().lower()
+    if packed not in ("", "identity"):
+        said = f"the body is said to be packed ({packed[:40]})"
+        raise ApiError(415, "packed_body", said, "send it as it is, without Content-Encoding")
+    return await handler(request)
+
+
 def in_time(seconds: float = REQUEST_SECONDS) -> Any:
     """A middleware: an answer that is no stream is there in time, or the client is told."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        route = route_of(request)
-        if route is None or route.media == STREAM:
-            return await handler(request)
         try:
             async with asyncio.timeout(seconds) as limit:
+                request[LIMIT] = limit
                 return await handler(request)
         except TimeoutError:
             if not limit.expired():
@@ -162,3 +177,9 @@ def in_time(seconds: float = REQUEST_SECONDS) -> Any:
             ) from None
 
     return middleware
+
+
+async def let_stream(request: web.Request, response: web.StreamResponse) -> None:
+    """For `on_response_prepare`: a stream that has begun may take as long as it likes."""
+    if response.content_type == STREAM and LIMIT in request:
+        request[LIMIT].reschedule(None)

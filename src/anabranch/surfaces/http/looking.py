@@ -1,7 +1,7 @@
 """Reads that must not hold up the event loop: in threads, each with a store handle of its own.
 
 A history may be long and a state large. The engine's own handle is left to the engine; what is read
-here is what was committed before the question came.
+here is what was committed before the question came. What is known to be small is read at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from anabranch.app import Parts, open_store
 from anabranch.errors import AnabranchError
+from anabranch.operations.glancing import Far, Glance, require_near
 from anabranch.operations.reading import Reader
 from anabranch.operations.sessions import Sessions
 from anabranch.settings import Settings
@@ -34,6 +35,12 @@ class Looking:
     store: Store
     read: Reader
     sessions: Sessions
+    near: bool = False  # it is the event loop that reads
+
+    def weigh(self, run: str, after: int = 0) -> None:
+        """Where the event loop reads: raises `Far` if the log behind this event is not small."""
+        if self.near:
+            require_near(self.store, run, after)
 
 
 class Readers:
@@ -43,6 +50,7 @@ class Readers:
         self._parts, self._settings = parts, settings
         self._local = threading.local()
         self._opened: list[Store] = []
+        self._near: Looking | None = None
         self._pool = ThreadPoolExecutor(threads, "anabranch-read")
 
     async def __call__(self, work: Callable[[Looking], T]) -> T:
@@ -55,14 +63,22 @@ class Readers:
             looking = self._local.looking = self._open()
         return work(looking)
 
-    def _open(self) -> Looking:
+    async def glance(self, work: Callable[[Looking], T]) -> T:
+        if self._near is None:
+            self._near = self._open(near=True)
+        try:
+            return work(self._near)
+        except Far:
+            return await self(work)
+
+    def _open(self, *, near: bool = False) -> Looking:
         store = self._parts.store
         if not isinstance(store, MemoryStore):
             store = open_store(self._settings, read_only=True)
             self._opened.append(store)
-        read = Reader(store, self._parts.nets)
+        read = (Glance if near else Reader)(store, self._parts.nets)
         read.asked = self._parts.pools.asked
-        return Looking(store, read, Sessions(store, read, _send))
+        return Looking(store, read, Sessions(store, read, _send), near)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
@@ -77,6 +93,15 @@ READERS = web.AppKey("readers", Readers)
 async def look(request: web.Request, work: Callable[[Looking], T]) -> T:
     """Do this reading beside the event loop."""
     return await request.app[READERS](work)
+
+
+async def glance(request: web.Request, work: Callable[[Looking], T]) -> T:
+    """Do this reading here and now if it is small, else beside the event loop.
+
+    A hop to a thread and back takes longer than looking at a small run. The work weighs what it
+    reads, or reads through `by.read`, which does; it may be begun twice.
+    """
+    return await request.app[READERS].glance(work)
 
 
 async def close_readers(app: web.Application) -> AsyncIterator[None]:

@@ -1,21 +1,26 @@
 """`GET /metrics` for Prometheus, and the counting of requests.
 
-What the engine counts is in `runtime.pulse`. Here are the requests, and what has to be asked of the
-store: how many runs there are by status, and how the queues of webhooks stand. The store is asked
-at most every ten seconds, however many look.
+What the engine counts is in `runtime.pulse`. Here are the requests, the process, and what has to be
+asked of the store: how many runs there are by status, how the queues of webhooks stand, how large
+it is. The store is asked at most every ten seconds, however many look.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from aiohttp import web
 
+from anabranch import __version__
 from anabranch.runtime.metrics import Registry
 from anabranch.store.hook_ports import Backlog
+from anabranch.surfaces.http.events import STREAMS
 from anabranch.surfaces.http.looking import look
-from anabranch.surfaces.http.routes import API, PARTS, Route, route_of
+from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Route, route_of
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 ASKED_SECONDS = 10.0
@@ -42,6 +47,7 @@ class Meters:
             ["route"],
         )
         self.asked_at = 0.0
+        self.store_bytes = 0
         self.runs: list[tuple[str, str, int]] = []
         self.backlog: Mapping[str, Backlog] = {}
         put.gauge(
@@ -60,6 +66,48 @@ class Meters:
             ],
             ["webhook", "state"],
         )
+        put.gauge(
+            "anabranch_store_bytes",
+            "size of the store with its log of writes",
+            lambda: self.store_bytes,
+        )
+        _watch_process(put)
+
+
+def _watch_process(put: Registry) -> None:
+    """Names as the clients of Prometheus have them, so that common dashboards fit."""
+    put.gauge(
+        "anabranch_build_info",
+        "the version that runs; always 1",
+        lambda: [((__version__,), 1)],
+        ["version"],
+    )
+    begun = time.time()
+    put.gauge("process_start_time_seconds", "when counting began", lambda: begun)
+    put.gauge("process_cpu_seconds_total", "processor time", time.process_time, kind="counter")
+    put.gauge("process_resident_memory_bytes", "memory in use", _resident_bytes)
+    put.gauge("process_open_fds", "open files and connections", _open_files)
+
+
+def _resident_bytes() -> float:
+    with suppress(OSError, ValueError, IndexError):  # only Linux has it
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return float("nan")
+
+
+def _open_files() -> float:
+    with suppress(OSError):
+        return len(os.listdir("/proc/self/fd"))
+    return float("nan")
+
+
+def _size_of(store: str) -> int:
+    """With what is written and not yet in its place."""
+    size = 0
+    for suffix in ("", "-wal"):
+        with suppress(OSError):
+            size += os.stat(f"{store}{suffix}").st_size
+    return size
 
 
 METERS = web.AppKey("meters", Meters)
@@ -71,6 +119,7 @@ async def metrics(request: web.Request) -> web.StreamResponse:
         meters.asked_at = time.monotonic()
         found = await look(request, lambda by: (by.store.run_counts(), by.store.backlog()))
         meters.runs, meters.backlog = found
+        meters.store_bytes = _size_of(request.app[SETTINGS].store)
     text = request.app[PARTS].engine.pulse.registry.text() + meters.registry.text()
     return web.Response(body=text.encode(), headers={"Content-Type": MEDIA})
 
@@ -106,6 +155,11 @@ def _page(request: web.Request) -> str:
 
 def mount(app: web.Application) -> None:
     app[METERS] = Meters()
+    streams = app.get(STREAMS)
+    if streams is not None:
+        app[METERS].registry.gauge(
+            "anabranch_event_streams", "clients that follow a run", lambda: len(streams)
+        )
     app.middlewares.insert(0, count)
 
 

@@ -25,6 +25,7 @@ _NAME = re.compile(r"{(\w+)}")
 _REF = "#/components/schemas/{name}"
 PARAMETERS: Mapping[str, tuple[str, str]] = {
     "run": ("the id of a run, the first letters of one, or `last`", "last"),
+    "template": ("the id of a template; a / in it is written %2F", "cheapest.v1"),
     "fingerprint": ("what a definition is known by", "6f1c0a"),
     "step": ("a step of the definition, or the id of the loop", "each"),
     "gate": ("the id of a gate, or its step", "gate-2"),
@@ -138,6 +139,9 @@ def _query(query: Query) -> dict[str, Any]:
     return said
 
 
+_SHORT = {"minLength": 1, "maxLength": 200}
+
+
 def _headers(row: Route) -> list[dict[str, Any]]:
     return [
         {
@@ -145,7 +149,7 @@ def _headers(row: Route) -> list[dict[str, Any]]:
             "in": "header",
             "required": False,
             "description": header.summary,
-            "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+            "schema": {"type": "string", **(_SHORT if header.strict else {})},
         }
         for header in row.headers
     ]

@@ -101,6 +101,7 @@ HINTS: Mapping[str, str] = {
     "gate_not_open": "GET /api/v1/approvals lists the gates that are open",
     "not_paused": "GET /api/v1/runs/{run} says how the run stands",
     "already_paused": "POST /api/v1/runs/{run}/resume lets it go on",
+    "nothing_failed": "POST /api/v1/runs with its `fingerprint` begins a new run",
     "not_finished": "wait for its end, or POST /api/v1/runs/{run}/cancel first",
     "not_a_session": "only runs of orchestrations have receipts and processes",
     "not_json": "send plain JSON: no NaN, no infinity, at most the depth that the message names",
@@ -218,5 +219,5 @@ async def answer_errors(request: web.Request, handler: Any) -> web.StreamRespons
     except (asyncio.CancelledError, ConnectionError):
         raise  # the client has gone
     except Exception:
-        log.exception("%s %s failed", request.method, request.path[:200])
+        log.exception("%s %s failed", request.method, request.rel_url.raw_path[:200])
         return problem(500, "internal", detail="the server made a mistake; nothing more is known")

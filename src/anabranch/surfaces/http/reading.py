@@ -12,15 +12,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from anabranch.net.problems import did_you_mean
+from anabranch.surfaces.http.misfits import misfit
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.routes import Query, route_of
+from anabranch.surfaces.http.scanning import keys_in, number, scan, too_deep
 
 T = TypeVar("T")
 
@@ -45,9 +46,8 @@ PARSING = web.AppKey("parsing", asyncio.Semaphore)
 PARSED_AT_ONCE = 2
 
 _JSON_MEDIA = re.compile(r"application/(?:[\w.-]+\+)?json", re.IGNORECASE)
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_STRINGS = re.compile(rb'"[^"]*"')
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+LARGE_BYTES = 64 * 1024
+_SMALL, _LARGE = msgspec.json.Decoder(), msgspec.json.Decoder(float_hook=number)
 
 
 async def read_body(request: web.Request, kind: type[T], *, optional: bool = False) -> T:
@@ -68,29 +68,34 @@ async def read_body(request: web.Request, kind: type[T], *, optional: bool = Fal
 async def read_bytes(request: web.Request) -> bytes:
     """The whole body, if it is small enough and comes in time."""
     limits = request.app[LIMITS]
-    if (request.content_length or 0) > limits.body_bytes:
-        raise _too_large(limits)
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            async for part in request.content.iter_chunked(256 * 1024):
-                size += len(part)
-                if size > limits.body_bytes:
-                    raise _too_large(limits)
-                parts.append(part)
-    except TimeoutError:
-        said = f"the body did not arrive within {limits.body_seconds:g} seconds"
-        hint = "send it in one go, or less of it"
-        raise ApiError(408, "slow_body", said, hint, headers={"Connection": "close"}) from None
-    except (web.RequestPayloadError, ValueError) as error:
-        raise ApiError(400, "bad_body", f"the body cannot be read: {error}", "send it again") from None  # fmt: skip  # noqa: E501
-    return b"".join(parts)
-
-
-def _too_large(limits: Limits) -> ApiError:
     said = f"the body is larger than {limits.body_bytes:,} bytes"
     hint = "send less, or put the data where the work can fetch it"
-    return ApiError(413, "too_large", said, hint, headers={"Connection": "close"})
+    return await read_at_most(request, limits.body_bytes, limits.body_seconds, said, hint)
+
+
+async def read_at_most(
+    request: web.Request, most: int, seconds: float, said: str, hint: str
+) -> bytes:
+    """The whole body; `said` and `hint` are for whoever sends more than that."""
+    too_large = ApiError(413, "too_large", said, hint, headers={"Connection": "close"})
+    if (request.content_length or 0) > most:
+        raise too_large
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.content.iter_chunked(256 * 1024):
+                size += len(part)
+                if size > most:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        said, hint = f"the body did not arrive within {seconds:g} seconds", "send it in one go"
+        raise ApiError(408, "slow_body", said, hint, headers={"Connection": "close"}) from None
+    except (web.RequestPayloadError, ValueError, ConnectionError) as error:
+        # Whoever has left reads no answer; but it is no failure of the server either.
+        said = f"the body cannot be read: {error}"
+        raise ApiError(400, "bad_body", said, "send it again") from None
+    return b"".join(parts)
 
 
 def _check_media(request: web.Request) -> None:
@@ -102,45 +107,30 @@ def _check_media(request: web.Request) -> None:
 
 def parse(body: bytes, kind: type[T], depth: int) -> T:
     """A value of this type, or an `ApiError` that says where it goes wrong."""
+    large = len(body) > LARGE_BYTES
+    seen = scan(body, depth) if large else None  # before anything is built of it
     try:
-        plain = msgspec.json.decode(body)
+        plain = (_LARGE if large else _SMALL).decode(body)
         value = msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
-        said, hint = f"the body does not fit: {error}", "GET /api/v1/openapi.json has the schema"
-        raise ApiError(422, "schema", said, hint) from None
+        raise misfit(error, kind) from None
     except RecursionError:
-        raise _too_deep(depth) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise too_deep(depth) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         said = f"the body is not JSON: {error}"
         raise ApiError(400, "not_json", said, "send one JSON object in UTF-8") from None
-    bare = _bare(body)
-    if deeper_than(bare, depth):
-        raise _too_deep(depth)
-    _check_keys(body, bare, plain)
+    seen = seen or scan(body, depth)
+    if seen.keys and keys_in(plain) != seen.keys:
+        raise _stands_twice(body, large)
     return value
 
 
-def _bare(body: bytes) -> bytes:
-    """A text that is JSON without its strings: outside of them there are no escapes."""
-    return _STRINGS.sub(b"", body.replace(rb"\\", b"").replace(rb"\"", b""))
-
-
-def _too_deep(depth: int) -> ApiError:
-    return ApiError(400, "too_deep", f"the JSON has more than {depth} levels", "flatten it")
-
-
-def deeper_than(bare: bytes, depth: int) -> bool:
-    """Whether brackets nest deeper: one up for each that opens, one down for each that closes."""
-    steps = memoryview(bare.translate(_STEPS, _NOT_BRACKETS)).cast("b")
-    return max(accumulate(steps), default=0) > depth
-
-
-def _check_keys(body: bytes, bare: bytes, plain: Any) -> None:
-    """Of two equal keys msgspec takes the last, without a word. Then the value has fewer colons."""
-    if b":" not in bare or _bare(msgspec.json.encode(plain)).count(b":") == bare.count(b":"):
-        return
-    json.loads(body, object_pairs_hook=_once)  # finds which one it is, and raises
-    raise ApiError(400, "duplicate_key", "a key stands twice in one object", "keep one of them")
+def _stands_twice(body: bytes, large: bool) -> ApiError:
+    """Of two equal keys msgspec takes the last, without a word: the value has fewer keys."""
+    if not large:
+        json.loads(body, object_pairs_hook=_once)  # finds which one it is, and raises
+    said = "a key stands twice in one object"
+    return ApiError(400, "duplicate_key", said, "keep one of them")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from anabranch.errors import AnabranchError
+from anabranch.operations.clerk import Clerk
 from anabranch.store.access_ports import KeptAnswer
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import answer
 from anabranch.surfaces.http.routes import PARTS, Header, actor_of
+
+log = logging.getLogger("anabranch.http")
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -49,9 +54,39 @@ class Repeats:
     def __init__(self) -> None:
         self.holder = secrets.token_hex(8)
         self.under_way: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    def over(self, actor: str, key: str) -> None:
+        self.under_way.pop((actor, key)).set_result(None)
+
+    def keep_soon(self, actor: str, key: str, keeping: Coroutine[Any, Any, None]) -> None:
+        """Only a repeat of the request has to wait until its answer is kept."""
+        task = asyncio.get_running_loop().create_task(self._keep(actor, key, keeping))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    async def _keep(self, actor: str, key: str, keeping: Coroutine[Any, Any, None]) -> None:
+        try:
+            await keeping
+        except AnabranchError as error:  # what was done is done, and is found by its key
+            log.error("an answer could not be kept: %s", error.message)
+        finally:
+            self.over(actor, key)
+
+    async def close(self) -> None:
+        if self._keeping:
+            await asyncio.wait(self._keeping)
 
 
 REPEATS = web.AppKey("repeats", Repeats)
+CLERK = web.AppKey("clerk", Clerk)
+
+
+async def keep_answers(app: web.Application) -> AsyncIterator[None]:
+    """For `cleanup_ctx`: a server that stops has written what it answered."""
+    yield
+    await app[REPEATS].close()
+    await app[CLERK].close()
 
 
 def key_of(request: web.Request) -> str:
@@ -78,12 +113,24 @@ async def once(request: web.Request, body: Any, do: Do, *, again: bool = False) 
     repeats, actor = request.app[REPEATS], actor_of(request)
     while (under_way := repeats.under_way.get((actor, key))) is not None:
         await asyncio.shield(under_way)
-    mine = repeats.under_way[actor, key] = asyncio.get_running_loop().create_future()
+    repeats.under_way[actor, key] = asyncio.get_running_loop().create_future()
     try:
-        return await _claimed(request, _claim(request, actor, key, body), do, again)
-    finally:
-        del repeats.under_way[actor, key]
-        mine.set_result(None)
+        response, kept = await _claimed(request, _claim(request, actor, key, body), do, again)
+        keeping = _keep(request, kept) if kept is not None else None
+        if keeping is not None and not again:
+            await keeping
+    except BaseException:
+        repeats.over(actor, key)
+        raise
+    if keeping is not None and again:  # found again without it: nobody need wait for the disk
+        repeats.keep_soon(actor, key, keeping)
+    else:
+        repeats.over(actor, key)
+    return response
+
+
+async def _keep(request: web.Request, kept: KeptAnswer) -> None:
+    await request.app[CLERK].write(lambda: request.app[PARTS].store.keep_answer(kept))
 
 
 def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
@@ -97,16 +144,20 @@ def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
     )
 
 
-async def _claimed(request: web.Request, claim: KeptAnswer, do: Do, again: bool) -> web.Response:
-    parts = request.app[PARTS]
-    found = await asyncio.to_thread(parts.store.claim_key, claim, parts.engine.clock.now())
+async def _claimed(
+    request: web.Request, claim: KeptAnswer, do: Do, again: bool
+) -> tuple[web.Response, KeptAnswer | None]:
+    """The answer, and what is to be kept of it, where it is new."""
+    parts, clerk = request.app[PARTS], request.app[CLERK]
+    now = parts.engine.clock.now()
+    found = await clerk.write(lambda: parts.store.claim_key(claim, now))
     if found is not None:
         if found.body != claim.body:
             said = f"the {HEADER} {claim.key!r} was used for another request"
             raise ApiError(409, "idempotency", said, "take a new key for another request")
         if found.answer is not None and found.status is not None:
             value = msgspec.Raw(found.answer)
-            return answer(value, found.status, {REPLAYED: "true"})
+            return answer(value, found.status, {REPLAYED: "true"}), None
         if not again:
             said = "the server stopped while it was at this request: nobody knows how far it came"
             raise ApiError(409, "unknown_outcome", said, "look at the run, then use a new key")
@@ -114,8 +165,7 @@ async def _claimed(request: web.Request, claim: KeptAnswer, do: Do, again: bool)
     try:
         status, value = await do(Once(_run_of(claim), found is not None))
     except BaseException:
-        await asyncio.to_thread(parts.store.release_key, claim)
+        await clerk.write(lambda: parts.store.release_key(claim))
         raise
     kept = msgspec.structs.replace(claim, status=status, answer=msgspec.json.encode(value))
-    await asyncio.to_thread(parts.store.keep_answer, kept)
-    return answer(value, status)
+    return answer(value, status), kept

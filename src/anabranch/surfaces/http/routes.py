@@ -48,6 +48,7 @@ class Header:
 
     name: str
     summary: str
+    strict: bool = True  # what does not fit is refused; otherwise it counts as left out
 
 
 @dataclass(frozen=True, slots=True)

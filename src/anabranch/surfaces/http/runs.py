@@ -1,27 +1,23 @@
-"""Runs: begin, list, show, explain, and everything a person may tell them."""
+"""Runs: list, show, explain, and everything a person may tell them."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, get_args
 
 import msgspec
 from aiohttp import web
 
 from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
-from anabranch.errors import NotFound
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import RunStatus
 from anabranch.net.net import Reducer
-from anabranch.operations.definitions import Prepared
 from anabranch.operations.processes import pid_of
 from anabranch.operations.verbs import patches
 from anabranch.runtime.messages import Sayable
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.http import shapes
-from anabranch.surfaces.http.definitions import CURSOR, EXAMPLE, FORMAT, PAGE, RAW, drawing
-from anabranch.surfaces.http.definitions import prepared as compiled
-from anabranch.surfaces.http.looking import Looking, look
+from anabranch.surfaces.http.definitions import CURSOR, FORMAT, PAGE, RAW, drawing
+from anabranch.surfaces.http.looking import Looking, glance, look
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import (
     answer,
@@ -37,24 +33,8 @@ from anabranch.surfaces.http.routes import API, PARTS, Query, Route, actor_of
 RUN = f"{API}/runs/{{run}}"
 
 
-class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What to begin: a definition (text or JSON), or the fingerprint of one that is kept here."""
-
-    definition: str | dict[str, Any] | None = None
-    fingerprint: str | None = None
-    input: dict[str, Any] = {}
-    start: str | None = None  # the step to begin with, instead of the entry
-    labels: dict[str, str] = {}
-    run: str | None = None  # an id of your own choice
-    rules: dict[str, Any] | None = None  # of an orchestration, by alias or address
-
-
 class Reason(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
-
-
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """There is nothing more to say; an empty object will do."""
 
 
 class PatchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,63 +51,6 @@ class WakeRequest(msgspec.Struct, forbid_unknown_fields=True):
     step: str = ""
     payload: dict[str, Any] = {}
     runner: str = ""  # on whose behalf, where that is not the owner
-
-
-# -- beginning -------------------------------------------------------------------------------------
-
-
-async def start(request: web.Request) -> web.StreamResponse:
-    body = await read_body(request, StartRequest)
-    if (body.definition is None) == (body.fingerprint is None):
-        said = "a run is begun from a definition or from a fingerprint, one of the two"
-        raise ApiError(422, "usage", said, "send `definition`, or `fingerprint`")
-    if body.fingerprint is not None and body.rules is not None:
-        said = "rules belong to a definition that is sent along"
-        raise ApiError(422, "usage", said, "leave out `rules`: a kept definition has its own")
-
-    async def begin(this: Once) -> tuple[int, Any]:
-        parts, chosen = request.app[PARTS], this.run if body.run is None else body.run
-        if this.resumed and chosen is not None and parts.engine.known(chosen):
-            return 201, shapes.Started(chosen)
-        ready = await _prepared(request, body)
-        begun = await parts.verbs.start(
-            ready, body.input, run=chosen, step=body.start, labels=body.labels
-        )
-        return 201, shapes.Started(begun)
-
-    return _located(await once(request, msgspec.to_builtins(body), begin, again=True))
-
-
-def _located(response: web.Response) -> web.Response:
-    assert isinstance(response.body, bytes)
-    run = msgspec.json.decode(response.body, type=shapes.Started).run
-    response.headers["Location"] = f"{API}/runs/{run}"
-    return response
-
-
-async def _prepared(request: web.Request, body: StartRequest) -> Prepared:
-    if body.definition is not None:
-        return await compiled(request, body.definition, body.rules)
-    parts, fingerprint = request.app[PARTS], body.fingerprint or ""
-    definition = parts.store.definition(fingerprint)
-    if definition is None:
-        raise NotFound(f"there is no definition {fingerprint[:100]!r}")
-    net = await asyncio.to_thread(parts.nets.get, fingerprint)
-    return Prepared(definition, net, ())
-
-
-async def redrive(request: web.Request) -> web.StreamResponse:
-    await read_body(request, Nothing, optional=True)
-    run = request.match_info["run"]
-
-    async def begin(this: Once) -> tuple[int, Any]:
-        parts = request.app[PARTS]
-        origin = parts.verbs.read.find(run).run
-        if this.run is not None and parts.engine.known(this.run):
-            return 201, shapes.Started(this.run, origin)
-        return 201, shapes.Started(await parts.verbs.redrive(run, new=this.run), origin)
-
-    return _located(await once(request, None, begin, again=True))
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -166,7 +89,7 @@ def _label(text: str) -> tuple[str, str]:
 
 async def show(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
-    shown = await look(request, lambda by: by.read.show(run))
+    shown = await glance(request, lambda by: by.read.show(run))
     shown["created"] = shapes.instant(shown["created_at"])
     shown["updated"] = shapes.instant(shown["updated_at"])
     return answer(shown)
@@ -174,7 +97,7 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 async def explain(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
-    return answer(await look(request, lambda by: by.read.explain(run)))
+    return answer(await glance(request, lambda by: by.read.explain(run)))
 
 
 async def graph(request: web.Request) -> web.StreamResponse:
@@ -213,7 +136,7 @@ async def pause(request: web.Request) -> web.StreamResponse:
 
 
 async def resume(request: web.Request) -> web.StreamResponse:
-    await read_body(request, Nothing, optional=True)
+    await read_body(request, shapes.Nothing, optional=True)
     return answer(await tell(request, s.Resume(actor_of(request))))
 
 
@@ -286,19 +209,6 @@ _FILTERS = (
 
 ROUTES = (
     Route(
-        "POST",
-        f"{API}/runs",
-        "operate",
-        start,
-        "Begin a run; it is durable when this answers",
-        body=StartRequest,
-        returns=shapes.Started,
-        example={"definition": EXAMPLE, "input": {"name": "Ada"}, "labels": {"tenant": "north"}},
-        status=201,
-        errors=(404, 409),
-        headers=(KEY_HEADER,),
-    ),
-    Route(
         "GET",
         f"{API}/runs",
         "read",
@@ -335,7 +245,7 @@ ROUTES = (
         returns=shapes.JoinPage,
     ),
     _told("pause", pause, "Begin nothing new in this run until it is resumed"),
-    _told("resume", resume, "Let a paused run go on", body=Nothing, example={}),
+    _told("resume", resume, "Let a paused run go on", body=shapes.Nothing, example={}),
     _told("cancel", cancel, "End a run: its work is told to stop"),
     _told(
         "patch",
@@ -354,16 +264,6 @@ ROUTES = (
         bodiless=False,
         returns=shapes.Woken,
         example={"process": 2, "payload": {"paid": True}},
-        headers=(KEY_HEADER,),
-    ),
-    _told(
-        "redrive",
-        redrive,
-        "Begin a linked run that reuses what succeeded and works again on what failed",
-        body=Nothing,
-        example={},
-        returns=shapes.Started,
-        status=201,
         headers=(KEY_HEADER,),
     ),
 )

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from anabranch.app import Parts
 from anabranch.operations.approvals import Approvals
+from anabranch.operations.clerk import Clerk
 from anabranch.settings import Settings
 from anabranch.surfaces.http import (
     bulk,
@@ -31,15 +32,17 @@ from anabranch.surfaces.http import (
     payloads,
     runs,
     sessions,
+    starting,
     tokens,
     traces,
     waiting,
     webhooks,
     workers,
+    workflows,
 )
 from anabranch.surfaces.http.problems import answer_errors
 from anabranch.surfaces.http.reading import LIMITS, PARSED_AT_ONCE, PARSING, Limits
-from anabranch.surfaces.http.repeats import REPEATS, Repeats
+from anabranch.surfaces.http.repeats import CLERK, REPEATS, Repeats, keep_answers
 from anabranch.surfaces.http.routes import PARTS, SETTINGS, TABLE, Route, table_of
 
 Middleware = Any  # what `web.middleware` makes
@@ -49,11 +52,13 @@ Mount = Callable[[web.Application], None]
 ALL_ROUTES: tuple[Route, ...] = (
     *openapi.ROUTES,
     *definitions.ROUTES,
+    *starting.ROUTES,
     *runs.ROUTES,
     *events.ROUTES,
     *loops.ROUTES,
     *decisions.ROUTES,
     *sessions.ROUTES,
+    *workflows.ROUTES,
     *payloads.ROUTES,
     *tokens.ROUTES,
     *waiting.ROUTES,
@@ -73,6 +78,7 @@ def make_application(
     guards: Sequence[Middleware] = (),
     mounts: Sequence[Mount] = (),
     limits: Limits | None = None,
+    clerk: Clerk | None = None,
 ) -> web.Application:
     """An application over an engine that is open, or will be when it starts."""
     chosen = limits or Limits()
@@ -84,12 +90,15 @@ def make_application(
     app[looking.READERS] = looking.Readers(parts, settings)
     app[events.STREAMS] = events.Streams()
     app[decisions.APPROVALS] = Approvals(parts.nets)
-    app[REPEATS] = Repeats()
+    app[REPEATS], app[CLERK] = Repeats(), clerk or Clerk(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
     app[openapi.DESCRIBED] = openapi.Described(routes)
     app[definitions.COMPILED] = definitions.Compilations()
-    app.cleanup_ctx.extend([looking.close_readers, events.hear_news, decisions.hear_news])
+    app.cleanup_ctx.extend(
+        [looking.close_readers, keep_answers, events.hear_news, decisions.hear_news]
+    )
     app.on_shutdown.append(events.end_streams)
+    app.on_shutdown.append(workers.let_go)
     for route in routes:
         app.router.add_route(route.method, route.path, route.handler)
     for mount in (metrics.mount, health.mount, webhooks.mount, traces.mount, *mounts):

@@ -22,10 +22,11 @@ from aiohttp import web
 from anabranch import app as root
 from anabranch.errors import AnabranchError, InputError, StoreInUse
 from anabranch.operations.access import Access
+from anabranch.operations.clerk import Clerk
 from anabranch.operations.trail import Trail
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
-from anabranch.surfaces.http import audit, auth, limits, server
+from anabranch.surfaces.http import audit, auth, bad_http, limits, server, sites
 
 STREAMS_SECONDS = 3.0  # how long requests in hand may still take when a server stops
 HANDSHAKE_SECONDS = 10.0
@@ -52,7 +53,7 @@ class Server:
         self._store: Store | None = None
         self._runner: web.AppRunner | None = None
         self._listening: list[asyncio.Server] = []
-        self._sweeping: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
         self.parts: root.Parts
         self.access: Access
         self.keeper: auth.Gatekeeper
@@ -80,17 +81,21 @@ class Server:
         self._sockets = bind(self.settings.serve_host, self.settings.serve_port)
         store = self._store = root.open_store(self.settings)
         self.parts = root.Parts(store, self.settings, root.default_toolbox)
+        self.parts.engine.be_patient()
         now = self.parts.engine.clock.now
         self.access = Access(store, now)
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
         self._check_reachable(loopback)
         await self._open_engine()
-        trail = Trail(store, now, days=self.settings.audit_days)
-        policy = policy_of(self.settings, loopback)
+        self._clerk = Clerk(store)
+        trail = Trail(store, now, days=self.settings.audit_days, clerk=self._clerk)
+        policy = policy_of(self.settings, loopback, self._sockets)
         self.open = policy.open
         self.keeper = auth.Gatekeeper(self.access, policy, trail, now)
         await self._listen(self._application(self.keeper))
-        self._sweeping = asyncio.get_running_loop().create_task(trail.sweep_forever())
+        loop = asyncio.get_running_loop()
+        for chore in (trail.sweep_forever(), self.keeper.stays.look_forever()):
+            self._chores.append(loop.create_task(chore))
 
     def _check_reachable(self, loopback: bool) -> None:
         if loopback or self.access.has_admin():
@@ -103,7 +108,7 @@ class Server:
 
     async def _open_engine(self) -> None:
         try:
-            await self.parts.engine.open()
+            await self.parts.open()
         except StoreInUse as error:
             raise StoreInUse(
                 f"{error.message} (`anabranch --help` lists the verbs that work beside it)"
@@ -111,18 +116,24 @@ class Server:
 
     def _application(self, keeper: auth.Gatekeeper) -> web.Application:
         guards = (
-            limits.in_hand(self.doorman),
-            auth.check_site,
+            sites.check_site,
+            limits.as_it_is,
             audit.keep_trail,  # around the next: a change that somebody may not make is written too
             auth.check_caller,
+            limits.in_hand(self.doorman),  # behind it: nobody in particular keeps others out
             limits.in_time(),
         )
         mounts = standard_mounts() if self._mounts is None else self._mounts
         made = server.make_application(
-            self.parts, self.settings, guards=guards, mounts=mounts, **self._more
+            self.parts,
+            self.settings,
+            guards=guards,
+            mounts=mounts,
+            clerk=self._clerk,
+            **self._more,
         )
-        made[auth.GATEKEEPER] = keeper
-        made.on_response_prepare.append(auth.add_headers)
+        made[auth.GATEKEEPER], made[sites.POLICY] = keeper, keeper.policy
+        made.on_response_prepare.extend([auth.add_headers, limits.let_stream])
         return made
 
     async def _listen(self, made: web.Application) -> None:
@@ -132,10 +143,11 @@ class Server:
             handle_signals=False,
             shutdown_timeout=STREAMS_SECONDS,
             keepalive_timeout=self.doorman.idle_seconds,
+            auto_decompress=False,  # a body comes as it is: see `limits.as_it_is`
         )
         await self._runner.setup()
         assert self._runner.server is not None
-        factory = self.doorman.admit(self._runner.server)
+        factory = self.doorman.admit(bad_http.listening(self._runner.server))
         loop = asyncio.get_running_loop()
         for one in self._sockets:
             handshake = HANDSHAKE_SECONDS if self._tls else None
@@ -154,10 +166,11 @@ class Server:
         for listening in self._listening:
             listening.close()
         self._listening.clear()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for chore in self._chores:
+            chore.cancel()
             with suppress(asyncio.CancelledError):
-                await self._sweeping
+                await chore
+        self._chores.clear()
         if self._runner is not None:
             await self._runner.cleanup()
             await self.keeper.trail.close()
@@ -183,17 +196,25 @@ def standard_mounts() -> Sequence[server.Mount]:
     return (mount_pages,)
 
 
-def policy_of(settings: Settings, loopback: bool) -> auth.Policy:
-    return auth.Policy(
+def policy_of(
+    settings: Settings, loopback: bool, sockets: Sequence[socket.socket] = ()
+) -> sites.Policy:
+    """On a loopback address the server is also called what it was told to listen on."""
+    names = {name.lower() for name in settings.serve_names.split()}
+    if loopback:
+        names |= {one.getsockname()[0] for one in sockets} | {settings.serve_host.lower()}
+    return sites.Policy(
         loopback=loopback,
         tokens_required=settings.require_tokens == "yes",
-        hosts=frozenset(name.lower() for name in settings.serve_names.split()),
+        hosts=frozenset(names - {""}),
         proxies=frozenset(settings.serve_proxies.split()),
     )
 
 
 def is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    found = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(found, "ipv4_mapped", None)
+    return bool((inner or found).is_loopback)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -10,10 +10,16 @@ from aiohttp import web
 
 from anabranch.operations.sessions import estimated_gas
 from anabranch.surfaces.http import shapes
+from anabranch.surfaces.http.definitions import CURSOR
 from anabranch.surfaces.http.looking import look
-from anabranch.surfaces.http.reading import answer, read_body, read_query
+from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, Query, Route
 from anabranch.surfaces.http.runs import RUN
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: list[dict[str, Any]]
+    next: str | None
 
 
 class GasRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -27,11 +33,12 @@ class GasRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def list_all(request: web.Request) -> web.StreamResponse:
     asked = read_query(request)
-    rows = await look(
-        request,
-        lambda by: by.sessions.list_sessions(owner=asked["owner"], last=asked["limit"]),
+    before = read_cursor(asked["cursor"], int, str) if asked["cursor"] else None
+    place = (before[0], before[1]) if before is not None else None
+    rows, after = await look(
+        request, lambda by: by.sessions.page(asked["owner"], asked["limit"], place)
     )
-    return answer({"items": rows})
+    return answer({"items": rows, "next": cursor(*after) if after is not None else None})
 
 
 async def processes(request: web.Request) -> web.StreamResponse:
@@ -66,12 +73,13 @@ ROUTES = (
         "read",
         list_all,
         "One row for every process of the newest sessions",
-        returns=shapes.RowPage,
+        returns=SessionPage,
         query=(
             Query("owner", "only sessions of this one"),
             Query(
                 "limit", "of how many sessions at most", "integer", least=1, most=500, default=50
             ),
+            CURSOR,
         ),
     ),
     Route(

@@ -1,4 +1,7 @@
-"""What the API answers with, as types: the schemas of the OpenAPI document come from here."""
+"""What the API answers with, as types: the schemas of the OpenAPI document come from here.
+
+What only one module takes or gives is a type of that module.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,10 @@ from anabranch.surfaces.http.problems import PlaceProblem
 
 class _Shape(msgspec.Struct):
     pass
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """There is nothing more to say; an empty object will do."""
 
 
 class RunCard(_Shape):
@@ -51,11 +58,12 @@ class Started(_Shape):
     origin: str | None = None
 
 
-class StepShown(_Shape):
+class StepShown(_Shape, omit_defaults=True):
     runs: int
     status: str
-    statuses: list[str]
+    statuses: list[str]  # of the last runs, if there are many
     result: Any
+    earlier: dict[str, int] | None = None  # how many of the others are in which status
 
 
 class JoinShown(_Shape):
@@ -192,6 +200,11 @@ class Published(DefinitionListed):
 class DefinitionPage(_Shape):
     items: list[DefinitionListed]
     next: str | None
+
+
+class Respelled(_Shape):
+    definition: str
+    changed: bool
 
 
 class Graph(_Shape):

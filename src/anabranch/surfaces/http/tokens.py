@@ -74,8 +74,10 @@ async def list_tokens(request: web.Request) -> web.StreamResponse:
 
 
 async def revoke(request: web.Request) -> web.StreamResponse:
-    access = request.app[GATEKEEPER].access
-    return answer(shown(access, access.revoke(request.match_info["token"])))
+    keeper = request.app[GATEKEEPER]
+    gone = keeper.access.revoke(request.match_info["token"])
+    keeper.stays.look()  # whoever listens with it hears no more
+    return answer(shown(keeper.access, gone))
 
 
 async def audit(request: web.Request) -> web.StreamResponse:

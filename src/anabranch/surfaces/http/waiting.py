@@ -42,7 +42,7 @@ ROUTES = (
         f"{RUN}/wait",
         "read",
         wait,
-        "Wait until a run has ended, or until only somebody can move it",
+        "Wait until a run has ended; with `standing`, or until only somebody can move it",
         returns=Waited,
         query=(
             Query("seconds", "how long at most", "integer", least=0, most=SECONDS_MAX, default=30),

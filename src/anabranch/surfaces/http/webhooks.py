@@ -19,6 +19,7 @@ from anabranch.operations.webhooks import (
     Webhooks,
 )
 from anabranch.store.hook_ports import DeliveryFilter
+from anabranch.surfaces.http.health import HEALTH
 from anabranch.surfaces.http.metrics import METERS
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
@@ -81,12 +82,14 @@ async def change(request: web.Request) -> web.StreamResponse:
 async def rotate(request: web.Request) -> web.StreamResponse:
     hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
     card = await asyncio.to_thread(hooks.rotate, name)
+    request.app[COURIER].changed()
     return answer(card, headers={"Cache-Control": "no-store"})
 
 
 async def remove(request: web.Request) -> web.StreamResponse:
     hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
     await asyncio.to_thread(hooks.remove, name)
+    request.app[COURIER].changed()
     return answer(Removed(id=name))
 
 
@@ -148,6 +151,7 @@ def mount(app: web.Application) -> None:
         settings=settings,
     )
     app[METERS].registry.add(app[COURIER].attempts)
+    app[HEALTH].courier = app[COURIER]
     app.cleanup_ctx.append(carry)
 
 
@@ -170,6 +174,7 @@ ROUTES = (
         returns=HookCard,
         example=EXAMPLE,
         status=201,
+        errors=(409,),
     ),
     Route("GET", ALL, "admin", list_all, "All webhooks and how they stand", returns=HookList),
     Route("GET", ONE, "admin", show, "One webhook", returns=HookCard),
@@ -198,6 +203,7 @@ ROUTES = (
         rotate,
         "Make a new secret; the answer holds it, once",
         returns=HookCard,
+        errors=(409,),
     ),
     Route(
         "GET",
@@ -223,6 +229,7 @@ ROUTES = (
         redeliver,
         "Send it once more, under the same id",
         returns=DeliveryCard,
+        errors=(409,),
         status=202,
     ),
     Route(

@@ -1,141 +1,117 @@
 """Pools and jobs: what workers on other machines say and ask.
 
-A job is named by its run, its id and its attempt. Everything said about another attempt than the
-one that is out, or about a job that is over, is answered with 409 and its code, and changes
-nothing: a worker may repeat itself until it hears something.
+A job is named by its run, its id, its attempt, and the worker that has it. Everything said about
+another attempt than the one that is out, by somebody else, or about a job that is over, is answered
+with 409 and its code, and changes nothing: a worker may repeat itself until it hears something.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import Any
 
-import msgspec
 from aiohttp import web
 
+from anabranch.errors import NotFound, Refused
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.tracker import ShardReport
-from anabranch.kernel.values import Answer, ContextPatch, Fault
+from anabranch.kernel.values import Answer, Fault
+from anabranch.net.problems import did_you_mean
 from anabranch.operations.claims import Claimed
+from anabranch.operations.leases import Out
 from anabranch.operations.pools import Beat, Pools, PoolState
+from anabranch.operations.supplies import ResultsPage
 from anabranch.surfaces.http.problems import ApiError
-from anabranch.surfaces.http.reading import LIMITS, answer, read_body
-from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Route
+from anabranch.surfaces.http.reading import LIMITS, answer, read_at_most, read_body, read_query
+from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
+from anabranch.surfaces.http.work_shapes import (
+    Accepted,
+    BeatBody,
+    Begun,
+    ChildBody,
+    ClaimBody,
+    FailBody,
+    Kept,
+    ParkBody,
+    PoolList,
+    ProgressBody,
+    ReleaseBody,
+    ReportBody,
+    Source,
+    WatchBody,
+    Watched,
+    WithdrawBody,
+    Withdrawn,
+)
 from anabranch.work.port import InlineAnswer
 
 JOB = API + "/jobs/{run}/{job}/{attempt}"
+WORKER = Query("worker", "as whom the job was claimed", example="gpu-1")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
-
-class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class ClaimBody(_Body, frozen=True):
-    """Ask for jobs. `claim` names the question, so that a lost answer can be asked for again."""
-
-    worker: str
-    max: int = 1
-    wait_seconds: float = 0.0
-    lease_seconds: float | None = None
-    claim: str = ""
-
-
-class BeatBody(_Body, frozen=True):
-    lease_seconds: float | None = None
+#: What a worker does about a refusal.
+HINTS: Mapping[str, str] = {
+    "unknown_job": "drop the result: the job has its answer, or nobody wants one any more",
+    "stale_attempt": "drop the result: the lease ran out and the job was given to somebody else",
+    "not_your_job": "say `worker` as in the claim, and speak only of jobs that this claim gave",
+    "job_not_running": "drop the result, and claim the job again if it is offered",
+    "run_finished": "drop the result: nobody waits for it",
+    "not_found": "take run, job and attempt from a claim",
+    "no_children": "report the result of the task; only tasks of kind `playbook` begin runs",
+    "not_running": "the job was told to stop: stop the work and release it",
+}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class ProgressBody(_Body, frozen=True):
-    progress: Any
+def _for_workers(handler: Handler) -> Handler:
+    """The same handler; refusals say what a worker does about them."""
 
+    @wraps(handler)
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (Refused, NotFound) as refusal:
+            hint = HINTS.get(refusal.code)
+            if hint is None:
+                raise
+            status = 404 if isinstance(refusal, NotFound) else 409
+            raise ApiError(status, refusal.code, refusal.message, hint) from None
 
-class ReportBody(_Body, frozen=True):
-    """What the work came to."""
-
-    result: Any = None
-    outcome: str = "ok"
-    patches: tuple[ContextPatch, ...] = ()
-    wait_ms: int = 0
-    shard: ShardReport | None = None
-    locals: dict[str, Any] = {}
-    inline: bool = False  # keep the result in the log, however large
-
-
-class FailBody(_Body, frozen=True):
-    """Why there is no result. `retryable` says whether another try may help."""
-
-    message: str
-    kind: str = "failed"
-    code: str = ""
-    retryable: bool = True
-    details: Any = None
-    status: Literal["error", "aborted", "cancel_run"] = "error"
-    patches: tuple[ContextPatch, ...] = ()
-    locals: dict[str, Any] = {}
-
-
-class ParkBody(_Body, frozen=True):
-    ticket: str
-    until: int = 0
-    limit_ms: int = 0
-    memory: Any = None
-
-
-class ReleaseBody(_Body, frozen=True):
-    reason: str = ""
-
-
-class ChildBody(_Body, frozen=True):
-    path: str
-    run: str
-    input: dict[str, Any] = {}
-    waits: bool = False
-    returns: str = ""
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    accepted: bool = True
-
-
-class PoolList(msgspec.Struct, frozen=True):
-    items: list[PoolState]
-    next: str | None = None
-
-
-class Source(msgspec.Struct, frozen=True):
-    """The definition of a job, to be compiled where the work is done."""
-
-    fingerprint: str
-    dialect: str
-    name: str
-    source: str
-    origin: str
-
-
-class Kept(msgspec.Struct, frozen=True):
-    sha256: str
-
-
-class Begun(msgspec.Struct, frozen=True):
-    run: str
+    return handle
 
 
 def _pools(request: web.Request) -> Pools:
     return request.app[PARTS].pools
 
 
-def _named(request: web.Request) -> tuple[str, str, int]:
-    """The run, the job and the attempt of the path."""
+def _out(request: web.Request) -> Out:
+    """The run, the job and the attempt of the path, and who says to have it."""
     run, job, attempt = (request.match_info[name] for name in ("run", "job", "attempt"))
     if not re.fullmatch(r"[0-9]{1,9}", attempt):
         hint = "take the attempt from the claim"
         raise ApiError(400, "parameter", f"the attempt is {attempt[:40]!r}, not a number", hint)
-    return run, job, int(attempt)
+    worker = read_query(request)["worker"]
+    if not worker:
+        hint = "add ?worker=NAME, the name of the claim"
+        raise ApiError(400, "parameter", "the parameter 'worker' is missing", hint)
+    return Out(run, job, int(attempt), worker)
+
+
+def _hung_up(request: web.Request) -> Callable[[], bool]:
+    return lambda: request.transport is None or request.transport.is_closing()
 
 
 def _accepted() -> web.Response:
     return answer(Accepted())
+
+
+async def let_go(app: web.Application) -> None:
+    """The server stops: whoever waits for a job, or for news of one, is answered now."""
+    app[PARTS].pools.close()
+
+
+# -- pools -----------------------------------------------------------------------------------
 
 
 async def claim(request: web.Request) -> web.Response:
@@ -147,29 +123,60 @@ async def claim(request: web.Request) -> web.Response:
         wait_seconds=body.wait_seconds,
         lease_seconds=body.lease_seconds,
         claim=body.claim[:200],
-        gone=lambda: request.transport is None or request.transport.is_closing(),
+        items=body.items,
+        gone=_hung_up(request),
     )
     return answer(claimed)
+
+
+async def withdraw(request: web.Request) -> web.Response:
+    body = await read_body(request, WithdrawBody)
+    pool = request.match_info["pool"]
+    return answer(Withdrawn(await _pools(request).withdraw(pool, body.worker, body.claim[:200])))
 
 
 async def pools(request: web.Request) -> web.Response:
     return answer(PoolList(_pools(request).states()))
 
 
+async def pool(request: web.Request) -> web.Response:
+    name, found = request.match_info["pool"], _pools(request)
+    known = found.names()
+    if name not in known:
+        said = f"no job of a pool {name[:200]!r} was seen, and no worker has asked for one"
+        hint = did_you_mean(name, known) or "GET /api/v1/pools lists the pools"
+        raise ApiError(404, "unknown_pool", said, hint)
+    return answer(found.state(name))
+
+
+async def watch(request: web.Request) -> web.Response:
+    body = await read_body(request, WatchBody)
+    jobs = [Out(one.run, one.job, one.attempt, body.worker) for one in body.jobs]
+    found = await _pools(request).watch(
+        jobs, wait_seconds=body.wait_seconds, gone=_hung_up(request)
+    )
+    return answer(Watched(found))
+
+
+# -- one job ---------------------------------------------------------------------------------
+
+
 async def heartbeat(request: web.Request) -> web.Response:
     body = await read_body(request, BeatBody, optional=True)
-    named = _named(request)
-    return answer(await _pools(request).heartbeat(*named, lease_seconds=body.lease_seconds))
+    return answer(await _pools(request).heartbeat(_out(request), lease_seconds=body.lease_seconds))
 
 
 async def progress(request: web.Request) -> web.Response:
     body = await read_body(request, ProgressBody)
-    await _pools(request).progress(*_named(request), body.progress)
+    await _pools(request).progress(_out(request), body.progress)
     return _accepted()
 
 
 async def report(request: web.Request) -> web.Response:
     body = await read_body(request, ReportBody)
+    if body.payload and (not _HASH.fullmatch(body.payload) or body.result is not None):
+        wrong = "`payload` is the SHA-256 that POST …/payloads answered with, instead of `result`"
+        raise ApiError(422, "schema", wrong, "leave one of the two out")
     kind = InlineAnswer if body.inline else Answer
     said = kind(
         status="ok",
@@ -180,7 +187,7 @@ async def report(request: web.Request) -> web.Response:
         shard=body.shard,
         locals=body.locals,
     )
-    await _pools(request).report(*_named(request), said)
+    await _pools(request).report(_out(request), said, payload=body.payload)
     return _accepted()
 
 
@@ -191,26 +198,29 @@ async def fail(request: web.Request) -> web.Response:
     said = Answer(
         status=body.status, fault=fault, outcome=outcome, patches=body.patches, locals=body.locals
     )
-    await _pools(request).report(*_named(request), said)
+    await _pools(request).report(_out(request), said)
     return _accepted()
 
 
 async def park(request: web.Request) -> web.Response:
     body = await read_body(request, ParkBody)
-    run, job, attempt = _named(request)
-    parked = s.JobPark(job, attempt, body.ticket, body.until, body.memory, body.limit_ms)
-    await _pools(request).park(run, job, attempt, parked)
+    out = _out(request)
+    parked = s.JobPark(out.job, out.attempt, body.ticket, body.until, body.memory, body.limit_ms)
+    await _pools(request).park(out, parked)
     return _accepted()
 
 
 async def release(request: web.Request) -> web.Response:
     body = await read_body(request, ReleaseBody, optional=True)
-    await _pools(request).release(*_named(request), body.reason[:500])
+    await _pools(request).release(_out(request), body.reason[:500])
     return _accepted()
 
 
+# -- what the work needs ---------------------------------------------------------------------
+
+
 async def definition(request: web.Request) -> web.Response:
-    found = _pools(request).definition(*_named(request))
+    found = _pools(request).supply.definition(_out(request))
     return answer(
         Source(found.fingerprint, found.dialect, found.name, found.source, found.origin or "")
     )
@@ -221,39 +231,38 @@ async def payload(request: web.Request) -> web.Response:
     if not _HASH.fullmatch(sha256):
         hint = "take it from a ref of the task"
         raise ApiError(400, "parameter", f"{sha256[:80]!r} is not a SHA-256 in hex", hint)
-    content = await _pools(request).payload(*_named(request), sha256)
+    content = await _pools(request).supply.payload(_out(request), sha256)
     return web.Response(body=content, content_type="application/octet-stream")
 
 
 async def put_payload(request: web.Request) -> web.Response:
+    out = _out(request)
     content = await _content(request)
-    sha256 = await _pools(request).put_payload(*_named(request), content)
-    return answer(Kept(sha256))
+    return answer(Kept(await _pools(request).supply.put_payload(out, content)))
 
 
 async def _content(request: web.Request) -> bytes:
     """A payload may be as large as a result may be, whatever bodies of JSON may."""
     most = request.app[SETTINGS].result_bytes_max
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(max(request.app[LIMITS].body_seconds, 120.0)):
-            async for part in request.content.iter_chunked(256 * 1024):
-                size += len(part)
-                if size > most:
-                    said = f"the payload is larger than {most:,} bytes"
-                    hint = "set ANABRANCH_RESULT_BYTES_MAX on the server, or keep it elsewhere"
-                    raise ApiError(413, "too_large", said, hint, headers={"Connection": "close"})
-                parts.append(part)
-    except TimeoutError:
-        said = "the payload did not arrive in time"
-        raise ApiError(408, "slow_body", said, "send it again") from None
-    return b"".join(parts)
+    said = f"the payload is larger than {most:,} bytes (setting ANABRANCH_RESULT_BYTES_MAX)"
+    hint = "raise it at the server, or keep the data elsewhere and report where"
+    seconds = max(request.app[LIMITS].body_seconds, 120.0)
+    return await read_at_most(request, most, seconds, said, hint)
+
+
+async def results(request: web.Request) -> web.Response:
+    out, asked = _out(request), read_query(request)
+    if not asked["ref"]:
+        hint = "give the `refs` of a loop, such as anabranch:run:RUN/loop/l2"
+        raise ApiError(400, "parameter", "the parameter 'ref' is missing", hint)
+    supply = _pools(request).supply
+    return answer(await supply.results(out, asked["ref"], asked["first"], asked["stop"]))
 
 
 async def child(request: web.Request) -> web.Response:
     body = await read_body(request, ChildBody)
-    begun = await _pools(request).child(
-        *_named(request),
+    begun = await _pools(request).supply.child(
+        _out(request),
         path=body.path,
         given=body.input,
         child=body.run,
@@ -261,6 +270,17 @@ async def child(request: web.Request) -> web.Response:
         returns=body.returns,
     )
     return answer(Begun(begun))
+
+
+def _job(
+    method: str, path: str, handler: Handler, summary: str, *query: Query, **more: Any
+) -> Route:
+    """A route about one job of a worker."""
+    errors = (404, 409, *more.pop("errors", ()))
+    guarded = _for_workers(handler)
+    return Route(
+        method, JOB + path, "work", guarded, summary, query=(WORKER, *query), errors=errors, **more
+    )
 
 
 ROUTES: tuple[Route, ...] = (
@@ -271,63 +291,81 @@ ROUTES: tuple[Route, ...] = (
         example={"worker": "gpu-1", "max": 4, "wait_seconds": 20, "claim": "5f3c"},
     ),
     Route(
+        "POST", API + "/pools/{pool}/withdraw", "work", withdraw,
+        "Stop asking: what a claim was given, and nobody has heard of, goes back",
+        body=WithdrawBody, returns=Withdrawn, example={"worker": "gpu-1", "claim": "5f3c"},
+    ),
+    Route(
         "GET", API + "/pools", "read", pools,
         "Every pool: what waits, what is out and with whom, which workers asked",
         returns=PoolList,
     ),
     Route(
-        "POST", JOB + "/heartbeat", "work", heartbeat,
+        "GET", API + "/pools/{pool}", "read", pool,
+        "One pool: what waits, what is out and with whom, which workers asked",
+        returns=PoolState, errors=(404,),
+    ),
+    Route(
+        "POST", API + "/jobs/watch", "work", watch,
+        "Which of its jobs a worker should stop; waits until there is one",
+        body=WatchBody, returns=Watched,
+        example={
+            "worker": "gpu-1", "wait_seconds": 20,
+            "jobs": [{"run": "run-7", "job": "2.0", "attempt": 1}],
+        },
+    ),
+    _job(
+        "POST", "/heartbeat", heartbeat,
         "Extend the lease; the answer may tell the worker to stop",
-        body=BeatBody, returns=Beat, example={"lease_seconds": 60}, errors=(404, 409),
-        bodiless=True,
+        body=BeatBody, returns=Beat, example={"lease_seconds": 60}, bodiless=True,
     ),
-    Route(
-        "POST", JOB + "/progress", "work", progress,
-        "Say how far the work is, in small JSON",
-        body=ProgressBody, returns=Accepted, errors=(404, 409),
-        example={"progress": {"done": 30, "of": 100}},
+    _job(
+        "POST", "/progress", progress, "Say how far the work is, in small JSON",
+        body=ProgressBody, returns=Accepted, example={"progress": {"done": 30, "of": 100}},
     ),
-    Route(
-        "POST", JOB + "/report", "work", report,
+    _job(
+        "POST", "/report", report,
         "The result of the work; a second or stale report is refused with 409",
-        body=ReportBody, returns=Accepted, example={"result": {"price": 12}}, errors=(404, 409),
+        body=ReportBody, returns=Accepted, example={"result": {"price": 12}}, errors=(410,),
     ),
-    Route(
-        "POST", JOB + "/fail", "work", fail,
-        "The work failed; its definition says whether it is tried again",
-        body=FailBody, returns=Accepted, errors=(404, 409),
+    _job(
+        "POST", "/fail", fail, "The work failed; its definition says whether it is tried again",
+        body=FailBody, returns=Accepted,
         example={"kind": "connection", "message": "the scanner does not answer"},
     ),
-    Route(
-        "POST", JOB + "/park", "work", park,
+    _job(
+        "POST", "/park", park,
         "The answer comes later from elsewhere, such as a child run; the worker lets go",
-        body=ParkBody, returns=Accepted, example={"ticket": "run-7"}, errors=(404, 409),
+        body=ParkBody, returns=Accepted, example={"ticket": "run-7"},
     ),
-    Route(
-        "POST", JOB + "/release", "work", release,
+    _job(
+        "POST", "/release", release,
         "The worker no longer has it: it stopped as told, or hands it back",
-        body=ReleaseBody, returns=Accepted, example={"reason": "the worker stops"},
-        errors=(404, 409), bodiless=True,
+        body=ReleaseBody, returns=Accepted, example={"reason": "the worker stops"}, bodiless=True,
     ),
-    Route(
-        "GET", JOB + "/definition", "work", definition,
-        "The source of the definition that the job is part of",
-        returns=Source, errors=(404, 409),
+    _job(
+        "GET", "/definition", definition,
+        "The source of the definition that the job is part of", returns=Source,
     ),
-    Route(
-        "GET", JOB + "/payloads/{sha256}", "work", payload,
-        "A large value that the task refers to",
-        media="application/octet-stream", errors=(404, 409, 410),
+    _job(
+        "GET", "/payloads/{sha256}", payload, "A large value that the task refers to",
+        media="application/octet-stream", errors=(410,),
     ),
-    Route(
-        "POST", JOB + "/payloads", "work", put_payload,
+    _job(
+        "POST", "/payloads", put_payload,
         "Keep a large value, to be referred to in the report; the body is its bytes",
-        returns=Kept, errors=(404, 409, 413),
+        returns=Kept, errors=(413,),
     ),
-    Route(
-        "POST", JOB + "/children", "work", child,
-        "Begin the child run of a task of kind `playbook`, once",
-        body=ChildBody, returns=Begun, errors=(404, 409),
-        example={"path": "child.yaml", "run": "run-7", "waits": True},
+    _job(
+        "GET", "/results", results, "Results of a loop that the task refers to, as many as fit",
+        Query("ref", "the `refs` of the loop", example="anabranch:run:run-7/loop/l2"),
+        Query("first", "the first item wanted", "integer", default=0),
+        Query("stop", "the first one not wanted", "integer", default=2**53),
+        returns=ResultsPage,
+    ),
+    _job(
+        "POST", "/children", child, "Begin the child run of a task of kind `playbook`, once",
+        body=ChildBody, returns=Begun,
+        example={"path": "child.yaml", "run": "run-7-2.0", "waits": True},
     ),
 )  # fmt: skip

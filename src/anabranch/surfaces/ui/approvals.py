@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 from aiohttp import web
 
-from anabranch.errors import InputError
+from anabranch.errors import InputError, Refused
 from anabranch.kernel.privacy import public
 from anabranch.operations.approvals import Approval
+from anabranch.operations.decided import TOO_LATE, earlier
 from anabranch.operations.verbs import decision
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
 
@@ -30,8 +32,9 @@ async def inbox(request: web.Request) -> web.StreamResponse:
     return show(
         request,
         "approvals.html",
-        gates=[(row, _around(ui, row)) for row in rows[:SHOWN]],
+        gates=[(row, _around(ui, row, actor_of(request))) for row in rows[:SHOWN]],
         older=f"{last.since}.{last.run}.{last.gate}" if last is not None else "",
+        first=before is None,
         mine=mine,
     )
 
@@ -46,7 +49,7 @@ def _before(text: str) -> tuple[int, str, str] | None:
     return int(since), run, gate
 
 
-def _around(ui: Ui, row: Approval) -> dict[str, Any]:
+def _around(ui: Ui, row: Approval, actor: str) -> dict[str, Any]:
     """What else there is to look at before somebody decides."""
     head = ui.head(row.run)
     state, net = ui.state(head), ui.net(head)
@@ -54,8 +57,16 @@ def _around(ui: Ui, row: Approval) -> dict[str, Any]:
     return {
         "input": public(dict(state.workload), net.private),
         "context": public(dict(state.ctx), net.private),
+        "command": _command(row),
+        "asked": not row.actors or actor in row.actors,
         "rules": [rule.guard.text for rule in rules.rules if rule.guard] if rules else [],
     }
+
+
+def _command(row: Approval) -> str:
+    """How somebody who is asked answers at a terminal, where they say who they are."""
+    words = ("anabranch", "decide", row.run, row.gate, "--fulfil", "--actor", *row.actors[:1])
+    return shlex.join(words)
 
 
 async def decide(request: web.Request) -> web.StreamResponse:
@@ -66,8 +77,20 @@ async def decide(request: web.Request) -> web.StreamResponse:
     reason = text_of(form, "reason").strip()
     if verdict == "reject" and not reason:
         raise InputError("say why it is rejected: whoever asked will read the reason")
-    said = decision(request.match_info["gate"], verdict, actor_of(request), reason, _evidence(form))
-    await ui_of(request).parts.verbs.send(request.match_info["run"], said)
+    run, gate = request.match_info["run"], request.match_info["gate"]
+    said = decision(gate, verdict, actor_of(request), reason, _evidence(form))
+    ui = ui_of(request)
+    try:
+        await ui.parts.verbs.send(run, said)
+    except Refused as error:
+        if error.code not in TOO_LATE:
+            raise
+        head = ui.head(run)
+        before = await ui.look(lambda by: earlier(by.store, head.run, gate))
+        return show(
+            request, "too_late.html", 409, before=before, head=head, verdict=verdict,
+            reason=reason, said=error.message,
+        )  # fmt: skip
     raise see("/approvals", VERDICTS[verdict])
 
 

@@ -16,10 +16,17 @@ import msgspec
 from anabranch.kernel import events as e
 from anabranch.store.ports import Journal, Record
 from anabranch.surfaces.ui.gathers import Gathers
+from anabranch.surfaces.ui.paths import Paths
+from anabranch.surfaces.ui.words import span
 
 LANES_KEPT = 2000
 RUNS_KEPT = 32
 ROWS_AT_ONCE = 256
+SEGMENTS_TOLD = 12
+KINDS = {
+    "queued": "queued", "running": "at work", "retry": "before a retry", "waiting": "waiting",
+    "deciding": "decision", "sleeping": "asleep", "parked": "answer from outside", "loop": "loop",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -74,6 +81,7 @@ class Chronicle:
         self.lanes: OrderedDict[str, Lane] = OrderedDict()
         self.dropped = 0
         self.gathers = Gathers()
+        self.paths = Paths()
         self._jobs: dict[str, str] = {}  # job → lane
         self._loops: dict[str, str] = {}
         self._gates: dict[str, str] = {}
@@ -105,6 +113,7 @@ class Chronicle:
 
     def see(self, at: int, event: e.Event) -> None:
         self.gathers.see(at, event)
+        self.paths.see(event)
         match event:
             case e.TokenCreated():
                 self._add(Lane(str(event.token), event.step, event.step, at))
@@ -245,6 +254,11 @@ class Chronicle:
 
     # -- out ---------------------------------------------------------------------------------
 
+    def ways(self) -> list[list[Any]]:
+        """From, to, how often: for the picture."""
+        with self.lock:
+            return [[*way, count] for way, count in self.paths.taken.items()]
+
     def timeline(self, skip: int, most: int) -> dict[str, Any]:
         """Plain data for the page: lanes newest last, without the `skip` newest ones."""
         with self.lock:
@@ -268,8 +282,21 @@ def _plain(lane: Lane) -> dict[str, Any]:
         "start": lane.start,
         "end": lane.end,
         "attempts": lane.attempts,
+        "words": _words(lane),
         "segments": [[s.kind, s.start, s.end, s.note[:300], s.good] for s in lane.segments[-200:]],
     }
+
+
+def _words(lane: Lane) -> str:
+    """What it did, for those who do not see the bars."""
+    some = lane.segments[-SEGMENTS_TOLD:]
+    told = ["…"] if len(some) < len(lane.segments) else []
+    for one in some:
+        word = KINDS[one.kind] + ("" if one.good else ", failed")
+        took = span(one.end - one.start) if one.end else "until now"
+        note = f" ({one.note[:120]})" if one.note else ""
+        told.append(f"{word} {took}{note}")
+    return "; ".join(told)
 
 
 class Chronicles:

@@ -12,11 +12,13 @@ from aiohttp import web
 from multidict import MultiDictProxy
 
 from anabranch.app import Parts
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.operations.access import SCOPES
 from anabranch.operations.approvals import Approvals
 from anabranch.store.ports import Head
+from anabranch.surfaces.http.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.looking import Readers
 from anabranch.surfaces.http.problems import ApiError, status_of
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
@@ -33,13 +35,19 @@ NOTES = {
     "paused": "Paused. Work that runs comes to its end; nothing new is begun.",
     "resumed": "It goes on.",
     "cancelled": "Cancelled. What runs is told to stop.",
+    "patched": "Written to the context. What waits for admission was looked at again.",
     "redriven": "This run redoes what failed and keeps what succeeded.",
     "started": "Started.",
     "fulfilled": "Fulfilled. The run goes on.",
     "rejected": "Rejected.",
     "tuned": "The loop has its new window.",
     "stopped": "The loop takes no new items; what is out is finished.",
-    "woken": "Woken.",
+    "woken": "Woken: it goes on now.",
+    "not_woken": "Nothing was woken: this process does not sleep any more.",
+    "ended": "Ended. What waits is aborted; what runs is aborted when it comes to its end.",
+    "not_ended": "Nothing was ended: the session had come to its end before.",
+    "kept": "Kept. Runs can be started of it by its name and version.",
+    "known": "This version was kept before.",
     "signed_out": "You are signed out.",
 }
 
@@ -58,7 +66,11 @@ class Ui:
         return self.parts.engine.clock.now()
 
     def head(self, run: str) -> Head:
-        return self.parts.verbs.read.find(run)
+        try:
+            return self.parts.verbs.read.find(run)
+        except NotFound as error:  # a page has a link where a terminal has a verb
+            said, _, _ = error.message.partition("; `anabranch ")
+            raise NotFound(said) from None
 
     def state(self, head: Head) -> State:
         """As it is in memory, or as the store has it; a run set aside can still be looked at."""
@@ -107,11 +119,19 @@ def show(request: web.Request, template: str, status: int = 200, /, **values: An
         "here": request.path_qs,
         "csrf": guard.form_secret(request),
         "actor": request.get(ACTOR, LOCAL),
-        "signed_in": request.get(ACTOR, LOCAL) != LOCAL,
+        "signed_in": CALLER in request and bool(request[CALLER].token),
+        "may": may(request),
         "note": NOTES.get(request.query.get("note", ""), ""),
         "now": ui_of(request).now(),
     }
     return html(rendered(template, given | values), status)
+
+
+def may(request: web.Request) -> dict[str, bool]:
+    """scope → whether whoever asks has it; a page leaves out what it would be refused."""
+    caller = request.get(CALLER)
+    everybody = GATEKEEPER not in request.app
+    return {scope: everybody or (caller is not None and caller.may(scope)) for scope in SCOPES}
 
 
 def error_page(
@@ -124,9 +144,7 @@ def error_page(
 
 async def form_of(request: web.Request) -> MultiDictProxy[Any]:
     """The fields of a form that one of our own pages sent."""
-    form = await request.post()
-    guard.check_form(request, text_of(form, guard.FIELD))
-    return form
+    return await guard.read_form(request)
 
 
 def text_of(form: MultiDictProxy[Any], name: str) -> str:

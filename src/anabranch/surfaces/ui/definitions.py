@@ -1,50 +1,34 @@
-"""Definitions: paste or upload a text, see its problems and its graph, start a run of it."""
+"""Definitions: paste or upload a text, see its problems and its graph, keep it, start a run of it.
+
+The text is checked while it is typed: the page sends the whole form and gets back what stands
+beside the text and below it. Without scripts a button does the same.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
-from aiohttp.web_request import FileField
 
-from anabranch.dialects.port import Compiled
 from anabranch.errors import AnabranchError, InputError, NotFound
-from anabranch.net.net import Net
-from anabranch.operations.definitions import check
+from anabranch.operations.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
-from anabranch.surfaces.ui.context import Ui, form_of, see, show, text_of, ui_of
-from anabranch.surfaces.ui.rendering import trusted
+from anabranch.surfaces.http.audit import SUBJECT
+from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, text_of, ui_of
+from anabranch.surfaces.ui.drafts import TEXT_MAX, Draft, examined, keep, runnable
+from anabranch.surfaces.ui.examples import EXAMPLES
+from anabranch.surfaces.ui.forms import blamed, fields_of, given_of, read_json
+from anabranch.surfaces.ui.guard import Upload
+from anabranch.surfaces.ui.rendering import HEADERS, rendered, trusted
 from anabranch.surfaces.ui.run import run_path
 
-TEXT_MAX = 2 * 1024 * 1024
 RECENT = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One input of a run as a form asks for it."""
-
-    name: str
-    kind: str  # text, number, flag, json
-    value: str
-    checked: bool = False
-
-
-def fields_of(net: Net) -> list[Field]:
-    return [_field(str(name), value) for name, value in net.workload.items()]
-
-
-def _field(name: str, value: Any) -> Field:
-    if isinstance(value, bool):
-        return Field(name, "flag", "true", value)
-    if isinstance(value, int | float):
-        return Field(name, "number", json.dumps(value))
-    if isinstance(value, str) and "\n" not in value:
-        return Field(name, "text", value)
-    return Field(name, "json", json.dumps(value, ensure_ascii=False, indent=2, default=str))
+VERSIONS = 50
+PROBLEMS_SHOWN = 200
+DIALECTS = ("noetl", "xrc729", "arca", TEMPLATE)
 
 
 async def editor(request: web.Request) -> web.StreamResponse:
@@ -54,89 +38,167 @@ async def editor(request: web.Request) -> web.StreamResponse:
     if fingerprint:
         kept = ui.parts.store.definition(fingerprint)
         if kept is None:
-            raise NotFound(f"there is no definition {fingerprint}")
+            raise NotFound(f"there is no definition {fingerprint[:100]!r}")
         text = kept.source
-    return await _answer(request, text, "")
+    return await _page(request, text, "")
 
 
 async def examine(request: web.Request) -> web.StreamResponse:
-    """Check what was pasted or uploaded."""
+    """Check what was pasted or uploaded; for browsers without scripts."""
     form = await form_of(request)
-    return await _answer(request, _text(form), text_of(form, "rules"))
+    return await _page(request, _text(form), text_of(form, "rules"), form)
+
+
+async def check_typed(request: web.Request) -> web.StreamResponse:
+    """What stands beside the text and below it, for a page that checks while somebody types."""
+    form = await form_of(request)
+    values = await _checked(ui_of(request), _text(form), text_of(form, "rules"), form)
+    given = {**values, "may": may(request), "refused": values["refused"]}
+    answer = {
+        "found": rendered("definition_found.html", given),
+        "start": rendered("definition_start.html", given),
+        "dialect": values["draft"].dialect,
+    }
+    text = json.dumps(answer, ensure_ascii=False)
+    return web.Response(text=text, content_type="application/json", headers=HEADERS)
 
 
 async def start(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
-    text, rules = _text(form), text_of(form, "rules")
+    ui, text, rules = ui_of(request), _text(form), text_of(form, "rules")
+    draft = await _draft(ui, text, rules, form)
+    given = given_of(draft.wanted, form)
+    if given.errors or draft.refused is not None or not draft.runs:
+        return await _page(request, text, rules, form, given.errors, draft.refused, 422)
     try:
-        run = await ui_of(request).parts.verbs.start(
-            text,
-            _input(form),
-            labels=_labels(text_of(form, "labels")),
-            rules=_rules(rules),
-        )
+        prepared = await runnable(ui, draft, _rules(rules), given.values)
+        values = {} if draft.template is not None else given.values
+        run = await ui.parts.verbs.start(prepared, values, labels=_labels(text_of(form, "labels")))
     except AnabranchError as error:
-        return await _answer(request, text, rules, error, text_of(form, "input"), 422)
+        at = blamed(error, [one.name for one in draft.wanted])
+        errors = {at: error.message} if at else {}
+        return await _page(request, text, rules, form, errors, None if at else error, 422)
+    request[SUBJECT] = run
     raise see(run_path(run), "started")
 
 
-async def _answer(
+async def publish(request: web.Request) -> web.StreamResponse:
+    """Keep it, so that it can be started again by anybody."""
+    form = await form_of(request)
+    ui, text, rules = ui_of(request), _text(form), text_of(form, "rules")
+    try:
+        fingerprint, new = await keep(ui, text, _rules(rules))
+    except AnabranchError as error:
+        return await _page(request, text, rules, form, None, error, 422)
+    request[SUBJECT] = fingerprint
+    raise see(f"/definitions?fingerprint={quote(fingerprint)}", "kept" if new else "known")
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+async def _page(
     request: web.Request,
     text: str,
     rules: str,
+    form: Any = None,
+    errors: dict[str, str] | None = None,
     refused: AnabranchError | None = None,
-    given: str = "",
     status: int = 200,
 ) -> web.Response:
     ui = ui_of(request)
-    compiled = graph = None
-    if text.strip():
-        try:
-            compiled = await _check(ui, text, rules)
-        except AnabranchError as error:
-            refused = refused or error
-    net = compiled.net if compiled is not None else None
-    if net is not None:
-        graph = trusted(await ui.graphs.of(net))
+    values = await _checked(ui, text, rules, form, errors)
+    name = values["draft"].name or request.query.get("name", "")
     return show(
         request,
         "definitions.html",
         status,
-        text=text,
-        rules=rules,
-        problems=list(compiled.problems) if compiled is not None else [],
-        checked=compiled is not None,
-        net=net,
-        graph=graph,
-        fields=fields_of(net) if net is not None else [],
-        given=given,
-        refused=refused,
-        recent=await _recent(ui),
+        **{**values, "refused": refused or values["refused"]},
+        examples=EXAMPLES,
+        versions=await _cards(ui, DefinitionFilter(name=name, limit=VERSIONS)) if name else [],
+        of=name,
+        text_max=TEXT_MAX,
+        **await _recent(ui, request),
     )
 
 
-async def _check(ui: Ui, text: str, rules: str) -> Compiled:
-    tools = [tool.name for tool in ui.parts.toolbox]
-    return await asyncio.to_thread(check, text, tools, _rules(rules))
+async def _checked(
+    ui: Ui, text: str, rules: str, form: Any = None, errors: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Everything that is shown of a text."""
+    draft = await _draft(ui, text, rules, form)
+    graph = trusted(await ui.graphs.of(draft.net)) if draft.net is not None else None
+    known = ui.parts.store.definition(draft.fingerprint) if draft.fingerprint else None
+    return {
+        "text": text,
+        "rules": rules,
+        "draft": draft,
+        "problems": draft.problems[:PROBLEMS_SHOWN],
+        "more_problems": max(0, len(draft.problems) - PROBLEMS_SHOWN),
+        "graph": graph,
+        "known": known,
+        "fields": fields_of(draft.wanted, form, errors),
+        "given": text_of(form, "input") if form is not None else "",
+        "given_error": (errors or {}).get("", ""),
+        "labels": text_of(form, "labels") if form is not None else "",
+        "refused": draft.refused,
+    }
 
 
-async def _recent(ui: Ui) -> list[DefinitionCard]:
-    """The newest ones of the store."""
-    return await ui.look(lambda by: by.store.definitions(DefinitionFilter(limit=RECENT)))
+async def _draft(ui: Ui, text: str, rules: str, form: Any) -> Draft:
+    if not text.strip():
+        return Draft(text)
+    try:
+        read = _rules(rules)
+    except InputError as error:
+        return Draft(text, refused=error)
+    return await asyncio.to_thread(examined, ui, text, read, form)
 
 
-# -- what the form brings ------------------------------------------------------------------
+async def _recent(ui: Ui, request: web.Request) -> dict[str, Any]:
+    """The newest ones of the store; filters are in the address."""
+    dialect, before = request.query.get("dialect", ""), _before(request.query.get("before", ""))
+    name = request.query.get("name", "").strip()
+    wanted = DefinitionFilter(
+        name=name or None, dialect=dialect or None, before=before, limit=RECENT + 1
+    )
+    found = await _cards(ui, wanted)
+    here = {key: value for key, value in (("name", name), ("dialect", dialect)) if value}
+    last = found[RECENT - 1] if len(found) > RECENT else None
+    older = {**here, "before": f"{last.created_at}.{last.fingerprint}"} if last is not None else {}
+    return {
+        "recent": found[:RECENT],
+        "chosen": {"name": name, "dialect": dialect},
+        "dialects": DIALECTS,
+        "filtered": bool(here),
+        "older": "/definitions?" + urlencode(older) + "#recent" if older else "",
+        "newest": ("/definitions?" + urlencode(here)).rstrip("?") + "#recent" if before else "",
+    }
+
+
+async def _cards(ui: Ui, wanted: DefinitionFilter) -> list[DefinitionCard]:
+    return await ui.look(lambda by: by.store.definitions(wanted))
+
+
+def _before(text: str) -> tuple[int, str] | None:
+    if not text:
+        return None
+    at, dot, fingerprint = text.partition(".")
+    if not at.isdecimal() or not dot or len(at) > 15:
+        raise InputError("`before` is not one of ours: take it from the link to older definitions")
+    return int(at), fingerprint
+
+
+# -- what the form brings --------------------------------------------------------------------------
 
 
 def _text(form: Any) -> str:
     """A file that was chosen counts, otherwise what stands in the editor."""
     upload = form.get("file")
-    if isinstance(upload, FileField):
-        data = upload.file.read(TEXT_MAX + 1)
-        if data.strip():
-            if len(data) > TEXT_MAX:
-                raise InputError(f"the file is larger than {TEXT_MAX:,} bytes")
-            return _whole(data.decode("utf-8", "replace"))
+    if isinstance(upload, Upload) and upload.content.strip():
+        if len(upload.content) > TEXT_MAX:
+            raise InputError(f"the file is larger than {TEXT_MAX:,} bytes")
+        return _whole(upload.content.decode("utf-8", "replace"))
     return _whole(text_of(form, "text"))
 
 
@@ -149,31 +211,10 @@ def _rules(text: str) -> dict[str, Any] | None:
     """Of an orchestration: alias → rule, as one JSON object."""
     if not text.strip():
         return None
-    value = _json(text, "the rules")
+    value = read_json(text, "the rules")
     if not isinstance(value, dict):
         raise InputError("the rules are one JSON object: alias → rule")
     return value
-
-
-def _input(form: Any) -> dict[str, Any]:
-    """Field by field, or the whole as JSON where that was chosen."""
-    whole = text_of(form, "input").strip()
-    if whole:
-        value = _json(whole, "the input")
-        if not isinstance(value, dict):
-            raise InputError("the input is one JSON object")
-        return value
-    given: dict[str, Any] = {}
-    for name in form.getall("field", []):
-        kind, text = text_of(form, f"kind:{name}"), text_of(form, f"value:{name}")
-        match kind:
-            case "flag":
-                given[name] = text == "true"
-            case "number" | "json":
-                given[name] = _json(text, f"the input {name!r}")
-            case _:
-                given[name] = text
-    return given
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -184,14 +225,3 @@ def _labels(text: str) -> dict[str, str]:
             raise InputError(f"a label is given as KEY=VALUE, not {part!r}")
         labels[key] = value
     return labels
-
-
-def _json(text: str, what: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not JSON: {error}") from None
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from aiohttp import web
 
-from anabranch.surfaces.http.auth import GATEKEEPER, sign_in, sign_out
+from anabranch.errors import Denied
+from anabranch.operations.access import Caller, entry
+from anabranch.surfaces.http.auth import COOKIE, GATEKEEPER, sign_in, sign_out
 from anabranch.surfaces.http.problems import ApiError
+from anabranch.surfaces.http.sites import address_of
 from anabranch.surfaces.ui.context import form_of, show, text_of
 
 
 async def ask(request: web.Request) -> web.StreamResponse:
-    return _form(request, request.query.get("next", ""))
+    said = "" if "note" in request.query else _why(request)
+    return _form(request, request.query.get("next", ""), said)
+
+
+def _why(request: web.Request) -> str:
+    """Why somebody who had signed in is asked again."""
+    cookie = request.cookies.get(COOKIE)
+    if not cookie or GATEKEEPER not in request.app:
+        return ""
+    keeper = request.app[GATEKEEPER]
+    session = keeper.sessions.find(cookie)
+    if session is None:
+        return "Your visit has ended: it was long ago, or the server was restarted."
+    try:
+        keeper.access.caller_of(session.token)
+    except Denied as denied:
+        return f"Your visit has ended: {denied.message}."
+    return ""
 
 
 async def enter(request: web.Request) -> web.StreamResponse:
@@ -20,9 +42,10 @@ async def enter(request: web.Request) -> web.StreamResponse:
     if GATEKEEPER not in request.app:
         return response  # nobody has to sign in here
     try:
-        sign_in(request, response, text_of(form, "token"))
+        caller = sign_in(request, response, text_of(form, "token"))
     except ApiError as refused:
         return _form(request, way, refused.detail, refused.status)
+    await _write_down(request, caller, "visits.begin")
     return response
 
 
@@ -30,15 +53,27 @@ async def leave(request: web.Request) -> web.StreamResponse:
     await form_of(request)
     response = web.Response(status=303, headers={"Location": "/login?note=signed_out"})
     if GATEKEEPER in request.app:
-        sign_out(request, response)
+        caller = sign_out(request, response)
+        if caller is not None:
+            await _write_down(request, caller, "visits.end")
     return response
 
 
+async def _write_down(request: web.Request, caller: Caller, action: str) -> None:
+    """The addresses here are open to everybody, so the trail does not do it by itself."""
+    keeper = request.app[GATEKEEPER]
+    await keeper.trail.write(entry(caller, action, keeper.now(), address=address_of(request)))
+
+
 def _form(request: web.Request, way: str, said: str = "", status: int = 200) -> web.Response:
-    return show(request, "login.html", status, next=_local(way), said=said)
+    keeper = request.app.get(GATEKEEPER)
+    asks = keeper is not None and not keeper.policy.open
+    return show(request, "login.html", status, next=_local(way), said=said, asks=asks)
 
 
 def _local(way: str) -> str:
     """Only an address of ours; anything else leads to the list of runs."""
     ours = way.startswith("/") and not way.startswith("//") and "\\" not in way
-    return way if ours and way.isprintable() and not way.startswith("/login") else "/runs"
+    if not ours or not way.isprintable() or way.startswith("/login"):
+        return "/runs"
+    return quote(way, safe="/?&=%+,;:@!$'()*~[]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +33,29 @@ def waits_of(net: Net, state: State) -> Waits:
         one.setdefault("until", None)
         one.setdefault("movers", [])
         one.setdefault("slots", [])
+        one["can"] = _can(one)
     return Waits(shown, len(found))
 
 
+def _can(wait: dict[str, Any]) -> set[str]:
+    """What somebody may do about it, in verbs of the pages; `explain` names those of a shell."""
+    movers = wait["movers"]
+    verbs = {
+        "decide": any(mover.startswith("anabranch decide ") for mover in movers),
+        "patch": any(mover.startswith("anabranch patch ") for mover in movers),
+        "wake": wait["what"] == "token" and "a wake-up" in movers,
+        "items": wait["what"] == "loop",
+        "slots": bool(wait["slots"]) or wait["what"] == "gather",
+    }
+    return {verb for verb, fits in verbs.items() if fits}
+
+
 def statuses_of(state: State) -> dict[str, list[Any]]:
-    """step → its last status, and how often it ran."""
-    return {name: [tally.statuses[-1], tally.runs] for name, tally in state.steps.items()}
+    """step → its last status, how often it ran, and how many tokens are there now."""
+    here = Counter(token.step for token in state.tokens.values())
+    return {
+        name: [tally.statuses[-1], tally.runs, here[name]] for name, tally in state.steps.items()
+    }
 
 
 def joins_of(state: State) -> dict[str, list[Any]]:
@@ -92,6 +110,7 @@ class Moving:
     seq: int
     status: str
     finished: bool
+    troubled: bool
     updated_at: int
     ended_at: int
     steps: dict[str, list[Any]]
@@ -99,11 +118,18 @@ class Moving:
     counts: dict[str, int]
 
 
+def _troubled(state: State) -> bool:
+    """It did not end well: the page says so at the top, with what can be done."""
+    wrong = bool(state.faults) or state.problem is not None
+    return state.finished and wrong and status_of(state) != "completed"
+
+
 def moving_of(state: State) -> Moving:
     return Moving(
         seq=state.seq,
         status=status_of(state),
         finished=state.finished,
+        troubled=_troubled(state),
         updated_at=state.updated_at,
         ended_at=state.finished_at,
         steps=statuses_of(state),
@@ -118,6 +144,7 @@ def changes(now: Moving, before: Moving | None) -> dict[str, Any]:
         "seq": now.seq,
         "status": now.status,
         "finished": now.finished,
+        "troubled": now.troubled,
         "updated_at": now.updated_at,
         "ended_at": now.ended_at,
         "counts": now.counts,

@@ -9,25 +9,33 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
+from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.operations.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
-from anabranch.surfaces.ui import facts
-from anabranch.surfaces.ui.context import UI, Ui, ui_of
+from anabranch.surfaces.http.looking import Looking
+from anabranch.surfaces.ui import facts, guard
+from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, ui_of
+from anabranch.surfaces.ui.paths import Paths
 from anabranch.surfaces.ui.rendering import HEADERS, fragment
 from anabranch.surfaces.ui.run import run_path
 from anabranch.surfaces.ui.runs import counters
+from anabranch.surfaces.ui.troubles import troubles_of
 
 REST_SECONDS = 0.2
 LIST_REST_SECONDS = 1.0
 BEAT_SECONDS = 15.0
 STREAMS_MAX = 200
 CHANGED_MAX = 500
+GATES_MAX = 500
+MOVES_MAX = 100
 
 
 Talk = Callable[["Stream"], Awaitable[None]]
@@ -98,31 +106,60 @@ async def close_streams(app: web.Application) -> None:
 # -- one run -------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class Watch:
+    """One page of a run that is open somewhere."""
+
+    ui: Ui
+    run: str
+    loop: str  # the loop whose panel it shows
+    csrf: str  # for the forms in its parts
+    may: Mapping[str, bool]
+    paths: Paths
+    before: facts.Moving | None = None
+    parts: dict[str, str] = field(default_factory=dict)
+
+    def hear(self, published: Published) -> bool:
+        if published.run != self.run:
+            return False
+        for event in published.events:
+            self.paths.see(event)
+        return True
+
+    def moves(self) -> list[list[Any]]:
+        """Ways that tokens took since the last message."""
+        told = [[*way, count] for way, count in self.paths.taken.most_common(MOVES_MAX)]
+        self.paths.taken.clear()
+        return told
+
+
 async def follow_run(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
-    run = ui.head(request.match_info["run"]).run
-    loop = request.query.get("loop", "")
+    head = ui.head(request.match_info["run"])
+    loop, csrf = request.query.get("loop", ""), guard.form_secret(request)
+    watch = Watch(ui, head.run, loop, csrf, may(request), Paths())
+    watch.paths.start_from(ui.state(head))
 
     async def talk(stream: Stream) -> None:
-        await _tell_of_run(ui, stream, run, loop)
+        await _tell_of_run(watch, stream)
 
-    return await _streamed(request, lambda published: published.run == run, talk)
+    return await _streamed(request, watch.hear, talk)
 
 
-async def _tell_of_run(ui: Ui, stream: Stream, run: str, loop: str) -> None:
-    before: facts.Moving | None = None
-    parts: dict[str, str] = {}
+async def _tell_of_run(watch: Watch, stream: Stream) -> None:
+    ui = watch.ui
     while stream.going:
         begun = time.perf_counter()
-        head = ui.head(run)
+        head = ui.head(watch.run)
         state, net = ui.state(head), ui.net(head)
         moving = facts.moving_of(state)
-        if before is None or moving.seq != before.seq:
-            await stream.say("run", facts.changes(moving, before))
-            before = moving
-        for name, text in _parts(ui, run, loop, net, state).items():
-            if parts.get(name) != text:
-                parts[name] = text
+        if watch.before is None or moving.seq != watch.before.seq:
+            told = facts.changes(moving, watch.before) | {"moves": watch.moves()}
+            await stream.say("run", told)
+            watch.before = moving
+        for name, text in (await _parts(watch, net, state)).items():
+            if watch.parts.get(name) != text:
+                watch.parts[name] = text
                 await stream.say("part", {"name": name, "html": text})
         if moving.finished:
             await stream.say("end", {})
@@ -133,40 +170,76 @@ async def _tell_of_run(ui: Ui, stream: Stream, run: str, loop: str) -> None:
             pass  # rates and estimates of loops change by time alone
 
 
-def _parts(ui: Ui, run: str, loop: str, net: Net, state: State) -> dict[str, str]:
-    base = run_path(run)
-    loops = facts.loop_rows(state, ui.now())
+async def _parts(watch: Watch, net: Net, state: State) -> dict[str, str]:
+    ui, base = watch.ui, run_path(watch.run)
+    loops, waits = facts.loop_rows(state, ui.now()), facts.waits_of(net, state)
+    troubles = await troubles_of(ui, watch.run, net, state)
+    given = (base, watch.csrf, watch.may)
+    how = (status_of(state), state.finished)
     said = {
-        "waits": fragment("waits.html", "waits_list", facts.waits_of(net, state), base),
+        "waits": fragment("waits.html", "waits_list", waits, *given),
         "loops": fragment("loops.html", "loop_cards", loops, base),
+        "troubles": fragment("troubles.html", "trouble_card", troubles, *how, *given),
     }
     for row in loops:
-        if row["loop"] == loop:
+        if row["loop"] == watch.loop:
             said["loop"] = fragment("loops.html", "loop_numbers", row)
     return said
 
 
-# -- the list ------------------------------------------------------------------------------
+# -- lists ---------------------------------------------------------------------------------
 
 
 async def follow_runs(request: web.Request) -> web.StreamResponse:
-    """Counters by status, and the new status of runs that moved."""
+    """Counters by status, what runs that moved have come to, and how many began."""
     ui = ui_of(request)
-    moved: dict[str, str] = {}
+    moved: dict[str, dict[str, Any]] = {}
+    begun: set[str] = set()
 
     def heard(published: Published) -> bool:
-        if len(moved) < CHANGED_MAX or published.run in moved:
-            moved[published.run] = published.status
+        run = published.run
+        if published.first_seq == 1 and len(begun) < CHANGED_MAX:
+            begun.add(run)
+        if len(moved) < CHANGED_MAX or run in moved:
+            moved[run] = {
+                "status": published.status,
+                "events": published.first_seq + len(published.events) - 1,
+                "ended": published.at if published.final is not None else 0,
+            }
         return True
 
     async def talk(stream: Stream) -> None:
         while stream.going:
-            changed = dict(moved)
+            told = {"moved": dict(moved), "begun": len(begun), "now": ui.now()}
             moved.clear()
-            counts = await counters(ui)
-            await stream.say("runs", {"counts": counts, "moved": changed, "now": ui.now()})
+            begun.clear()
+            await stream.say("runs", told | {"counts": await counters(ui)})
             await asyncio.sleep(LIST_REST_SECONDS)
             while not await stream.wait():
                 pass
 
     return await _streamed(request, heard, talk)
+
+
+async def follow_approvals(request: web.Request) -> web.StreamResponse:
+    """The gates that are open, whenever they are others than before."""
+    ui = ui_of(request)
+    actor = actor_of(request) if request.query.get("mine") == "yes" else None
+    told: list[str] | None = None
+
+    def page(by: Looking) -> list[Approval]:
+        return ui.approvals.page(by.store, actor=actor, limit=GATES_MAX, answers=False)
+
+    async def talk(stream: Stream) -> None:
+        nonlocal told
+        while stream.going:
+            rows = await ui.look(page)
+            keys = [f"{row.run}/{row.gate}" for row in rows]
+            if keys != told:
+                told = keys
+                await stream.say("gates", {"open": keys, "more": len(keys) == GATES_MAX})
+            await asyncio.sleep(LIST_REST_SECONDS)
+            while not await stream.wait():
+                pass
+
+    return await _streamed(request, moves_gates, talk)

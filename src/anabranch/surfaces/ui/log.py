@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch.operations.shown import EventRecord, Shown
-from anabranch.runtime.core import history
+from anabranch.runtime.live import history
 from anabranch.store.ports import Journal
 
 PAGE = 100

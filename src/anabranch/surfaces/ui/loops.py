@@ -8,11 +8,16 @@ from aiohttp import web
 
 from anabranch.errors import InputError, NotFound
 from anabranch.kernel import stimuli as s
-from anabranch.operations.items import ItemState, find_loop
-from anabranch.surfaces.ui.context import actor_of, form_of, see, show, text_of, ui_of
+from anabranch.operations.items import ItemState, Page, find_loop
+from anabranch.store.ports import Head
+from anabranch.surfaces.ui import facts
+from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
+from anabranch.surfaces.ui.rendering import html, rendered
 from anabranch.surfaces.ui.run import frame, run_path
 
 PAGE = 50
+EXAMPLE_LETTERS = 160
+WINDOW_MAX = 100_000
 STATES = ("succeeded", "failed", "running", "pending")
 
 
@@ -20,38 +25,50 @@ async def panel(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
     loop = find_loop(ui.state(head), request.match_info["loop"])
-    given = frame(ui, head, "loops", loop)
-    row = next((one for one in given["loops"] if one["loop"] == loop), None)
+    row = next((one for one in _rows(ui, head) if one["loop"] == loop), None)
     if row is None:
         raise NotFound(f"run {head.run} has no loop {loop}")
+    shown = await _items(request, head.run, row)
+    if request.query.get("part") == "items":  # for a page that follows the run
+        return html(rendered("loop_items.html", shown | {"row": row, "base": run_path(head.run)}))
+    given = await frame(ui, head, "loops", loop)
+    return show(request, "loop.html", row=row, **shown, **given)
+
+
+def _rows(ui: Ui, head: Head) -> list[dict[str, Any]]:
+    return facts.loop_rows(ui.state(head), ui.now())
+
+
+async def _items(request: web.Request, run: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A page of items, and how many failed of which error."""
+    look, loop = ui_of(request).look, row["loop"]
     state, error, after = _wanted(request)
-    items = await ui.look(
-        lambda by: by.read.items(head.run, loop, state=state, error=error, after=after, limit=PAGE)
+    items = await look(
+        lambda by: by.read.items(run, loop, state=state, error=error, after=after, limit=PAGE)
     )
-    failures = items.failures
-    if failures is None:
-        failures = await _failures(request, head.run, loop, row)
-    return show(
-        request,
-        "loop.html",
-        row=row,
-        items=items,
-        item_state=state or "",
-        error=error or "",
-        after=after,
-        failures=failures,
-        states=STATES,
-        **given,
-    )
+    failures: dict[str, dict[str, Any]] = {}
+    if row["failed"]:
+        bad = await look(lambda by: by.read.items(run, loop, state="failed", limit=PAGE))
+        failures = _failures(bad)
+    return {
+        "items": items,
+        "item_state": state or "",
+        "error": error or "",
+        "after": after,
+        "failures": failures,
+        "keyed": any(item.key for item in items.items),
+        "states": STATES,
+    }
 
 
-async def _failures(request: web.Request, run: str, loop: str, row: Any) -> Any:
-    """How many failed of which error."""
-    if not row["failed"]:
-        return {}
-    look = ui_of(request).look
-    page = await look(lambda by: by.read.items(run, loop, state="failed", limit=1))
-    return page.failures or {}
+def _failures(bad: Page) -> dict[str, dict[str, Any]]:
+    """kind → how many, and what the first of them said, where it is among the first failures."""
+    said: dict[str, str] = {}
+    for item in bad.items:
+        if item.error is not None:
+            said.setdefault(item.error["kind"], str(item.error["message"])[:EXAMPLE_LETTERS])
+    counts = bad.failures or {}
+    return {kind: {"count": count, "example": said.get(kind)} for kind, count in counts.items()}
 
 
 def _wanted(request: web.Request) -> tuple[ItemState | None, str | None, int]:
@@ -73,8 +90,9 @@ async def tune(request: web.Request) -> web.StreamResponse:
     loop = find_loop(ui.state(head), request.match_info["loop"])
     stop = text_of(form, "stop") == "yes"
     window = text_of(form, "window").strip()
-    if not stop and (not window.isdecimal() or not 1 <= int(window) <= 100_000):
-        raise InputError("the number of shards at once is 1 to 100,000")
+    fits = window.isdecimal() and len(window) <= 6 and 1 <= int(window) <= WINDOW_MAX
+    if not stop and not fits:
+        raise InputError(f"the number of shards at once is 1 to {WINDOW_MAX:,}")
     told = s.TuneLoop(
         loop,
         window=0 if stop else int(window),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from anabranch.errors import NotFound
+from anabranch.surfaces.http.audit import PAGE_ACTIONS
 from anabranch.surfaces.http.auth import PAGE_SCOPES
 from anabranch.surfaces.http.decisions import APPROVALS
 from anabranch.surfaces.http.looking import READERS
@@ -12,10 +13,13 @@ from anabranch.surfaces.http.problems import answer_errors
 from anabranch.surfaces.http.routes import PARTS, Scope
 from anabranch.surfaces.ui import (
     approvals,
+    asked,
     definitions,
     entrance,
+    joins,
     live,
     loops,
+    many,
     rendering,
     run,
     runs,
@@ -37,9 +41,23 @@ SCOPES: dict[tuple[str, str], Scope] = {
     ("POST", "/runs/{run}/loops/{loop}"): "operate",
     ("POST", "/runs/{run}/gates/{gate}"): "decide",
     ("POST", "/definitions"): "read",
+    ("POST", "/definitions/check"): "read",
     ("POST", "/definitions/start"): "operate",
+    ("POST", "/definitions/keep"): "operate",
     ("POST", "/sessions/wake"): "operate",
     ("POST", "/sessions/end"): "operate",
+}
+
+#: What the audit trail calls a change; the same as over the API.
+ACTIONS: dict[tuple[str, str], str] = {
+    ("POST", "/runs"): "bulk",
+    ("POST", "/runs/{run}/do/{verb}"): "runs.{verb}",
+    ("POST", "/runs/{run}/loops/{loop}"): "runs.loops.change",
+    ("POST", "/runs/{run}/gates/{gate}"): "runs.gates.decide",
+    ("POST", "/definitions/start"): "runs.create",
+    ("POST", "/definitions/keep"): "definitions.create",
+    ("POST", "/sessions/wake"): "sessions.wake",
+    ("POST", "/sessions/end"): "sessions.end",
 }
 
 
@@ -47,7 +65,7 @@ def mount(app: web.Application) -> None:
     """Add the pages to an application over an engine."""
     parts = app[PARTS]
     app[UI] = Ui(parts, app[READERS], Graphs(), Chronicles(), app[APPROVALS])
-    app[PAGE_SCOPES] = dict(SCOPES)
+    app[PAGE_SCOPES], app[PAGE_ACTIONS] = dict(SCOPES), dict(ACTIONS)
     # Around the guards: they refuse in pages too.
     app.middlewares.insert(app.middlewares.index(answer_errors) + 1, answer_in_pages)
     app.add_routes(routes())
@@ -63,18 +81,28 @@ def routes() -> list[web.RouteDef]:
         web.post("/login", entrance.enter),
         web.post("/logout", entrance.leave),
         web.get("/runs", runs.list_runs),
-        web.post("/runs", runs.do_with_many),
+        web.post("/runs", many.do_with_many),
         web.get("/live/runs", live.follow_runs),
         web.get("/live/runs/{run}", live.follow_run),
+        web.get("/live/approvals", live.follow_approvals),
         web.get("/runs/{run}", run.overview),
+        web.get("/runs/{run}/ways.json", run.ways),
         web.get("/runs/{run}/timeline", run.timeline),
         web.get("/runs/{run}/timeline.json", run.timeline_data),
+        web.get("/runs/{run}/timeline/table", run.timeline_table),
         web.get("/runs/{run}/events", run.events),
         web.get("/runs/{run}/events/rows", run.event_rows),
         web.get("/runs/{run}/data", run.data),
         web.get("/runs/{run}/data/{what}.json", run.whole_data),
         web.get("/runs/{run}/definition", run.definition),
-        web.get("/runs/{run}/joins", run.joins),
+        web.get("/runs/{run}/joins", joins.page),
+        web.get("/runs/{run}/joins/panel", joins.panel),
+        web.get("/runs/{run}/dispatches", asked.page),
+        web.get("/runs/{run}/dispatches/panel", asked.panel),
+        web.get("/runs/{run}/dispatches/{dispatch}", asked.answer),
+        web.get("/runs/{run}/snapshot.json", asked.snapshot),
+        web.get("/runs/{run}/receipts", asked.receipts),
+        web.get("/runs/{run}/receipts/panel", asked.receipts_panel),
         web.get("/runs/{run}/loops/{loop}", loops.panel),
         web.post("/runs/{run}/loops/{loop}", loops.tune),
         web.post("/runs/{run}/gates/{gate}", approvals.decide),
@@ -82,8 +110,11 @@ def routes() -> list[web.RouteDef]:
         web.get("/approvals", approvals.inbox),
         web.get("/definitions", definitions.editor),
         web.post("/definitions", definitions.examine),
+        web.post("/definitions/check", definitions.check_typed),
         web.post("/definitions/start", definitions.start),
+        web.post("/definitions/keep", definitions.publish),
         web.get("/sessions", sessions.list_sessions),
+        web.get("/sessions/panel", sessions.panel),
         web.post("/sessions/wake", sessions.wake),
         web.post("/sessions/end", sessions.end),
         web.get("/{anything:(?!api/).*}", _nothing),

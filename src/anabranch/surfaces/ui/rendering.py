@@ -89,19 +89,19 @@ def trusted(markup: str) -> Markup:
 
 
 @cache
+def _static() -> Mapping[str, bytes]:
+    """The files by their plain names: what is not among them is nowhere."""
+    return {file.name: file.read_bytes() for file in STATIC.iterdir() if file.is_file()}
+
+
 def static_bytes(name: str) -> bytes | None:
-    """A file of the static folder, by its plain name."""
-    if "/" in name or "\\" in name or name.startswith("."):
-        return None
-    file = STATIC / name
-    return file.read_bytes() if file.is_file() else None
+    return _static().get(name)
 
 
 @cache
 def _version() -> str:
     """One version for all: modules import each other by plain names."""
-    parts = sorted((file.name, file.read_bytes()) for file in STATIC.iterdir() if file.is_file())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr(sorted(_static().items())).encode()).hexdigest()[:12]
 
 
 def static_path(name: str) -> str:

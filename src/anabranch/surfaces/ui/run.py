@@ -4,40 +4,43 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 from aiohttp import web
 
 from anabranch.errors import InputError, NotFound
+from anabranch.kernel import events as e
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
-from anabranch.kernel.summary import faults_of
 from anabranch.store.ports import Head
-from anabranch.surfaces.ui import facts, runs
+from anabranch.surfaces.ui import doing, facts
 from anabranch.surfaces.ui.context import (
     Ui,
     actor_of,
     form_of,
     see,
     show,
-    text_of,
     ui_of,
 )
 from anabranch.surfaces.ui.log import EventPage, event_page
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered, trusted
+from anabranch.surfaces.ui.troubles import troubles_of
 
 LANES = 200
-CHILDREN = 20
+LAST_EVENTS = 100
+#: For the list of suggestions; anything that a kind contains can be asked for.
+EVENT_KINDS = sorted(one.__struct_config__.tag for one in get_args(e.Event))
 
 
 def run_path(run: str, *more: str) -> str:
     return "/".join(["/runs", *(quote(part, safe="") for part in (run, *more))])
 
 
-def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any]:
-    """What every page of a run needs: its head, and why it waits."""
+async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any]:
+    """What every page of a run needs: its head, what went wrong, and why it waits."""
     state, net = ui.state(head), ui.net(head)
+    troubles = await troubles_of(ui, head.run, net, state)
     moving = facts.moving_of(state)
     return {
         "head": head,
@@ -52,7 +55,7 @@ def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any
         "waits": facts.waits_of(net, state),
         "has_engine": head.run not in ui.parts.engine.core.broken,
         "loops": facts.loop_rows(state, ui.now()),
-        "problem": state.problem,
+        "troubles": troubles,
     }
 
 
@@ -61,17 +64,24 @@ async def overview(request: web.Request) -> web.StreamResponse:
     head = ui.head(request.match_info["run"])
     if head.run != request.match_info["run"]:
         raise see(run_path(head.run))
-    given = frame(ui, head, "overview")
-    state, net = given["state"], given["net"]
-    drawn = await ui.graphs.of(net)
+    drawn = await ui.graphs.of(ui.net(head))
+    given = await frame(ui, head, "overview")
     return show(
         request,
         "run.html",
         graph=trusted(drawn),
-        moving=asdict(facts.moving_of(state)),
-        faults=faults_of(state),
+        moving=asdict(facts.moving_of(given["state"])),
+        focus=request.query.get("step", ""),
         **given,
     )
+
+
+async def ways(request: web.Request) -> web.StreamResponse:
+    """Which arrows of the graph were taken so far; asked for by the page once it stands."""
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
+    return _json({"ways": chronicle.ways()})
 
 
 async def timeline(request: web.Request) -> web.StreamResponse:
@@ -88,8 +98,17 @@ async def timeline(request: web.Request) -> web.StreamResponse:
         skip=skip,
         older=skip + LANES if skip + LANES < total else None,
         newer=max(0, skip - LANES) if skip else None,
-        **frame(ui, head, "timeline"),
+        **await frame(ui, head, "timeline"),
     )
+
+
+async def timeline_table(request: web.Request) -> web.StreamResponse:
+    """Only the table, for a page that follows the run."""
+    ui = ui_of(request)
+    head = ui.head(request.match_info["run"])
+    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
+    lanes = chronicle.timeline(_number(request, "skip"), LANES)
+    return html(rendered("lanes.html", {"lanes": lanes}))
 
 
 async def timeline_data(request: web.Request) -> web.StreamResponse:
@@ -107,11 +126,17 @@ async def events(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
     found = await _events(ui, head, request)
-    last = max(0, head.seq - 100)
     return show(
-        request, "events.html", found=found, kind=request.query.get("kind", ""), last=last,
-        follows=found.next_after is None and not head.finished, **frame(ui, head, "events"),
-    )  # fmt: skip
+        request,
+        "events.html",
+        found=found,
+        kind=request.query.get("kind", ""),
+        kinds=EVENT_KINDS,
+        last=max(0, head.seq - LAST_EVENTS),
+        previous=max(0, found.after - LAST_EVENTS) if found.after else None,
+        follows=found.next_after is None and not head.finished,
+        **await frame(ui, head, "events"),
+    )
 
 
 async def event_rows(request: web.Request) -> web.StreamResponse:
@@ -136,7 +161,7 @@ async def data(request: web.Request) -> web.StreamResponse:
     """Input, output, context, and the result of each step."""
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
-    given = frame(ui, head, "data")
+    given = await frame(ui, head, "data")
     state, net = given["state"], given["net"]
     summary = await _summary(ui, head, state)
     return show(
@@ -146,6 +171,7 @@ async def data(request: web.Request) -> web.StreamResponse:
         context=public(dict(state.ctx), net.private),
         result=summary["result"],
         steps=summary["steps"],
+        reducers=doing.REDUCERS,
         **given,
     )
 
@@ -184,34 +210,19 @@ async def definition(request: web.Request) -> web.StreamResponse:
     if kept is None:
         raise NotFound(f"the definition of run {head.run} is not in the store")
     lines = kept.source.splitlines()
-    return show(request, "definition.html", kept=kept, lines=lines, **frame(ui, head, "definition"))
-
-
-async def joins(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
-    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    with chronicle.lock:
-        shown = list(chronicle.gathers.shown.values())[::-1]
-        dropped = chronicle.gathers.dropped
-    given = frame(ui, head, "joins")
-    able = {
-        (one["id"], slot["node"]): slot.get("by", [])
-        for one in given["waits"].shown
-        for slot in one["slots"]
-    }
-    return show(request, "joins.html", gathers=shown, dropped=dropped, able=able, **given)
+    given = await frame(ui, head, "definition")
+    return show(request, "definition.html", kept=kept, lines=lines, **given)
 
 
 async def do(request: web.Request) -> web.StreamResponse:
     """A verb for this run."""
     form = await form_of(request)
     ui, verb = ui_of(request), request.match_info["verb"]
-    if verb not in runs.VERBS:
-        raise InputError(f"there is no verb {verb!r}: {', '.join(runs.VERBS)}")
+    if verb not in doing.VERBS:
+        raise InputError(f"there is no verb {verb[:40]!r}: {', '.join(doing.VERBS)}")
     head = ui.head(request.match_info["run"])
-    came = await runs.do(ui, verb, head.run, actor_of(request), text_of(form, "reason"))
-    raise see(run_path(came or head.run), runs.VERBS[verb])
+    came = await doing.do(ui, verb, head.run, actor_of(request), form)
+    raise see(run_path(came or head.run), doing.VERBS[verb])
 
 
 def _number(request: web.Request, name: str) -> int:

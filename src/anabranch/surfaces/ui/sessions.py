@@ -2,40 +2,146 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from aiohttp import web
 
-from anabranch.surfaces.ui.context import actor_of, form_of, see, show, text_of, ui_of
+from anabranch.errors import InputError
+from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.state import State
+from anabranch.store.ports import Head
+from anabranch.surfaces.http.audit import SUBJECT
+from anabranch.surfaces.ui import guard
+from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
+from anabranch.surfaces.ui.rendering import html, rendered
 
 SESSIONS = 25
+PROCESSES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process, and whether somebody can wake it."""
+
+    row: dict[str, Any]
+    asleep: bool
+    why: Waiting | None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    head: Head
+    owner: str
+    processes: list[Process]  # unfinished ones first, then the newest
+    total: int
+    open: int
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
-    owner = request.query.get("owner", "")
-    rows = await ui_of(request).look(
-        lambda by: by.sessions.list_sessions(owner=owner or None, last=SESSIONS)
-    )
-    sessions: dict[str, list[dict[str, Any]]] = {}
+    return show(request, "sessions.html", **await _values(request))
+
+
+async def panel(request: web.Request) -> web.StreamResponse:
+    """Only the cards, for a page that follows what happens."""
+    more = {"csrf": guard.form_secret(request), "may": may(request)}
+    return html(rendered("sessions_panel.html", {**await _values(request), **more}))
+
+
+async def _values(request: web.Request) -> dict[str, Any]:
+    ui, owner = ui_of(request), request.query.get("owner", "").strip()
+    before = _before(request.query.get("before", ""))
+    rows, older = await ui.look(lambda by: by.sessions.page(owner or None, SESSIONS, before))
+    by_run: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        sessions.setdefault(row["sessionId"], []).append(row)
-    heads = {run: ui_of(request).head(run) for run in sessions}
-    return show(
-        request, "sessions.html", sessions=sessions, heads=heads, owner=owner, most=SESSIONS
-    )
+        by_run.setdefault(row["sessionId"], []).append(row)
+    here = {"owner": owner} if owner else {}
+    place = {**here, **({"before": request.query["before"]} if before else {})}
+    return {
+        "sessions": [_session(ui, run, found) for run, found in by_run.items()],
+        "owner": owner,
+        "query": urlencode(place),
+        "newest": ("/sessions?" + urlencode(here)).rstrip("?") if before else "",
+        "older": "/sessions?" + urlencode({**here, "before": f"{older[0]}.{older[1]}"})
+        if older is not None
+        else "",
+    }
+
+
+def _before(text: str) -> tuple[int, str] | None:
+    if not text:
+        return None
+    at, dot, run = text.partition(".")
+    if not at.isdecimal() or not dot or len(at) > 15:
+        raise InputError("`before` is not one of ours: take it from the link to older sessions")
+    return int(at), run
+
+
+def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:
+    head = ui.head(run)
+    state = ui.state(head) if not head.finished else None
+    whys = _whys(ui, head, state) if state is not None else {}
+    found = [_process(row, state, whys) for row in rows]
+    found.sort(key=lambda one: (one.why is None, -one.row["iterationStep"]))
+    unfinished = sum(one.why is not None for one in found)
+    return Session(head, rows[0]["owner"], found[:PROCESSES], len(found), unfinished)
+
+
+def _whys(ui: Ui, head: Head, state: State) -> dict[int, Waiting]:
+    """process → what it waits for."""
+    found: dict[int, Waiting] = {}
+    for one in explain(ui.net(head), state):
+        if one.what == "token":
+            found[int(one.id)] = one
+        elif one.what == "job" and (job := state.jobs.get(one.id)) is not None:
+            found.setdefault(job.token, one)
+    return found
+
+
+def _process(row: dict[str, Any], state: State | None, whys: dict[int, Waiting]) -> Process:
+    token = state.tokens.get(row["iterationStep"]) if state is not None else None
+    asleep = token is not None and token.phase == "sleeping"
+    return Process(row, asleep, whys.get(row["iterationStep"]) if token is not None else None)
+
+
+# -- changes ---------------------------------------------------------------------------------------
 
 
 async def wake(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
-    await ui_of(request).parts.sessions.wake_up_process(
-        text_of(form, "process"), actor=actor_of(request)
+    request[SUBJECT] = text_of(form, "process")
+    said = await ui_of(request).parts.sessions.wake_up_process(
+        text_of(form, "process"),
+        payload=_payload(text_of(form, "payload")),
+        actor=actor_of(request),
     )
-    raise see("/sessions", "woken")
+    raise see(_back(form), "woken" if said["woken"] else "not_woken")
+
+
+def _payload(text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the payload is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError('the payload is one JSON object, such as {"paid": true}')
+    return value
 
 
 async def end(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
-    await ui_of(request).parts.sessions.control(
-        text_of(form, "run"), reason=text_of(form, "reason"), actor=actor_of(request)
+    request[SUBJECT] = text_of(form, "run")
+    said = await ui_of(request).parts.sessions.control(
+        text_of(form, "run"), reason=text_of(form, "reason").strip(), actor=actor_of(request)
     )
-    raise see("/sessions", "cancelled")
+    raise see(_back(form), "ended" if said["affected"] else "not_ended")
+
+
+def _back(form: Any) -> str:
+    """To the same filter."""
+    query = text_of(form, "query")
+    return f"/sessions?{query}" if query and query.isprintable() else "/sessions"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,71 +23,33 @@ from anabranch.runtime.parcels import Parcel, SentOrRead, refs_of, unpack
 from anabranch.runtime.payloads import TooLarge, lighten
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
-from anabranch.surfaces.worker.link import Final, Key, Link, job_path, until_heard
+from anabranch.surfaces.http.work_shapes import Begun, Source
+from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
+from anabranch.surfaces.worker.remote import RemoteLoops, RemotePayloads, job_at_work
 from anabranch.work.callables import Toolbox
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
 from anabranch.work.keychain import Keychain
 from anabranch.work.means import Means
-from anabranch.work.payloads import hash_of
+from anabranch.work.payloads import encoded, hash_of
 from anabranch.work.pipeline import Pipeline
 from anabranch.work.port import Parked, Task
 from anabranch.work.reading import CollectionReader
 from anabranch.work.redaction import Redactor, guard_logs
 from anabranch.work.registry import close_all, standard_performers
-from anabranch.work.shards import Shards
+from anabranch.work.shards import Shards, Underway
 
-CACHE_BYTES = 256 * 1024 * 1024  # of payloads, so that a value is fetched once and not per job
 NETS_KEPT = 100
+REPORT_BYTES = 8 * 1024 * 1024  # a larger result goes ahead, also where it is to stay whole
+CHECKPOINT_BYTES = 4 * 1024 * 1024  # of a shard that has more to remember, only counts are told
+PROGRESS_BYTES = 3500  # in the words of a progress; more of it goes ahead as a payload
 
-#: The job that the current task works for: payloads are asked for in its name.
-_job: ContextVar[Key] = ContextVar("anabranch_job")
 
+class Said(NamedTuple):
+    """What a job came to, as it is told: the result may have gone ahead as a payload."""
 
-class RemotePayloads:
-    """Payloads of the server, and those fetched last."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._cache: OrderedDict[str, bytes] = OrderedDict()
-        self._size = 0
-
-    async def get(self, sha256: str) -> bytes | None:
-        known = self.fetched(sha256)
-        if known is not None:
-            return known
-        path = job_path(_job.get(), f"payloads/{sha256}")
-        try:
-            content = await until_heard(
-                lambda: self._link.once("GET", path, seconds=300), "fetching a payload"
-            )
-        except Final as refusal:
-            if refusal.status == 410:
-                return None
-            raise
-        self._keep(sha256, content)
-        return content
-
-    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:  # noqa: ARG002
-        path = job_path(_job.get(), "payloads")
-        await until_heard(
-            lambda: self._link.once("POST", path, content=content, seconds=300),
-            "keeping a payload",
-        )
-        return hash_of(content)
-
-    def fetched(self, sha256: str) -> bytes | None:
-        """What was fetched before, without asking."""
-        content = self._cache.get(sha256)
-        if content is not None:
-            self._cache.move_to_end(sha256)
-        return content
-
-    def _keep(self, sha256: str, content: bytes) -> None:
-        self._cache[sha256] = content
-        self._size += len(content)
-        while self._size > CACHE_BYTES and len(self._cache) > 1:
-            self._size -= len(self._cache.popitem(last=False)[1])
+    answer: Answer | Parked
+    payload: str = ""
 
 
 class Bench:
@@ -103,7 +64,7 @@ class Bench:
         self._unguard_logs = guard_logs(self._redactor)
         self._keychain = Keychain(self._redactor)
         self._payloads = RemotePayloads(link)
-        self.progress: dict[Key, Any] = {}  # how far the shards at work are
+        self._shards: dict[Key, Underway] = {}
         self._compose(toolbox)
 
     def _compose(self, toolbox: Toolbox) -> None:
@@ -112,6 +73,7 @@ class Bench:
             app.work_settings(settings),
             toolbox=toolbox,
             payloads=payloads,
+            loops=RemoteLoops(self._link),
             redactor=self._redactor,
         )
         limits = Limits(
@@ -134,17 +96,17 @@ class Bench:
 
     # -- one job -----------------------------------------------------------------------------
 
-    async def perform(self, parcel: Parcel, shared: Mapping[str, Any]) -> Answer | Parked:
+    async def perform(self, parcel: Parcel, shared: Mapping[str, Any]) -> Said:
         """Do the work; whatever goes wrong with it is its answer. Raises `Final` where the server
         no longer knows the job."""
-        _job.set(parcel.id)
+        job_at_work.set(parcel.id)
         try:
             answer = await self._performed(parcel, shared)
             if isinstance(answer, Parked):
-                return answer
+                return Said(answer)
             return await self._light(parcel, self._clean(answer))
         finally:
-            self.progress.pop(parcel.id, None)
+            self._shards.pop(parcel.id, None)
 
     async def _performed(self, parcel: Parcel, shared: Mapping[str, Any]) -> Answer | Parked:
         try:
@@ -174,15 +136,17 @@ class Bench:
         if net.keychain:
             workload = shared.get("workload", {})
             keyring = await app.keyring_of(self._keychain, net, workload)
-        return unpack(parcel, shared, net, held.get, keyring)
+        task = unpack(parcel, shared, net, held.get, keyring)
+        if parcel.shard is None or parcel.progress is None:
+            return task
+        progress = await self._remembered(parcel.progress)
+        return msgspec.structs.replace(task, progress=progress)
 
     async def _net(self, parcel: Parcel) -> Net:
         net = self._nets.get(parcel.definition)
         if net is None:
-            path = job_path(parcel.id, "definition")
-            source = await until_heard(
-                lambda: self._link.json(_Source, "GET", path), "fetching a definition"
-            )
+            path = self._link.job(parcel.id, "definition")
+            source = await until_heard(lambda: self._link.json(Source, "GET", path))
             net = self._compile(Definition(**msgspec.structs.asdict(source)))
             self._nets[parcel.definition] = net
             while len(self._nets) > NETS_KEPT:
@@ -192,28 +156,68 @@ class Bench:
     def _clean(self, answer: Answer) -> Answer:
         return self._redactor.answer(answer) if self._redactor.knows_any else answer
 
-    async def _light(self, parcel: Parcel, answer: Answer) -> Answer:
+    async def _light(self, parcel: Parcel, answer: Answer) -> Said:
         """A large result goes ahead, and the answer only refers to it."""
-        if getattr(answer, "inline", False):
-            return answer
         most = self._settings
+        whole = bool(getattr(answer, "inline", False))
+        inline_max = REPORT_BYTES if whole else most.inline_bytes_max
         try:
-            light = lighten(answer.result, most.inline_bytes_max, most.result_bytes_max)
+            light = lighten(answer.result, inline_max, most.result_bytes_max)
             if not light.sha256:
-                return answer
+                return Said(answer)
             await self._payloads.put(light.content, parcel.run)
         except TooLarge as error:
-            return failed("result", str(error), retryable=False)
+            return Said(failed("result", str(error), retryable=False))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            return failed("result", f"the result is not JSON: {error}", retryable=False)
+            return Said(failed("result", f"the result is not JSON: {error}", retryable=False))
         except Final as refusal:
             if refusal.status == 413:
-                return failed("result", refusal.message, retryable=False)
+                return Said(failed("result", refusal.message, retryable=False))
             raise
-        return msgspec.structs.replace(answer, result=light.result)
+        if whole:  # the server puts it together again
+            return Said(msgspec.structs.replace(answer, result=None), light.sha256)
+        return Said(msgspec.structs.replace(answer, result=light.result))
 
-    def _note(self, task: Task, done: int, of: int) -> None:
-        self.progress[task.run, task.job, task.attempt] = {"done": done, "of": of}
+    # -- how far it is -----------------------------------------------------------------------
+
+    def _note(self, task: Task, shard: Underway) -> None:
+        self._shards[task.run, task.job, task.attempt] = shard
+
+    def done(self, key: Key) -> int:
+        """How many items of this shard are over; 0 also where it is none."""
+        shard = self._shards.get(key)
+        return shard.done if shard is not None else 0
+
+    async def progress(self, key: Key) -> dict[str, Any] | None:
+        """What can be said of a shard: how far it is, and from where another one can go on."""
+        shard = self._shards.get(key)
+        if shard is None:
+            return None
+        said: dict[str, Any] = {"done": shard.done, "of": shard.size}
+        try:
+            content = encoded(shard.checkpoint())
+            if self._redactor.knows_any and len(content) <= CHECKPOINT_BYTES:
+                content = encoded(self._redactor.clean(msgspec.json.decode(content)))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return said  # its answer will say what is wrong with it
+        if len(content) <= PROGRESS_BYTES:
+            return {**said, "checkpoint": msgspec.Raw(content)}
+        if len(content) > CHECKPOINT_BYTES:
+            return said
+        job_at_work.set(key)
+        return {**said, "payload": await self._payloads.put(content)}
+
+    async def _remembered(self, progress: Any) -> Any:
+        """What the worker before this one said, with its checkpoint."""
+        sha256 = progress.get("payload") if isinstance(progress, Mapping) else None
+        if not isinstance(sha256, str):
+            return progress
+        content = await self._payloads.get(sha256)
+        if content is None or hash_of(content) != sha256:
+            return None
+        return {"checkpoint": msgspec.json.decode(content)}
+
+    # -- children ----------------------------------------------------------------------------
 
     async def _start_child(
         self, path: str, given: Mapping[str, Any], run: str, parent: str | None, returns: str
@@ -226,20 +230,6 @@ class Bench:
             "waits": parent is not None,
             "returns": returns,
         }
-        where = job_path(_job.get(), "children")
-        begun = await until_heard(
-            lambda: self._link.json(_Begun, "POST", where, body), "beginning a child run"
-        )
+        where = self._link.job(job_at_work.get(), "children")
+        begun = await until_heard(lambda: self._link.json(Begun, "POST", where, body))
         return begun.run
-
-
-class _Source(msgspec.Struct, frozen=True):
-    fingerprint: str
-    dialect: str
-    name: str
-    source: str
-    origin: str
-
-
-class _Begun(msgspec.Struct, frozen=True):
-    run: str

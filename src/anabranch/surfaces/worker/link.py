@@ -2,18 +2,20 @@
 
 A server that cannot be reached, is starting or stopping, or asks for patience is *away*: whoever
 called tries again, a little later each time. Any other refusal is *final*: saying it again would
-get the same answer.
+get the same answer. That a server is away, and that it is back, is said once, however many calls
+meet a closed door.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
-from itertools import count
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
@@ -24,12 +26,11 @@ log = logging.getLogger("anabranch.worker")
 
 T = TypeVar("T")
 DELAY_SECONDS = (0.2, 5.0)  # before the next try: at first, and at most
-LOG_EVERY = 12  # tries: about once a minute
 CALL_SECONDS = 30.0
 #: Of an answer: the token is refused (it may be mended), too many calls, or a server in trouble.
-PATIENCE = frozenset({401, 403, 408, 425, 429, 500, 502, 503, 504})
+PATIENCE = frozenset({401, 403, 408, 421, 425, 429, 500, 502, 503, 504})
 
-Key = tuple[str, str, int]
+Key = tuple[str, str, int]  # run, job, attempt
 
 
 class Away(AnabranchError):
@@ -37,9 +38,10 @@ class Away(AnabranchError):
 
     code = "server_away"
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, *, heard: bool = False) -> None:
         super().__init__(message)
         self.status = status
+        self.heard = heard  # perhaps: it was said, and only the answer is missing
 
 
 class Final(AnabranchError):
@@ -51,17 +53,20 @@ class Final(AnabranchError):
 
 
 class Link:
-    """Use it as an async context manager."""
+    """Use it as an async context manager. `worker` is the name under which jobs are claimed."""
 
-    def __init__(self, server: str, token: str = "") -> None:
+    def __init__(self, server: str, token: str = "", worker: str = "") -> None:
         if not server.startswith(("http://", "https://")):
             raise InputError(
                 f"the server is {server!r}: give its URL, such as http://127.0.0.1:8629",
                 code="no_server",
             )
-        self.server = server.rstrip("/")
+        self.server = server.rstrip("/").removesuffix("/api/v1").rstrip("/")
+        self.worker = worker
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
+        self._away_since: float | None = None
+        self._heard = False  # the server has done once what this worker asked for
 
     async def __aenter__(self) -> Link:
         connector = aiohttp.TCPConnector(limit=0)
@@ -71,6 +76,17 @@ class Link:
     async def __aexit__(self, *_exc: object) -> None:
         if self._session is not None:
             await self._session.close()
+
+    @property
+    def away_seconds(self) -> float:
+        """For how long nobody was there; 0 where the last call was heard."""
+        return 0.0 if self._away_since is None else time.monotonic() - self._away_since
+
+    def job(self, key: Key, verb: str, **query: Any) -> str:
+        """The path of what can be said about a job of this worker."""
+        run, job, attempt = key
+        asked = urlencode({"worker": self.worker, **query})
+        return f"/jobs/{quote(run, safe='')}/{quote(job, safe='')}/{attempt}/{verb}?{asked}"
 
     async def once(
         self,
@@ -82,6 +98,26 @@ class Link:
         seconds: float = CALL_SECONDS,
     ) -> bytes:
         """One call; the body is JSON, or `content` as it is."""
+        try:
+            status, answer = await self._call(method, path, body, content, seconds)
+        except Away as away:
+            self._is_away(away)
+            raise
+        if status < 300:
+            self._heard = True
+            self._is_back()
+            return answer
+        refusal = _refusal(status, answer)
+        if isinstance(refusal, Away):
+            if self._heard or status not in (401, 403):  # else it was never let in: no patience
+                self._is_away(refusal)
+        else:
+            self._is_back()
+        raise refusal
+
+    async def _call(
+        self, method: str, path: str, body: Any, content: bytes | None, seconds: float
+    ) -> tuple[int, bytes]:
         assert self._session is not None, "used inside `async with`"
         data = content if content is not None else msgspec.json.encode(body)
         media = "application/octet-stream" if content is not None else "application/json"
@@ -89,26 +125,34 @@ class Link:
             async with self._session.request(
                 method,
                 f"{self.server}/api/v1{path}",
-                data=data if method != "GET" else None,
+                data=io.BytesIO(data) if method != "GET" else None,
                 headers={"Content-Type": media} if method != "GET" else {},
                 timeout=aiohttp.ClientTimeout(total=seconds),
                 allow_redirects=False,
             ) as response:
-                answer = await response.read()
+                return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Away(
-                f"{self.server} cannot be reached: {error or type(error).__name__}"
-            ) from None
-        if response.status < 300:
-            return answer
-        raise _refusal(response.status, answer)
+            said = f"{self.server} cannot be reached: {error or type(error).__name__}"
+            heard = not isinstance(error, aiohttp.ClientConnectorError)
+            raise Away(said, heard=heard) from None
 
     async def json(self, kind: type[T], method: str, path: str, body: Any = None, **how: Any) -> T:
         answer = await self.once(method, path, body, **how)
         try:
             return msgspec.json.decode(answer, type=kind)
         except msgspec.MsgspecError as error:
-            raise Final(f"{self.server} gave an answer nobody can read: {error}", "answer", 200) from None  # fmt: skip  # noqa: E501
+            said = f"{self.server} gave an answer nobody can read: {error}"
+            raise Final(said, "answer", 200) from None
+
+    def _is_away(self, away: Away) -> None:
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+            log.warning("%s; trying again until it is back", away.message)
+
+    def _is_back(self) -> None:
+        if self._away_since is not None:
+            log.warning("%s is back after %.1f s", self.server, self.away_seconds)
+            self._away_since = None
 
 
 def _refusal(status: int, answer: bytes) -> Away | Final:
@@ -124,20 +168,13 @@ def _refusal(status: int, answer: bytes) -> Away | Final:
     return Final(detail, str(said.get("code") or "http"), status)
 
 
-async def until_heard(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """The same call until it has an answer; each pause is longer than the one before."""
+async def until_heard(call: Callable[[], Awaitable[T]]) -> T:
+    """The same call until it has an answer; each pause is longer than the one before, and none as
+    long as that of the next worker."""
     delay = DELAY_SECONDS[0]
-    for tries in count():
+    while True:
         try:
             return await call()
-        except Away as away:
-            if tries % LOG_EVERY == 0:
-                log.warning("%s: %s; trying again", what, away)
-        await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-        delay = min(delay * 2, DELAY_SECONDS[1])
-    raise AssertionError("it never ends by itself")
-
-
-def job_path(key: Key, verb: str) -> str:
-    run, job, attempt = key
-    return f"/jobs/{quote(run, safe='')}/{quote(job, safe='')}/{attempt}/{verb}"
+        except Away:
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, DELAY_SECONDS[1])

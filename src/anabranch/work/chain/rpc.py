@@ -22,6 +22,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.work.chain.errors import NodeMisbehaved, NodeRefused, NodeUnreachable
 from anabranch.work.chain.nesting import nests_deeper
+from anabranch.work.one_session import OneSession
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -54,7 +55,7 @@ class JsonRpc:
         self._url = url
         self._options = options or RpcOptions()
         self._numbers = itertools.count(1)
-        self._session: aiohttp.ClientSession | None = None
+        self._session = OneSession(self._opened)
         self.place = _place(url)
         self._secrets = _secrets_in(url)
 
@@ -82,27 +83,24 @@ class JsonRpc:
             pause *= 2
 
     async def close(self) -> None:
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        await self._session.close()
 
     # -- one attempt -------------------------------------------------------------------------
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _opened(self) -> aiohttp.ClientSession:
         import aiohttp
 
-        self._session = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._options.connections, ttl_dns_cache=60),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "anabranch", "Content-Type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=self._options.timeout_seconds),
         )
-        return self._session
 
     async def _post(self, body: bytes) -> tuple[int, bytes]:
         import aiohttp
 
-        session = self._session or self._open()
+        session = self._session.get()
         try:
             async with session.post(self._url, data=body, allow_redirects=False) as response:
                 return response.status, await self._body(response)

@@ -28,7 +28,7 @@ from anabranch.work.collections.port import (
     Source,
 )
 from anabranch.work.collections.queries import Queries
-from anabranch.work.loop_results import LoopResults
+from anabranch.work.loop_results import Loops
 from anabranch.work.payloads import PayloadPort, is_ref, load, place_in
 from anabranch.work.port import Performer
 from anabranch.work.threads import Threads
@@ -57,7 +57,7 @@ class Collections:
         *,
         payloads: PayloadPort | None = None,
         performers: Mapping[str, Performer] | None = None,
-        loops: LoopResults | None = None,
+        loops: Loops | None = None,
         limits: Limits | None = None,
         threads: int = 4,
     ) -> None:

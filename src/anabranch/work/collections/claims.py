@@ -21,6 +21,13 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.work import inputs
+from anabranch.work.collections.databases import (
+    NAMED,
+    ask,
+    described,
+    kind_of,
+    one_statement,
+)
 from anabranch.work.collections.port import (
     KIND,
     CollectionError,
@@ -30,17 +37,16 @@ from anabranch.work.collections.port import (
     Keyring,
     Limits,
     Shard,
+    Walked,
 )
-from anabranch.work.collections.queries import FLAVOURS, NAMED, PLACES, ask, place_of_query
 from anabranch.work.payloads import PayloadPort, encoded, load, place_of
 from anabranch.work.port import Performer
-from anabranch.work.sql.text import split
 
 _OWN = frozenset({"kind", "command", "params", "auth", "timeout", "key", "whole", "owner"})
 _SCOPE = "execution"  # a run that goes on with the rest of a loop reads the same rows
 
 
-class Claims:
+class Claims(Walked):
     def __init__(
         self, performers: Mapping[str, Performer], payloads: PayloadPort | None, limits: Limits
     ) -> None:
@@ -50,35 +56,16 @@ class Claims:
 
     async def describe(self, value: Any) -> Descriptor:
         given = inputs.mapping(value["claim"], "claim")
-        kind = given.get("kind", "sqlite")
-        if kind not in FLAVOURS:
-            raise InputError(f"claim.kind must be one of {', '.join(FLAVOURS)}, not {kind!r:.40}")
-        plain: dict[str, Any] = {
+        return {
             KIND: "claim",
-            "database": kind,
-            "place": place_of_query(given, _OWN | PLACES, "claim"),
-            "command": _command(given.get("command"), str(kind)),
+            **described(given, "claim", _OWN, ("params", "auth", "timeout", "key")),
+            "command": _command(given),
             "owner": inputs.text(given.get("owner", ""), "claim.owner"),
             "whole": inputs.flag(given.get("whole", False), "claim.whole"),
         }
-        params = given.get("params")
-        if params is not None and not isinstance(params, Mapping):
-            raise InputError("claim.params must be a mapping: here parameters need names")
-        for name in ("params", "auth", "timeout", "key"):
-            if given.get(name) is not None:
-                plain[name] = given[name]
-        return plain
-
-    def size(self, _descriptor: Descriptor) -> None:
-        return None
 
     async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        ring: Keyring,
+        self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int, ring: Keyring
     ) -> Cuts:
         """Claim some frames. Not more than will be begun soon: a claimed row is nobody else's."""
         number = 0 if cursor is None else int(cursor["frame"])
@@ -131,13 +118,13 @@ class Claims:
         return {"place": place_of(await self._payloads.put(content, run, _SCOPE))}
 
 
-def _command(value: Any, kind: str) -> str:
-    statements = split(inputs.text(value, "claim.command"), FLAVOURS[kind])
-    if len(statements) != 1:
+def _command(given: Mapping[str, Any]) -> str:
+    statement = one_statement(given.get("command"), "claim.command", kind_of(given, "claim"))
+    if statement is None:
         raise InputError("claim.command must be one statement that returns the rows it claims")
-    if statements[0].reads:
+    if statement.reads:
         raise InputError(
             "claim.command claims nothing: it only reads, and would return the same rows for ever; "
             "use {sql: {query: …, key: …}}"
         )
-    return statements[0].text
+    return statement.text

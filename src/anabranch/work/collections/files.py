@@ -33,9 +33,9 @@ from anabranch.work.collections.port import (
     Cursor,
     Cuts,
     Descriptor,
-    Keyring,
     Limits,
     Shard,
+    WalkedInThreads,
     changed,
 )
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
@@ -60,37 +60,19 @@ class Where(NamedTuple):
         return f"{self.path}: item {self.number:,} at byte {self.offset:,}"
 
 
-class Records:
+class Records(WalkedInThreads):
     """What JSONL and CSV have in common."""
 
     kind = ""
     options: frozenset[str] = frozenset()
 
     def __init__(self, threads: Threads, limits: Limits) -> None:
-        self._threads = threads
+        super().__init__(threads)
         self._limits = limits
 
     async def describe(self, value: Any) -> Descriptor:
         path = path_of(value[self.kind], self.kind)
         return await self._threads.run(partial(self._described, path, value))
-
-    def size(self, _descriptor: Descriptor) -> None:
-        return None
-
-    async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        _ring: Keyring,
-    ) -> Cuts:
-        return await self._threads.run(partial(self._cut, descriptor, cursor, count, shards))
-
-    async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
-    ) -> list[tuple[str, Any]]:
-        return await self._threads.run(partial(self._items, descriptor, shard))
 
     # -- in a thread -------------------------------------------------------------------------
 

@@ -26,9 +26,9 @@ from anabranch.work.collections.port import (
     Cursor,
     Cuts,
     Descriptor,
-    Keyring,
     Limits,
     Shard,
+    WalkedInThreads,
     changed,
 )
 from anabranch.work.threads import Threads
@@ -37,11 +37,11 @@ _CACHED = 4  # folders
 Parts = tuple[str, ...]
 
 
-class Listings:
+class Listings(WalkedInThreads):
     options = frozenset({"pattern", "recursive"})
 
     def __init__(self, threads: Threads, _limits: Limits) -> None:
-        self._threads = threads
+        super().__init__(threads)
         self._folders: OrderedDict[tuple[str, int], list[tuple[str, bool]]] = OrderedDict()
 
     async def describe(self, value: Any) -> Descriptor:
@@ -51,24 +51,6 @@ class Listings:
         if not await self._threads.run(partial(os.path.isdir, path)):
             raise InputError(f"{path} is not a folder")
         return {KIND: "listing", "path": path, "pattern": pattern, "recursive": recursive}
-
-    def size(self, _descriptor: Descriptor) -> None:
-        return None
-
-    async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        _ring: Keyring,
-    ) -> Cuts:
-        return await self._threads.run(partial(self._cut, descriptor, cursor, count, shards))
-
-    async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
-    ) -> list[tuple[str, Any]]:
-        return await self._threads.run(partial(self._items, descriptor, shard))
 
     # -- in a thread -------------------------------------------------------------------------
 

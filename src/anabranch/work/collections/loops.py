@@ -10,15 +10,13 @@ from anabranch.work.collections.port import (
     CollectionError,
     Descriptor,
     Indexed,
-    Keyring,
     Shard,
-    within,
 )
-from anabranch.work.loop_results import LoopResults, is_loop
+from anabranch.work.loop_results import Loops, is_loop
 
 
 class ResultsOf(Indexed):
-    def __init__(self, loops: LoopResults | None) -> None:
+    def __init__(self, loops: Loops | None) -> None:
         self._loops = loops
 
     async def describe(self, value: Any) -> Descriptor:
@@ -31,18 +29,12 @@ class ResultsOf(Indexed):
             raise CollectionError(gone.message) from None
         return {KIND: "results_of", "ref": ref, "size": size}
 
-    def size(self, descriptor: Descriptor) -> int:
-        return int(descriptor["size"])
-
-    async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
-    ) -> list[tuple[str, Any]]:
-        within(descriptor, self.size(descriptor), shard)
+    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
         stop = shard.first + shard.count
         found = await self._reader().results(descriptor["ref"], shard.first, stop)
         return [(str(at), item) for at, item in enumerate(found, start=shard.first)]
 
-    def _reader(self) -> LoopResults:
+    def _reader(self) -> Loops:
         if self._loops is None:
             raise InputError("this worker has no way to the log, where the results of a loop are")
         return self._loops

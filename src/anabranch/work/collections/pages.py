@@ -23,9 +23,9 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.kernel.values import Answer
 from anabranch.net import paths
 from anabranch.work import inputs
+from anabranch.work.collections.asking import asked, entry_of
 from anabranch.work.collections.port import (
     KIND,
     CollectionError,
@@ -34,10 +34,11 @@ from anabranch.work.collections.port import (
     Descriptor,
     Keyring,
     Shard,
+    Walked,
     changed,
 )
 from anabranch.work.http_request import bare, carries_credentials
-from anabranch.work.port import Performer, Task
+from anabranch.work.port import Performer
 
 _REQUEST = ("url", "method", "headers", "params", "json", "timeout")
 _PATHS = ("items", "next", "has_more", "key")
@@ -54,7 +55,7 @@ class Page(msgspec.Struct, frozen=True):
     following: Any  # the token of the next one; None when there is none
 
 
-class Pages:
+class Pages(Walked):
     def __init__(self, performers: Mapping[str, Performer]) -> None:
         self._performers = performers
         self._cache: OrderedDict[bytes, Page] = OrderedDict()
@@ -82,16 +83,8 @@ class Pages:
             raise InputError(f"pages: one way to the next page is enough; it has {ways}")
         return {KIND: "pages", **given}
 
-    def size(self, _descriptor: Descriptor) -> None:
-        return None
-
     async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        ring: Keyring,
+        self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int, ring: Keyring
     ) -> Cuts:
         begin = at = dict(cursor or _start(descriptor))
         index, length = int(begin["index"]), 0
@@ -165,18 +158,8 @@ class Pages:
         self, descriptor: Descriptor, token: Any, number: int, ring: Keyring
     ) -> Page:
         where = _where(descriptor, number)
-        performer = self._performers.get("http")
-        if performer is None:
-            raise CollectionError("there is no work of kind 'http' here to fetch pages with")
-        request = _request(descriptor, token, ring, where)
-        answer = await performer.perform(
-            Task(run="", step="", job="", attempt=1, key="", kind="http", inputs=request)
-        )
-        if not isinstance(answer, Answer) or answer.fault is not None:
-            fault = answer.fault if isinstance(answer, Answer) else None
-            why, heals = ("it parked", False) if fault is None else (fault.message, fault.retryable)
-            raise CollectionError(f"{where}: {why}", retryable=heals)
-        body = answer.result["data"]
+        fetch = asked(self._performers, "http", "fetch pages", where)
+        body = (await fetch(_request(descriptor, token, ring, where)))["data"]
         items = _items(descriptor, body, where)
         following = _following(descriptor, body, token, len(items), where)
         if following is not None and following == token:
@@ -209,12 +192,8 @@ def _request(descriptor: Descriptor, token: Any, ring: Keyring, where: str) -> d
     elif token is not None:
         request["url"] = _next_address(descriptor, str(token), where)
         request.pop("params", None)  # the address of a next page has them in it
-    entry = descriptor.get("auth")
-    if entry is not None:
-        if entry not in ring:
-            raise CollectionError(f"the keychain has no entry '{entry}'")
-        request["auth"] = ring[entry]
-    return request
+    entry = entry_of(descriptor, ring)
+    return request if entry is None else {**request, "auth": entry}
 
 
 def _next_address(descriptor: Descriptor, token: str, where: str) -> str:

@@ -20,10 +20,8 @@ from anabranch.work.collections.port import (
     CollectionError,
     Descriptor,
     Indexed,
-    Keyring,
     Limits,
     Shard,
-    within,
 )
 from anabranch.work.sql.rows import json_safe
 from anabranch.work.threads import Threads
@@ -47,13 +45,7 @@ class Parquet(Indexed):
             raise InputError("columns must be a list of names")
         return await self._threads.run(partial(_described, path, columns))
 
-    def size(self, descriptor: Descriptor) -> int:
-        return int(descriptor["size"])
-
-    async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
-    ) -> list[tuple[str, Any]]:
-        within(descriptor, self.size(descriptor), shard)
+    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
         return await self._threads.run(partial(self._items, descriptor, shard))
 
     def _items(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:

@@ -15,10 +15,8 @@ from anabranch.work.collections.port import (
     KIND,
     Descriptor,
     Indexed,
-    Keyring,
     Limits,
     Shard,
-    within,
 )
 from anabranch.work.payloads import PayloadPort, encoded, load, place_of
 
@@ -46,13 +44,7 @@ class Lists(Indexed):
             return {**head, "items": items}
         return {**head, **await self._kept(items, size, run)}
 
-    def size(self, descriptor: Descriptor) -> int:
-        return int(descriptor["size"])
-
-    async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
-    ) -> list[tuple[str, Any]]:
-        within(descriptor, self.size(descriptor), shard)
+    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
         found = await self._slice(descriptor, shard.first, shard.first + shard.count)
         if descriptor.get("keyed"):
             return [(item["key"], item) for item in found]
@@ -119,10 +111,7 @@ class Ranges(Indexed):
         numbers = _numbers(descriptor)
         return max(0, -((numbers.start - numbers.stop) // numbers.step))
 
-    async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
-    ) -> list[tuple[str, Any]]:
-        within(descriptor, self.size(descriptor), shard)
+    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
         numbers = _numbers(descriptor)[shard.first : shard.first + shard.count]
         return [(str(shard.first + offset), number) for offset, number in enumerate(numbers)]
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.threads import Threads
 
 #: The key that makes a mapping a descriptor; nobody's data has it.
 KIND = "_collection"
@@ -86,18 +88,55 @@ class Source(Protocol):
 class Indexed(ABC):
     """A collection that can be read by number: cutting it is arithmetic."""
 
+    def size(self, descriptor: Descriptor) -> int:
+        return int(descriptor["size"])
+
+    async def items(
+        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
+    ) -> list[tuple[str, Any]]:
+        _within(descriptor, self.size(descriptor), shard)
+        return await self._read(descriptor, shard)
+
     @abstractmethod
-    def size(self, descriptor: Descriptor) -> int: ...
+    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+        """Natural key and item; the shard lies within the collection."""
 
     async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        _ring: Keyring,
+        self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int, _ring: Keyring
     ) -> Cuts:
         return _cut_by_number(self.size(descriptor), cursor, count, shards)
+
+
+class Walked:
+    """A collection whose end is known when it was reached."""
+
+    def size(self, _descriptor: Descriptor) -> None:
+        return None
+
+
+class WalkedInThreads(Walked, ABC):
+    """One that is walked and read with calls that block."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    async def cut(
+        self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int, _ring: Keyring
+    ) -> Cuts:
+        return await self._threads.run(partial(self._cut, descriptor, cursor, count, shards))
+
+    async def items(
+        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
+    ) -> list[tuple[str, Any]]:
+        return await self._threads.run(partial(self._items, descriptor, shard))
+
+    @abstractmethod
+    def _cut(
+        self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int
+    ) -> Cuts: ...
+
+    @abstractmethod
+    def _items(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]: ...
 
 
 def _cut_by_number(size: int, cursor: Cursor | None, count: int, shards: int) -> Cuts:
@@ -111,7 +150,7 @@ def _cut_by_number(size: int, cursor: Cursor | None, count: int, shards: int) ->
     return Cuts(made, None if end else {"at": at}, end)
 
 
-def within(descriptor: Descriptor, size: int, shard: Shard) -> None:
+def _within(descriptor: Descriptor, size: int, shard: Shard) -> None:
     if shard.first < 0 or shard.first + shard.count > size:
         last = shard.first + shard.count
         what = descriptor[KIND]

@@ -14,8 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 from anabranch.errors import InputError
-from anabranch.kernel.values import Answer
 from anabranch.work import inputs
+from anabranch.work.collections.databases import (
+    NAMED,
+    ask,
+    described,
+    kind_of,
+    one_statement,
+)
 from anabranch.work.collections.port import (
     KIND,
     CollectionError,
@@ -24,53 +30,30 @@ from anabranch.work.collections.port import (
     Descriptor,
     Keyring,
     Shard,
+    Walked,
     changed,
 )
-from anabranch.work.port import Performer, Task
-from anabranch.work.sql.text import DUCKDB, POSTGRES, SQLITE, split
+from anabranch.work.port import Performer
 
-FLAVOURS = {"sqlite": SQLITE, "postgres": POSTGRES, "duckdb": DUCKDB}
-NAMED = {"sqlite": ":{}", "postgres": "%({})s", "duckdb": "${}"}
 _OWN = frozenset({"kind", "query", "key", "params", "auth", "timeout"})
-PLACES = frozenset(
-    {"database", "path", "dsn", "connection", "host", "port", "user", "username", "dbname"}
-    | {"sslmode", "read_only"}
-)
 _KEYS_AT_ONCE = 50_000
-_SECRETS = ("password", "passfile", "sslkey")
 
 
-class Queries:
+class Queries(Walked):
     def __init__(self, performers: Mapping[str, Performer]) -> None:
         self._performers = performers
 
     async def describe(self, value: Any) -> Descriptor:
         given = inputs.mapping(value["sql"], "sql")
-        kind = given.get("kind", "sqlite")
-        if kind not in FLAVOURS:
-            raise InputError(f"sql.kind must be one of {', '.join(FLAVOURS)}, not {kind!r:.40}")
-        plain: dict[str, Any] = {
+        return {
             KIND: "sql",
-            "database": kind,
-            "place": place_of_query(given, _OWN | PLACES, "sql"),
-            "query": _query(given.get("query"), str(kind), given.get("params")),
+            **described(given, "sql", _OWN, ("params", "auth", "timeout")),
+            "query": _query(given),
             "key": inputs.text(given.get("key"), "sql.key"),
         }
-        for name in ("params", "auth", "timeout"):
-            if given.get(name) is not None:
-                plain[name] = given[name]
-        return plain
-
-    def size(self, _descriptor: Descriptor) -> None:
-        return None
 
     async def cut(
-        self,
-        descriptor: Descriptor,
-        cursor: Cursor | None,
-        count: int,
-        shards: int,
-        ring: Keyring,
+        self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int, ring: Keyring
     ) -> Cuts:
         if cursor is None:
             await self._check_keys(descriptor, ring)
@@ -140,34 +123,6 @@ class Queries:
         return await ask(self._performers, descriptor, given, ring, "the query")
 
 
-async def ask(
-    performers: Mapping[str, Performer],
-    descriptor: Descriptor,
-    given: Mapping[str, Any],
-    ring: Keyring,
-    what: str,
-) -> list[dict[str, Any]]:
-    """The rows that a statement returns, from the database of the descriptor."""
-    kind = descriptor["database"]
-    performer = performers.get(kind)
-    if performer is None:
-        raise CollectionError(f"there is no work of kind '{kind}' here to read {what} with")
-    whole = {**descriptor["place"], **given}
-    whole |= {"auth": _entry(descriptor, ring), "timeout": descriptor.get("timeout")}
-    whole = {name: value for name, value in whole.items() if value is not None}
-    answer = await performer.perform(_task(kind, whole))
-    if not isinstance(answer, Answer) or answer.fault is not None:
-        fault = answer.fault if isinstance(answer, Answer) else None
-        why, heals = ("it parked", False) if fault is None else (fault.message, fault.retryable)
-        raise CollectionError(f"{what} failed: {why}", retryable=heals)
-    rows: list[dict[str, Any]] = answer.result["rows"]
-    return rows
-
-
-def _task(kind: str, given: Mapping[str, Any]) -> Task:
-    return Task(run="", step="", job="", attempt=1, key="", kind=kind, inputs=given)
-
-
 def _inner(descriptor: Descriptor) -> str:
     return f"(\n{descriptor['query']}\n) AS q"
 
@@ -182,46 +137,10 @@ def _quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-def _query(value: Any, kind: str, params: Any) -> str:
-    statements = split(inputs.text(value, "sql.query"), FLAVOURS[kind])
-    if len(statements) != 1 or not statements[0].reads:
+def _query(given: Mapping[str, Any]) -> str:
+    statement = one_statement(given.get("query"), "sql.query", kind := kind_of(given, "sql"))
+    if statement is None or not statement.reads:
         raise InputError("sql.query must be one statement that reads")
-    if params is not None and not isinstance(params, Mapping):
-        raise InputError("sql.params must be a mapping: here parameters need names")
-    text = statements[0].text
     # With parameters of ours in it, a percent sign of the author's must be doubled.
-    return text.replace("%", "%%") if kind == "postgres" and not params else text
-
-
-def place_of_query(given: Mapping[str, Any], known: frozenset[str], what: str) -> dict[str, Any]:
-    """Where the database is, without anything that must not be recorded."""
-    for name in given:
-        if name in _SECRETS:
-            raise InputError(
-                f"{what}.{name} would be recorded; name an entry of the keychain instead "
-                f"({what}.auth: NAME)"
-            )
-        if name not in known:
-            words = ", ".join(sorted(known))
-            raise InputError(f"{what}: '{name}' is not known; there are {words}")
-    if not isinstance(given.get("auth", ""), str):
-        raise InputError(f"{what}.auth must be the name of a keychain entry")
-    place = {name: given[name] for name in PLACES & given.keys()}
-    for name in ("dsn", "connection"):
-        text = str(place.get(name, ""))
-        user = text.partition("://")[2].partition("/")[0].rpartition("@")[0]
-        if "password" in text.lower() or user.partition(":")[2]:
-            raise InputError(
-                f"{what}.{name} has a password in it, which would be recorded; name an entry of "
-                f"the keychain instead ({what}.auth: NAME)"
-            )
-    return place
-
-
-def _entry(descriptor: Descriptor, ring: Keyring) -> Any:
-    name = descriptor.get("auth")
-    if name is None:
-        return None
-    if name not in ring:
-        raise CollectionError(f"the keychain has no entry '{name}'")
-    return ring[name]
+    doubled = kind == "postgres" and not given.get("params")
+    return statement.text.replace("%", "%%") if doubled else statement.text

@@ -60,13 +60,14 @@ class Book:
         *,
         limits: HttpLimits | None = None,
         environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._limits = limits or HttpLimits()
         self._sessions: Sessions | None = None
         self._rooms = Rooms(self._limits.reply_bytes)
         self._redactors: dict[frozenset[str], Redactor] = {}
         self.listings: dict[str, Listing] = {}
-        reading = Reading(os.environ if environment is None else environment)
+        reading = Reading(os.environ if environment is None else environment, folder)
         fields = reading.fields(listed, (), "the book of participants", BOOK_KEYS)
         self._participants = self._read(reading, fields, "participants")
         self._capabilities = self._read(reading, fields, "capabilities")
@@ -143,7 +144,7 @@ def read_book(
     limits: HttpLimits | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Book:
-    """The book in a YAML or JSON file; paths in it are relative to that file."""
+    """The book in a YAML or JSON file; paths and modules in it are looked for beside it."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -159,7 +160,7 @@ def read_book(
     if isinstance(listed.get("directory"), Mapping):
         listed["directory"] = _relative(listed["directory"], path.parent)
     try:
-        return Book(listed, limits=limits, environment=environment)
+        return Book(listed, limits=limits, environment=environment, folder=path.parent)
     except BookError as error:
         raise BookError(
             (keys, f"{_place(document.root, keys)}: {message}") for keys, message in error.wrong

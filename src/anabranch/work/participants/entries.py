@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,6 +66,7 @@ class Reading:
     """Reads values and remembers what is wrong with them."""
 
     environment: Mapping[str, str]
+    folder: Path | None = None  # of the book, where it is a file
     wrong: list[tuple[Keys, str]] = field(default_factory=list)
 
     def complain(self, keys: Keys, message: str) -> None:
@@ -130,6 +133,7 @@ class Reading:
             self.complain(keys, f"participant {name!r}: write `function` as module:function")
             return None
         try:
+            self._look_beside_the_book()
             found = getattr(importlib.import_module(module), attribute)
         except Exception as error:  # whatever the module does when it is imported
             said = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
@@ -139,6 +143,12 @@ class Reading:
             self.complain(keys, f"participant {name!r}: {written} cannot be called")
             return None
         return found  # type: ignore[no-any-return]
+
+    def _look_beside_the_book(self) -> None:
+        """Modules that lie there can be imported, behind all that are found without it."""
+        beside = None if self.folder is None else str(self.folder.resolve())
+        if beside is not None and beside not in sys.path:
+            sys.path.append(beside)
 
     def address(self, name: str, entry: Mapping[str, Any], keys: Keys) -> Address:
         secrets: set[str] = set()

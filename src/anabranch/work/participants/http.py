@@ -17,7 +17,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from anabranch.work import tracing
 from anabranch.work.http_request import bare
+from anabranch.work.one_session import OneSession
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.names import Names
 from anabranch.work.participants.pace import Pace
@@ -39,34 +41,29 @@ class Sessions:
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self.pace = Pace()
-        self._session: aiohttp.ClientSession | None = None
+        self._session = OneSession(self._opened)
+        self.get = self._session.get
+        self.close = self._session.close
 
-    def get(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            seconds = self.limits.connect_seconds
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=connections_max(),
-                    force_close=True,
-                    ttl_dns_cache=60,
-                    resolver=Names(seconds),
-                ),
-                timeout=aiohttp.ClientTimeout(sock_connect=seconds),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-                auto_decompress=False,  # a small reply must not become a large one
-            )
-        return self._session
+    def _opened(self) -> aiohttp.ClientSession:
+        seconds = self.limits.connect_seconds
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=connections_max(),
+                force_close=True,
+                ttl_dns_cache=60,
+                resolver=Names(seconds),
+            ),
+            timeout=aiohttp.ClientTimeout(sock_connect=seconds),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,  # a small reply must not become a large one
+        )
 
     def timeout(self, wanted: float | None) -> aiohttp.ClientTimeout:
         """The engine stops whoever is late; this only says that it will not be for ever."""
         total = self.limits.total_seconds if wanted is None else wanted + 1.0
         return aiohttp.ClientTimeout(total=total, sock_connect=self.limits.connect_seconds)
-
-    async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
 
 def connections_max() -> int:
@@ -116,7 +113,11 @@ class HttpParticipant:
         async with self._sessions.get().post(
             self._url,
             data=msgspec.json.encode(request.body()),
-            headers={**self._headers, "Idempotency-Key": request.dispatch_id},
+            headers={
+                **tracing.headers(),
+                **self._headers,
+                "Idempotency-Key": request.dispatch_id,
+            },
             allow_redirects=False,
             timeout=self._sessions.timeout(request.timeout_seconds),
         ) as response:

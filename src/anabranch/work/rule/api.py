@@ -19,13 +19,17 @@ from anabranch.dialects.xrc137.document import ApiCall
 from anabranch.errors import AnabranchError
 from anabranch.expressions.cel_values import CelError, from_json
 from anabranch.expressions.placeholders import url_encoded
+from anabranch.work import tracing
+from anabranch.work.one_session import OneSession
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
     from yarl import URL
 
 #: Headers that may follow a redirect to another origin; the author's own may be keys.
-_HARMLESS: Final = frozenset({"accept", "content-type", "user-agent", "idempotency-key"})
+_HARMLESS: Final = frozenset(
+    {"accept", "content-type", "user-agent", "idempotency-key", "traceparent"}
+)
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -53,7 +57,7 @@ class ApiRequest:
 
 def request_for(call: ApiCall, names: Mapping[str, Any], key: str) -> ApiRequest:
     """The call with its placeholders filled; `CelMissingName` when one cannot be."""
-    headers = {"accept": "application/json", "idempotency-key": key}
+    headers = {"accept": "application/json", "idempotency-key": key, **tracing.headers()}
     body = None if call.body is None else call.body.render(names).encode("utf-8", "replace")
     if body is not None:
         headers["content-type"] = "application/json"
@@ -71,12 +75,10 @@ class ApiCaller:
 
     def __init__(self, options: ApiOptions | None = None) -> None:
         self._options = options or ApiOptions()
-        self._session: aiohttp.ClientSession | None = None
+        self._session = OneSession(self._opened)
 
     async def close(self) -> None:
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        await self._session.close()
 
     async def call(self, request: ApiRequest) -> Any:
         """The answer as an expression sees it."""
@@ -94,24 +96,23 @@ class ApiCaller:
             raise CallFailed(f"the connection failed ({type(error).__name__})") from None
         return _decoded(body)
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _opened(self) -> aiohttp.ClientSession:
         import aiohttp
 
         tls = ssl.create_default_context()
         tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._session = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._options.connections, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),  # calls share connections, never state
             headers={"User-Agent": "anabranch"},
             timeout=aiohttp.ClientTimeout(total=None),  # the caller's timeout covers redirects too
             trust_env=False,
         )
-        return self._session
 
     async def _fetched(self, request: ApiRequest) -> bytes:
         from yarl import URL
 
-        session = self._session or self._open()
+        session = self._session.get()
         url, method, body = URL(request.url), request.method, request.body
         headers = dict(request.headers)
         for _ in range(self._options.redirects + 1):

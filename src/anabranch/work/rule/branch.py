@@ -30,7 +30,7 @@ _WEI_MAX = 2**256 - 1
 def typed(given: TypedValue, names: Mapping[str, Any], what: str) -> Any:
     """The value of `{type, value, default}`; integers plain, as an ABI wants them."""
     try:
-        value = cast(_computed(lambda: given.value.evaluate(names), what), given.type)
+        value = cast(computed(lambda: given.value.evaluate(names), what), given.type)
     except CelMissingName:
         if given.default is None:
             raise
@@ -44,7 +44,8 @@ def typed(given: TypedValue, names: Mapping[str, Any], what: str) -> Any:
     return int(value) if type(value) in WHOLE else value
 
 
-def _computed(work: Callable[[], Any], what: str) -> Any:
+def computed(work: Callable[[], Any], what: str) -> Any:
+    """What an expression comes to; what went wrong in it is an error of the rule."""
     try:
         return work()
     except CelMissingName:
@@ -94,12 +95,12 @@ class BranchWork:
         return Prepared(branch, output, execution, wait_ms, wakes, grants, tuple(dropped))
 
     def _plain(self, value: Value, key: str) -> Any:
-        return _computed(lambda: plain_of(value.evaluate(self._names)), f"payload {key}")
+        return computed(lambda: plain_of(value.evaluate(self._names)), f"payload {key}")
 
     # -- execution ---------------------------------------------------------------------------
 
     def _call(self, execution: Execution) -> ContractCall | None:
-        to = _computed(lambda: execution.to.evaluate(self._names), "`to` of the execution")
+        to = computed(lambda: execution.to.evaluate(self._names), "`to` of the execution")
         if to == "":
             return None  # a branch that only speaks
         if not is_address(to):
@@ -135,7 +136,7 @@ class BranchWork:
     def _wait_ms(self, wait: Wait | None) -> int:
         if wait is None:
             return 0
-        value = _computed(lambda: wait.value.evaluate(self._names), "the wait")
+        value = computed(lambda: wait.value.evaluate(self._names), "the wait")
         try:
             number = int(cast(value, "int64"))
         except CastFailed as error:
@@ -171,13 +172,13 @@ class BranchWork:
         )
 
     def _text(self, value: Value, key: str) -> str:
-        return text_of(_computed(partial(value.evaluate, self._names), f"`{key}` of a wake-up"))
+        return text_of(computed(partial(value.evaluate, self._names), f"`{key}` of a wake-up"))
 
     def _grants(self, branch: RuleBranch) -> tuple[Mapping[str, Any], ...]:
         found = []
         for grant in branch.grants:
             try:
-                address = _computed(partial(grant.address.evaluate, self._names), "a grant")
+                address = computed(partial(grant.address.evaluate, self._names), "a grant")
             except CelMissingName:
                 continue
             if not is_address(address):

@@ -26,14 +26,13 @@ from anabranch.dialects.xrc137.document import (
 )
 from anabranch.expressions.cel_values import (
     CelError,
-    CelEvalError,
     CelLimitError,
     CelMissingName,
     check_lists,
     plain_of,
 )
 from anabranch.work.rule.api import ApiCaller, CallFailed, request_for
-from anabranch.work.rule.branch import BranchWork, typed
+from anabranch.work.rule.branch import BranchWork, computed, typed
 from anabranch.work.rule.ports import (
     BadAbi,
     ContractReader,
@@ -117,7 +116,7 @@ class Evaluation:
             self._save_slot(slot, values, what)
 
     async def _values_of(self, read: ContractRead, what: str) -> Sequence[Any]:
-        to = self._worked_out(lambda: read.to.evaluate(self._names), f"`to` of {what}")
+        to = computed(lambda: read.to.evaluate(self._names), f"`to` of {what}")
         if not is_address(to):
             raise HardError(f"`to` of {what} is no address", code="bad_to")
         args = [typed(arg, self._names, f"args[{n}] of {what}") for n, arg in enumerate(read.args)]
@@ -220,20 +219,10 @@ class Evaluation:
         if rule.expression.missing(self._names):
             return False
         what = f"rules[{number}]"
-        value = self._worked_out(lambda: rule.expression.evaluate_checked(self._names), what)
+        value = computed(lambda: rule.expression.evaluate_checked(self._names), what)
         if not isinstance(value, bool):
             raise HardError(f"{what} gives neither true nor false", code="expression")
         return value
-
-    def _worked_out(self, work: Any, what: str) -> Any:
-        try:
-            return work()
-        except CelMissingName:
-            raise
-        except CelLimitError as error:
-            raise HardError(f"{what}: {error.message}", code="limit") from None
-        except CelEvalError as error:
-            raise HardError(f"{what}: {error.message}", code="expression") from None
 
     # -- the branch --------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ WHERE position > :after
 ORDER BY position
 LIMIT :limit
 
--- name: probe_write
--- Of no row; the transaction around it is what counts.
-UPDATE hooks SET cursor = cursor WHERE id = ''
+-- name: probe_room
+-- Is rolled back: it is only asked whether it could be.
+INSERT INTO mailbox (run, body, posted_at) VALUES ('', zeroblob(65536), 0)
 
 -- name: position
 -- The table behind AUTOINCREMENT knows it also when the newest rows are gone.
@@ -86,6 +86,28 @@ WHERE hook = :hook AND run = :run
 -- name: redeliver
 UPDATE deliveries SET state = 'pending', due = :now, found_at = :now, attempts = 0
 WHERE hook = :hook AND run = :run AND seq = :seq AND state <> 'pending'
+
+-- name: hurry
+-- Only one that waits for its next attempt.
+UPDATE deliveries SET due = :now
+WHERE hook = :hook AND run = :run AND seq = :seq AND state = 'pending' AND due > :now
+
+-- name: hurry_all
+UPDATE deliveries SET due = :now WHERE hook = :hook AND due > :now
+
+-- name: revive_dead
+UPDATE deliveries SET state = 'pending', due = NULL, found_at = :now, attempts = 0
+WHERE rowid IN (SELECT rowid FROM deliveries WHERE hook = :hook AND state = 'dead'
+                ORDER BY found_at, run, seq LIMIT :limit)
+
+-- name: let_first
+-- Of every run of which none is out, the first.
+UPDATE deliveries SET due = :now
+WHERE hook = :hook AND state = 'pending' AND due IS NULL
+  AND NOT EXISTS (SELECT 1 FROM deliveries AS other
+                  WHERE other.hook = :hook AND other.run = deliveries.run
+                    AND other.state = 'pending'
+                    AND (other.due IS NOT NULL OR other.seq < deliveries.seq))
 
 -- name: delivery
 SELECT hook, run, seq, kind, body, found_at, state, attempts, due, last_at, last_status, last_error

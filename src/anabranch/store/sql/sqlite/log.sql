@@ -7,6 +7,15 @@ WHERE run = :run AND last_seq > :after
 ORDER BY last_seq
 LIMIT :limit
 
+-- name: weight_of_log
+-- The lengths are known without reading the events themselves.
+SELECT count(*), coalesce(sum(size), 0)
+FROM (
+    SELECT length(events) AS size FROM log
+    WHERE run = :run AND last_seq > :after
+    LIMIT :limit
+)
+
 -- name: read_snapshots
 -- CROSS JOIN keeps the order of the join: from the wanted runs to their rows, never a scan.
 SELECT snapshots.run, snapshots.seq, snapshots.state

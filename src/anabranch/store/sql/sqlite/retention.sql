@@ -31,6 +31,9 @@ WHERE heads.finished = 1
 SELECT sha256, run, scope FROM holds
 WHERE run IN (SELECT value FROM json_each(:runs))
 
+-- name: holds_payload
+SELECT 1 FROM holds WHERE sha256 = :sha256 AND run IN (SELECT value FROM json_each(:runs)) LIMIT 1
+
 -- name: unheld
 SELECT count(*), coalesce(sum(length(content)), 0) FROM payloads
 WHERE sha256 IN (SELECT value FROM json_each(:hashes))

@@ -1,9 +1,11 @@
 // The graph: moved and zoomed by its view box, coloured by classes. Nothing is laid out again.
-import { lookOf, amount } from "./words.js";
+import { lookOf, amount, still } from "./words.js";
 
 const NS = "http://www.w3.org/2000/svg";
 const LOOKS = ["plain", "active", "waiting", "done", "failed", "quiet"];
 const SMALLEST = 60;
+const DOTS_MAX = 24;
+const DOT_MS = 650;
 
 export function startGraph() {
   const place = document.getElementById("graph");
@@ -13,34 +15,118 @@ export function startGraph() {
   svg.removeAttribute("width");
   svg.removeAttribute("height");
   if (!place.classList.contains("small")) place.style.height = `min(64vh, ${Math.max(260, height)}px)`;
-  const view = new View(place, svg, width, height);
-  const boxes = new Map();
-  const joins = new Map();
-  for (const box of svg.querySelectorAll("g.anb-box")) {
-    const name = box.dataset.step;
-    if (box.classList.contains("anb-join")) {
-      const target = name.slice(name.indexOf("→") + 2);
-      joins.set(target, [...(joins.get(target) ?? []), { box, text: box.querySelector("text"), said: box.querySelector("text").textContent }]);
-    } else boxes.set(name, new Box(box));
-  }
-  return {
-    apply(told) {
-      for (const [name, [status, runs]] of Object.entries(told.steps)) boxes.get(name)?.show(status, runs);
-      for (const [target, [text, look]] of Object.entries(told.joins)) {
-        for (const join of joins.get(target) ?? []) showJoin(join, text, look);
-      }
-    },
-    view,
-  };
+  return new Graph(place, svg, new View(place, svg, width, height));
 }
+
+class Graph {
+  constructor(place, svg, view) {
+    Object.assign(this, { place, view });
+    this.boxes = new Map();
+    this.joins = new Map();
+    for (const box of svg.querySelectorAll("g.anb-box")) {
+      const name = box.dataset.step;
+      if (box.classList.contains("anb-join")) add(this.joins, targetOf(name), new Join(box));
+      else this.boxes.set(name, new Box(box));
+    }
+    this.ways = new Ways(svg);
+  }
+
+  // How it stands when the page is opened: nothing has to be seen moving for that.
+  begin(told) {
+    this.show(told);
+    const wanted = this.boxes.get(this.place.dataset.focus);
+    if (wanted) {
+      wanted.box.classList.add("anb-sought");
+      this.view.centre(wanted.box);
+    } else if (!this.view.fits) this.view.busy();
+    if (this.place.dataset.ways) this.fetchWays();
+  }
+
+  async fetchWays() {
+    const answer = await fetch(this.place.dataset.ways).catch(() => null);
+    if (!answer?.ok || answer.redirected) return;
+    for (const [from, to] of (await answer.json()).ways) this.ways.take(from, to);
+  }
+
+  apply(told) {
+    this.show(told);
+    for (const [from, to, count] of told.moves ?? []) this.ways.move(from, to, count);
+  }
+
+  show(told) {
+    for (const [name, step] of Object.entries(told.steps)) this.boxes.get(name)?.show(...step);
+    for (const [target, [text, look]] of Object.entries(told.joins)) {
+      for (const join of this.joins.get(target) ?? []) join.show(text, look);
+    }
+  }
+}
+
+const add = (map, key, value) => map.set(key, [...(map.get(key) ?? []), value]);
+// A join is named after its rule and its target.
+const targetOf = (name) => name.slice(name.indexOf("→") + 2);
 
 function setLook(box, look) {
   for (const one of LOOKS) box.classList.toggle(`anb-${one}`, one === look);
 }
 
-function showJoin({ box, text, said }, words, look) {
-  setLook(box, look);
-  text.textContent = words.includes("/") ? `${words.split("/")[0]} in, ${said}` : `${said} ${look === "done" ? "✓" : "✗"}`;
+class Join {
+  constructor(box) {
+    this.box = box;
+    this.text = box.querySelector("text");
+    this.said = this.text.textContent;
+  }
+
+  show(words, look) {
+    setLook(this.box, look);
+    const open = words.includes("/");
+    this.text.textContent = open ? `${words.split("/")[0]} in, ${this.said}` : `${this.said} ${look === "done" ? "✓" : "✗"}`;
+  }
+}
+
+// The arrows: those that tokens took are drawn stronger, and a dot goes along when one is taken.
+class Ways {
+  constructor(svg) {
+    this.svg = svg;
+    this.arrows = new Map();
+    this.dots = 0;
+    const joins = new Set([...svg.querySelectorAll("g.anb-join")].map((box) => box.dataset.step));
+    const end = (name) => (joins.has(name) ? `→ ${targetOf(name)}` : name);
+    for (const arrow of svg.querySelectorAll("g.anb-arrow")) {
+      const { from, to } = arrow.dataset;
+      add(this.arrows, `${end(from)}\n${end(to)}`, arrow);
+    }
+  }
+
+  take(from, to) {
+    const found = this.arrows.get(`${from}\n${to}`) ?? [];
+    for (const arrow of found) arrow.classList.add("anb-taken");
+    return found;
+  }
+
+  move(from, to, count) {
+    const [arrow] = this.take(from, to);
+    if (!arrow || still() || this.dots >= DOTS_MAX) return;
+    const path = arrow.querySelector("path");
+    const dot = document.createElementNS(NS, "circle");
+    dot.setAttribute("class", "anb-token");
+    dot.setAttribute("r", count > 1 ? 6.5 : 5);
+    this.svg.append(dot);
+    this.dots += 1;
+    const [begun, length] = [performance.now(), path.getTotalLength()];
+    const step = (now) => {
+      const part = Math.min(1, (now - begun) / DOT_MS);
+      if (part >= 1) {
+        dot.remove();
+        this.dots -= 1;
+        return;
+      }
+      const { x, y } = path.getPointAtLength(length * Math.max(0, part));
+      dot.setAttribute("cx", x);
+      dot.setAttribute("cy", y);
+      requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
+  }
 }
 
 class Box {
@@ -50,15 +136,17 @@ class Box {
     this.detail = box.querySelector(".anb-detail");
     this.words = this.detail?.textContent ?? "";
     this.rect = box.querySelector("rect");
-    this.badge = null;
+    this.pills = {};
   }
 
-  show(status, runs) {
+  show(status, runs, here) {
     setLook(this.box, lookOf(status) === "partial" ? "waiting" : lookOf(status));
     this.box.dataset.status = status;
+    this.box.dataset.tokens = here;
     if (!this.detail) this.addDetail();
     this.detail.textContent = this.words ? `${status} · ${this.words}` : status;
-    if (runs > 1) this.count(runs);
+    this.pill("count", runs > 1 ? `×${amount(runs)}` : "", true);
+    this.pill("tokens", here ? `● ${amount(here)}` : "", false);
   }
 
   addDetail() {
@@ -71,27 +159,34 @@ class Box {
     this.box.append(this.detail);
   }
 
-  count(runs) {
-    const text = `×${amount(runs)}`;
+  // At the upper corners: how many tokens are here, and how often the step ran.
+  pill(name, text, right) {
+    if (!text && !this.pills[name]) return;
+    const pill = (this.pills[name] ??= this.newPill(name));
+    pill.rect.toggleAttribute("hidden", !text);
+    pill.text.toggleAttribute("hidden", !text);
+    if (!text || pill.text.textContent === text) return;
     const width = 7 * text.length + 10;
-    const right = Number(this.rect.getAttribute("x")) + Number(this.rect.getAttribute("width"));
+    const left = Number(this.rect.getAttribute("x"));
+    const middle = right ? left + Number(this.rect.getAttribute("width")) - width / 2 + 8 : left + width / 2 - 8;
     const top = Number(this.rect.getAttribute("y"));
-    if (!this.badge) {
-      this.badge = document.createElementNS(NS, "rect");
-      this.badge.setAttribute("class", "anb-badge");
-      this.badge.setAttribute("height", 18);
-      this.badge.setAttribute("rx", 9);
-      this.badgeText = document.createElementNS(NS, "text");
-      this.badgeText.setAttribute("class", "anb-badge-text");
-      this.box.append(this.badge, this.badgeText);
-    }
-    if (this.badgeText.textContent === text) return;
-    this.badge.setAttribute("x", right - width + 8);
-    this.badge.setAttribute("y", top - 9);
-    this.badge.setAttribute("width", width);
-    this.badgeText.setAttribute("x", right - width / 2 + 8);
-    this.badgeText.setAttribute("y", top + 4);
-    this.badgeText.textContent = text;
+    pill.rect.setAttribute("x", middle - width / 2);
+    pill.rect.setAttribute("y", top - 9);
+    pill.rect.setAttribute("width", width);
+    pill.text.setAttribute("x", middle);
+    pill.text.setAttribute("y", top + 4);
+    pill.text.textContent = text;
+  }
+
+  newPill(name) {
+    const rect = document.createElementNS(NS, "rect");
+    rect.setAttribute("class", `anb-badge anb-${name}`);
+    rect.setAttribute("height", 18);
+    rect.setAttribute("rx", 9);
+    const text = document.createElementNS(NS, "text");
+    text.setAttribute("class", "anb-badge-text");
+    this.box.append(rect, text);
+    return { rect, text };
   }
 }
 
@@ -183,8 +278,16 @@ class View {
     const found = ["anb-active", "anb-waiting", "anb-failed", "anb-done"]
       .map((look) => [...this.svg.querySelectorAll(`g.anb-box.${look}`)].pop())
       .find(Boolean);
-    if (!found) return;
-    const rect = found.querySelector("rect");
+    if (found) this.centre(found);
+  }
+
+  get fits() {
+    const [w, h] = this.seen;
+    return this.width / w <= 1.6 && this.height / h <= 1.6;
+  }
+
+  centre(box) {
+    const rect = box.querySelector("rect");
     const [w, h] = this.seen;
     this.scale = 1;
     this.x = Number(rect.getAttribute("x")) + Number(rect.getAttribute("width")) / 2 - w / 2;

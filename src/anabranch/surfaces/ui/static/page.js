@@ -1,7 +1,8 @@
-// What every page has: the colours, questions before changes, times that tick, ticked rows, live parts.
+// What every page has: the colours, questions before changes, times that tick, live parts.
 import { startTicking } from "./words.js";
 import { followRun } from "./run.js";
-import { followRuns } from "./runs.js";
+import { followRuns, startTicks } from "./runs.js";
+import { followInbox } from "./inbox.js";
 import { startGraph } from "./graph.js";
 import { startTimeline } from "./timeline.js";
 import { startEditor } from "./editor.js";
@@ -44,36 +45,48 @@ function startConfirming() {
       return;
     }
     event.preventDefault();
+    const why = document.getElementById("confirm-why");
+    const yes = document.getElementById("confirm-yes");
+    const asksWhy = "reason" in form.dataset;
     document.getElementById("confirm-what").textContent = question;
+    document.getElementById("confirm-reason").hidden = !asksWhy;
+    why.value = "";
+    yes.className = button?.classList.contains("danger") ? "danger" : "";
+    yes.textContent = form.dataset.does ? `Yes, ${form.dataset.does.toLowerCase()}` : "Yes";
     dialog.returnValue = "";
     dialog.onclose = () => {
       if (dialog.returnValue !== "yes") return;
-      form.dataset.sure = "yes";
-      form.requestSubmit(button);
+      const now = form.isConnected ? form : sameForm(form);
+      if (!now) return; // what it was about has gone meanwhile
+      if (asksWhy) now.elements.namedItem("reason").value = why.value;
+      now.dataset.sure = "yes";
+      now.requestSubmit(now === form ? button : now.querySelector("button"));
     };
     dialog.showModal();
-    document.getElementById("confirm-yes").focus();
+    (asksWhy ? why : yes).focus();
+  });
+  // Enter in the field means yes: the first button of a form would mean no.
+  document.getElementById("confirm-why").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    document.getElementById("confirm-yes").click();
   });
 }
 
-function startTicks() {
-  const all = document.getElementById("all");
-  const many = document.getElementById("many");
-  if (!many) return;
-  const boxes = () => [...many.querySelectorAll('input[name="run"]')];
-  const say = () => {
-    const count = boxes().filter((box) => box.checked).length;
-    document.getElementById("ticked").textContent = count ? `${count} ticked` : "none ticked";
-    for (const button of many.querySelectorAll('button[name="verb"]')) button.disabled = !count;
-    all.checked = count > 0 && count === boxes().length;
-    all.indeterminate = count > 0 && !all.checked;
-  };
-  all.addEventListener("change", () => {
-    for (const box of boxes()) box.checked = all.checked;
-    say();
-  });
-  many.addEventListener("change", say);
-  say();
+// A live page may have put another form in the place of the one that was asked about.
+function sameForm(form) {
+  const values = (one) => JSON.stringify([...new FormData(one)]);
+  return [...document.forms].find((one) => one.action === form.action && values(one) === values(form));
+}
+
+// What was left empty need not stand in the address.
+function startFilters() {
+  for (const form of document.querySelectorAll("form.filters")) {
+    form.addEventListener("submit", () => {
+      for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
+    });
+    addEventListener("pageshow", () => { for (const field of form.elements) field.disabled = false; });
+  }
 }
 
 // A button that needs a field filled says so itself, before the server has to.
@@ -88,13 +101,25 @@ function startNeeds() {
   });
 }
 
+// On a narrow screen the page one is on may be the last of its tabs.
+function startTabs() {
+  for (const tab of document.querySelectorAll(".tabs a[aria-current]")) {
+    const row = tab.parentElement;
+    const over = tab.offsetLeft + tab.offsetWidth - row.offsetLeft - row.clientWidth;
+    if (over > 0) row.scrollLeft = over + 12;
+  }
+}
+
 startTheme();
+startTabs();
 startConfirming();
 startTicks();
+startFilters();
 startNeeds();
 startTicking();
 const graph = startGraph();
 const timeline = startTimeline();
 followRun({ graph, timeline });
 followRuns();
+followInbox();
 startEditor();

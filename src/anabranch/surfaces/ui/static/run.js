@@ -1,11 +1,13 @@
 // The pages of one run: what the server says of it is put in place, without loading anything again.
+import { startPanel } from "./panels.js";
+import { startRefetching } from "./refetch.js";
 import { amount, badge, liveState, replacePart, say, tick } from "./words.js";
 
 export function followRun({ graph, timeline }) {
   const page = document.getElementById("run");
   if (!page) return;
   const first = document.getElementById("moving");
-  if (first && graph) graph.apply(JSON.parse(first.textContent));
+  if (first && graph) graph.begin(JSON.parse(first.textContent));
   if (!page.dataset.live) return;
   const source = new EventSource(page.dataset.live);
   const steps = new Map(
@@ -13,14 +15,15 @@ export function followRun({ graph, timeline }) {
   );
   let status = document.querySelector("#status .badge")?.textContent ?? "";
   const events = startEvents();
-  const joins = startReloading();
+  const panel = startPanel();
+  const refetch = startRefetching();
 
   source.addEventListener("open", () => liveState("live"));
   source.addEventListener("error", () => liveState("not connected; trying again"));
   source.addEventListener("run", (message) => {
     const told = JSON.parse(message.data);
     graph?.apply(told);
-    for (const [name, [state, runs]] of Object.entries(told.steps)) showStep(steps.get(name), state, runs);
+    for (const [name, step] of Object.entries(told.steps)) showStep(steps.get(name), ...step);
     for (const [name, value] of Object.entries(told.counts)) {
       const place = page.querySelector(`[data-number="${name}"]`);
       if (place) place.textContent = amount(value);
@@ -30,11 +33,12 @@ export function followRun({ graph, timeline }) {
       status = words;
       document.getElementById("status").replaceChildren(badge(told.status));
       say(`The run is ${words}.`);
-      showVerbs(page, told);
     }
+    showVerbs(page, told);
     timeline?.refresh(told.finished);
     events?.();
-    joins?.();
+    panel?.();
+    refetch?.();
   });
   source.addEventListener("part", (message) => {
     const { name, html } = JSON.parse(message.data);
@@ -47,10 +51,11 @@ export function followRun({ graph, timeline }) {
   });
 }
 
-function showStep(row, state, runs) {
+function showStep(row, state, runs, here) {
   if (!row) return;
   row.querySelector("[data-status]").replaceChildren(badge(state));
   row.querySelector("[data-runs]").textContent = amount(runs);
+  row.querySelector("[data-here]").textContent = amount(here);
 }
 
 function showVerbs(page, told) {
@@ -59,8 +64,11 @@ function showVerbs(page, told) {
     "not-paused": !told.finished && told.status !== "paused",
     unfinished: !told.finished,
     finished: told.finished,
+    redrivable: told.finished && !told.troubled && told.status !== "completed",
   };
-  for (const place of page.querySelectorAll("[data-when]")) place.hidden = !shown[place.dataset.when];
+  for (const place of page.querySelectorAll("[data-when]")) {
+    if (place.hidden === shown[place.dataset.when]) place.hidden = !shown[place.dataset.when];
+  }
   if (told.finished) {
     document.getElementById("why-section").hidden = true;
     const took = document.querySelector("#took .ticks");
@@ -108,23 +116,4 @@ function startEvents() {
     }
   };
   return ask;
-}
-
-// A page that is all tables fetches itself again, not more than once a second.
-function startReloading() {
-  const place = document.querySelector("[data-reload]");
-  if (!place) return null;
-  let waiting = false;
-  return () => {
-    if (waiting) return;
-    waiting = true;
-    setTimeout(async () => {
-      waiting = false;
-      const answer = await fetch(place.dataset.reload);
-      if (!answer.ok) return;
-      const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const fresh = parsed.getElementById(place.id);
-      if (fresh) place.replaceChildren(...fresh.childNodes);
-    }, 1000);
-  };
 }

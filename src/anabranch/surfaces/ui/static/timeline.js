@@ -6,6 +6,10 @@ const NS = "http://www.w3.org/2000/svg";
 const LANE = 24;
 const HEAD = 26;
 const SMALLEST_MS = 5;
+const WORDS = {
+  queued: "queued", running: "at work", retry: "before a retry", waiting: "waiting", deciding: "decision",
+  sleeping: "asleep", parked: "answer from outside", loop: "loop",
+};
 
 export function startTimeline() {
   const place = document.getElementById("timeline");
@@ -22,6 +26,8 @@ class Timeline {
     this.zoom = 1; // 1 is all of it
     this.left = 0; // the part of the whole that is to the left of what is seen
     this.asked = 0;
+    this.picked = -1;
+    this.said = document.getElementById("picked");
     this.svg = document.createElementNS(NS, "svg");
     this.svg.setAttribute("role", "img");
     this.svg.setAttribute("aria-label", "Timeline of step runs; the table below has the same");
@@ -32,18 +38,23 @@ class Timeline {
     place.addEventListener("scroll", () => this.draw());
     place.addEventListener("keydown", (event) => this.key(event));
     place.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    // Not `pointerover`: that also comes when a bar is drawn anew below a mouse that rests.
+    place.addEventListener("pointermove", (event) => this.point(event.target));
     this.drag();
     for (const button of document.querySelectorAll(".graph-tools [data-zoom]")) {
       button.addEventListener("click", () => this.tool(button.dataset.zoom));
     }
     new ResizeObserver(() => this.draw()).observe(place);
+    setInterval(() => this.grow(), 1000);
   }
 
   async load() {
     this.asked = performance.now();
-    const answer = await fetch(this.place.dataset.source);
-    if (!answer.ok) return;
+    const answer = await fetch(this.place.dataset.source).catch(() => null);
+    if (!answer?.ok || answer.redirected) return;
     this.data = await answer.json();
+    this.got = performance.now();
+    this.place.style.height = `min(64vh, ${HEAD + Math.max(4, this.data.lanes.length) * LANE + 12}px)`;
     this.draw();
   }
 
@@ -57,15 +68,24 @@ class Timeline {
     }, finished ? 0 : Math.max(0, 1000 - since));
   }
 
+  // What is under way gets longer also when nothing happens.
+  grow() {
+    if (this.data && !this.data.finished && this.data.lanes.some((lane) => !lane.end)) this.draw();
+  }
+
+  // By the clock of the server.
+  get now() {
+    return this.data.ended || this.data.now + (performance.now() - this.got);
+  }
+
   get names() {
-    return Math.min(200, Math.max(90, this.place.clientWidth * 0.22));
+    return Math.min(220, Math.max(90, this.place.clientWidth * 0.22));
   }
 
   range() {
-    const { lanes, started, ended, now } = this.data;
+    const { lanes, started } = this.data;
     const start = lanes.length ? Math.min(...lanes.map((lane) => lane.start)) : started;
-    const ends = lanes.map((lane) => lane.end || ended || now);
-    const end = Math.max(start + SMALLEST_MS, ...ends);
+    const end = Math.max(start + SMALLEST_MS, ...lanes.map((lane) => lane.end || this.now));
     const whole = end - start;
     const seen = whole / this.zoom;
     this.left = Math.min(Math.max(0, this.left), 1 - 1 / this.zoom);
@@ -82,7 +102,7 @@ class Timeline {
   }
 
   paint() {
-    const { lanes, now, ended } = this.data;
+    const { lanes } = this.data;
     const width = this.place.clientWidth;
     const names = this.names;
     const { from, seen } = this.range();
@@ -94,26 +114,49 @@ class Timeline {
     const tall = this.place.clientHeight;
     this.svg.setAttribute("width", width);
     this.svg.setAttribute("height", Math.min(tall, height));
-    const parts = [];
+    const [head, lines] = axis(names, room, width, from, seen, this.data);
+    const parts = [hatching(), ...lines];
     const firstLane = Math.max(0, Math.floor((top - HEAD) / LANE));
     const lastLane = Math.min(lanes.length, Math.ceil((top + tall) / LANE));
     for (let index = firstLane; index < lastLane; index += 1) {
-      const lane = lanes[index];
-      const y = HEAD + index * LANE - top;
-      if (index % 2) parts.push(rect("stripe", 0, y, width, LANE));
-      const lifeEnd = lane.end || ended || now;
-      parts.push(...clipped(names, width, x(lane.start), x(lifeEnd), (a, w) => rect("life", a, y + 10, w, 4)));
-      for (const [kind, start, end, note, good] of lane.segments) {
-        const until = end || lane.end || ended || now;
-        const look = good ? kind : "bad";
-        parts.push(...clipped(names, width, x(start), x(until), (a, w) =>
-          titled(rect(`seg seg-${look}`, a, y + 5, w, LANE - 10, 3),
-            `${lane.label}: ${kind}${note ? `, ${note}` : ""} (${span(until - start)})`)));
-      }
-      parts.push(label(lane, y, names));
+      parts.push(...this.lane(index, HEAD + index * LANE - top, { names, width, x }));
     }
-    parts.push(...axis(names, room, width, from, seen, this.data));
-    this.svg.replaceChildren(...parts);
+    this.svg.replaceChildren(...parts, ...head);
+  }
+
+  lane(index, y, { names, width, x }) {
+    const lane = this.data.lanes[index];
+    const parts = [];
+    if (index === this.picked) parts.push(rect("picked-lane", 0, y, width, LANE));
+    else if (index % 2) parts.push(rect("stripe", 0, y, width, LANE));
+    parts.push(...clipped(names, width, x(lane.start), x(lane.end || this.now), (a, w) => [rect("life", a, y + 11, w, 2)]));
+    // What failed is painted last: at the scale of hours a try of a second must not vanish.
+    const segments = [...lane.segments].sort((a, b) => Number(b[4]) - Number(a[4]));
+    for (const [kind, start, end, note, good] of segments) {
+      const until = end || lane.end || this.now;
+      const words = `${lane.label}: ${WORDS[kind]}${good ? "" : ", failed"}${note ? `, ${note}` : ""} (${span(until - start)})`;
+      parts.push(...clipped(names, width, x(start), x(until), (a, w) => bar(good ? kind : "bad", a, y, w, words), good ? 2 : 5));
+    }
+    parts.push(label(lane, y, names));
+    return parts;
+  }
+
+  // What is pointed at, or picked by the keyboard, is told in words below.
+  point(target) {
+    const words = target.closest("[data-words]")?.dataset.words;
+    if (words && this.said && this.said.textContent !== words) this.said.textContent = words;
+  }
+
+  pick(index) {
+    const { lanes } = this.data ?? { lanes: [] };
+    if (!lanes.length) return;
+    this.picked = Math.min(Math.max(0, index), lanes.length - 1);
+    const y = HEAD + this.picked * LANE;
+    if (y - HEAD < this.place.scrollTop) this.place.scrollTop = y - HEAD;
+    else if (y + LANE > this.place.scrollTop + this.place.clientHeight) this.place.scrollTop = y + LANE - this.place.clientHeight;
+    const lane = lanes[this.picked];
+    if (this.said) this.said.textContent = `${told(lane)}. ${lane.words}`;
+    this.draw();
   }
 
   tool(what) {
@@ -149,6 +192,10 @@ class Timeline {
   key(event) {
     if (event.key === "ArrowLeft") this.move(-0.15);
     else if (event.key === "ArrowRight") this.move(0.15);
+    else if (event.key === "ArrowDown") this.pick(this.picked + 1);
+    else if (event.key === "ArrowUp") this.pick(this.picked < 0 ? 0 : this.picked - 1);
+    else if (event.key === "Home") this.pick(0);
+    else if (event.key === "End") this.pick(Infinity);
     else if (event.key === "+" || event.key === "=") this.scale(1.6);
     else if (event.key === "-") this.scale(1 / 1.6);
     else if (event.key === "0") this.tool("fit");
@@ -181,10 +228,29 @@ function element(name, attributes) {
 const rect = (look, x, y, width, height, rx = 0) => element("rect", { class: look, x, y, width, height, rx });
 
 // Only what can be seen, and never so thin that it vanishes.
-function clipped(left, right, from, to, make) {
+function clipped(left, right, from, to, make, least = 2) {
   const a = Math.max(left, Math.min(from, to));
-  const b = Math.min(right, Math.max(to, from + 2));
-  return b > a ? [make(a, b - a)] : [];
+  const b = Math.min(right, Math.max(to, from + least));
+  return b > a ? make(a, b - a) : [];
+}
+
+// Each kind has its height and its pattern, not only its colour.
+function bar(look, x, y, width, words) {
+  const low = look === "queued" || look === "sleeping";
+  const made = rect(`seg seg-${look}`, x, y + (low ? 8 : 5), width, low ? LANE - 16 : LANE - 10, 3);
+  made.dataset.words = words;
+  if (look !== "bad" || width < 12) return [titled(made, words)];
+  const [cx, cy] = [x + width / 2, y + LANE / 2];
+  const cross = element("path", { class: "cross", d: `M${cx - 3} ${cy - 3}l6 6m0-6l-6 6` });
+  return [titled(made, words), cross];
+}
+
+function hatching() {
+  const pattern = element("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
+  pattern.append(element("rect", { class: "hatch-under", width: 6, height: 6 }), element("rect", { class: "hatch-over", width: 3, height: 6 }));
+  const defs = element("defs", {});
+  defs.append(pattern);
+  return defs;
 }
 
 function titled(made, text) {
@@ -194,25 +260,33 @@ function titled(made, text) {
   return made;
 }
 
+const told = (lane) => `${lane.label}: ${lane.status}${lane.attempts > 1 ? `, ${lane.attempts} tries` : ""}`;
+
 function label(lane, y, names) {
   const text = element("text", { class: `lane-name lane-${lane.status}`, x: 8, y: y + 16 });
+  const mark = { failed: "✗ ", aborted: "✗ " }[lane.status] ?? "";
   const room = Math.floor((names - 14) / 6.9);
-  text.textContent = lane.label.length > room ? `${lane.label.slice(0, room - 1)}…` : lane.label;
-  return titled(text, `${lane.label}: ${lane.status}${lane.attempts > 1 ? `, ${lane.attempts} tries` : ""}`);
+  const name = mark + lane.label;
+  text.textContent = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+  text.dataset.words = `${told(lane)}. ${lane.words}`;
+  return titled(text, text.dataset.words);
 }
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5,
   72e5, 216e5, 432e5, 864e5, 1728e5, 6048e5, 2592e6, 7776e6, 31536e6];
 
-// Marks at round distances from the beginning of the run.
-function* axis(names, room, width, from, seen, { started }) {
-  yield rect("axis", 0, 0, width, HEAD - 3);
+// Marks at round distances from the beginning of the run: the head above the lanes, and the lines
+// behind them.
+function axis(names, room, width, from, seen, { started }) {
+  const head = [rect("axis", 0, 0, width, HEAD - 3)];
+  const lines = [];
   const step = STEPS.find((one) => one * (room / seen) >= 90) ?? STEPS.at(-1);
   for (let at = Math.ceil((from - started) / step) * step; at <= from - started + seen; at += step) {
     const x = names + ((at + started - from) / seen) * room;
-    yield element("line", { class: "axis-line", x1: x, x2: x, y1: 0, y2: 10_000 });
+    lines.push(element("line", { class: "axis-line", x1: x, x2: x, y1: 0, y2: 10_000 }));
     const text = element("text", { class: "axis-text", x: x + 4, y: 15 });
     text.textContent = at < 0 ? `−${span(-at)}` : at === 0 ? "0" : span(at);
-    if (x + 60 < width) yield text;
+    if (x + 60 < width) head.push(text);
   }
+  return [head, lines];
 }

@@ -36,7 +36,7 @@ export function tick(root = document) {
   for (const one of root.querySelectorAll(".ticks")) {
     const { since, until } = one.dataset;
     const text = since ? span(Math.max(0, now - since))
-      : until > now ? `in ${span(until - now)}` : "now due";
+      : until > now ? `in ${span(until - now)}` : "now";
     if (one.textContent !== text) one.textContent = text;
   }
 }
@@ -46,16 +46,23 @@ export function startTicking() {
   setInterval(tick, 1000);
 }
 
+// What moves is said, not shown moving, where people asked for less of it.
+export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 // Puts what the server rendered in the place of what was there. Scripts in it would not run: a
 // parsed document has none that do.
 export function replacePart(place, html) {
   const parsed = new DOMParser().parseFromString(html, "text/html");
-  const focused = place.contains(document.activeElement) ? document.activeElement : null;
-  const way = focused?.getAttribute("href");
+  const focused = place.contains(document.activeElement) ? markOf(document.activeElement) : null;
+  const open = new Set([...place.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
   place.replaceChildren(...parsed.body.childNodes);
-  if (way) [...place.querySelectorAll("a")].find((link) => link.getAttribute("href") === way)?.focus();
+  for (const one of place.querySelectorAll("details > summary")) if (open.has(one.textContent)) one.parentElement.open = true;
+  if (focused) [...place.querySelectorAll("a, button, summary")].find((one) => markOf(one) === focused)?.focus();
   tick(place);
 }
+
+// By what a link, button or summary is found again in the new text.
+const markOf = (one) => one.getAttribute("href") ?? one.getAttribute("aria-label") ?? one.textContent.trim();
 
 export function say(text) {
   document.getElementById("said").textContent = text;
@@ -64,5 +71,6 @@ export function say(text) {
 export function liveState(text) {
   const place = document.getElementById("live-state");
   place.hidden = !text;
-  place.textContent = text;
+  place.classList.toggle("away", text !== "live");
+  if (place.textContent !== text) place.textContent = text;
 }

@@ -1,0 +1,127 @@
+"""What a definition wants to be given when it is started: names, types, defaults, what is needed.
+
+Each language says it in its own place: a playbook in its workload, a workflow definition in `input`
+and in the references to it, an orchestration in the payload of its first rule, a template in its
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.dialects.arca.requests import Inputs
+from anabranch.dialects.arca.templates import Template
+from anabranch.dialects.xrc729.words import RULE
+from anabranch.net.net import Net, Work
+
+#: string, number, integer, boolean, object, array, any; as templates call them.
+Type = str
+
+#: The types of rule documents, as far as a form can tell them apart; numbers beyond 64 bits are
+#: written as texts.
+_OF_RULES: Mapping[str, Type] = {
+    "bool": "boolean",
+    "int64": "integer",
+    "uint64": "integer",
+    "double": "number",
+    "timestamp_ms": "integer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One input of a run."""
+
+    name: str
+    type: Type = "any"
+    required: bool = False
+    default: Any = None
+    has_default: bool = True
+    description: str = ""
+
+
+def inputs_of(net: Net) -> list[Wanted]:
+    """In the order of the definition; what has no default comes last."""
+    found = {name: Wanted(name, type_of(value), default=value) for name, value in _defaults(net)}
+    for name, expression in net.computed.items():
+        said = f"worked out when it starts: {expression.text}"
+        found.setdefault(name, Wanted(name, has_default=False, description=said))
+    for wanted in (*_of_rule(net), *_of_references(net)):
+        found.setdefault(wanted.name, wanted)
+    return list(found.values())
+
+
+def parameters_of(template: Template) -> list[Wanted]:
+    return [
+        Wanted(
+            one.name,
+            one.type,
+            required=one.required,
+            default=one.default,
+            has_default=not one.required and one.default is not None,
+            description=one.description,
+        )
+        for one in template.parameters
+    ]
+
+
+def type_of(value: Any) -> Type:
+    """What a default says about its input."""
+    match value:
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case Mapping():
+            return "object"
+        case list() | tuple():
+            return "array"
+        case _:
+            return "any"
+
+
+def _defaults(net: Net) -> Iterator[tuple[str, Any]]:
+    for name, value in net.workload.items():
+        yield str(name), value
+
+
+def _of_rule(net: Net) -> Iterator[Wanted]:
+    """The payload that the rule of the first step declares, where the rule is at hand."""
+    work = net.steps[net.entry].work
+    if work is None or work.kind != RULE or work.program.text is None:
+        return
+    from anabranch.dialects.xrc137.read import read_rule  # only orchestrations need it
+
+    document, _ = read_rule(work.program.text)
+    for one in document.inputs if document is not None else ():
+        yield Wanted(
+            one.name,
+            _OF_RULES.get(one.type, "string"),
+            required=one.required,
+            default=one.default.value if one.default is not None else None,
+            has_default=one.default is not None,
+            description=one.type,
+        )
+
+
+def _of_references(net: Net) -> Iterator[Wanted]:
+    """What steps of a workflow definition read of the input and nobody gives by default."""
+    for step in net.steps.values():
+        source = step.decision.source if step.decision is not None else None
+        for work in (step.work, source):
+            for name in _names_read(work):
+                yield Wanted(name, required=True, has_default=False)
+
+
+def _names_read(work: Work | None) -> Iterator[str]:
+    inputs = work.inputs if work is not None else None
+    if not isinstance(inputs, Inputs):
+        return
+    for reference in inputs.input.given.references():
+        segments = reference.path.segments
+        if reference.root == "input" and len(segments) > 1:
+            yield str(segments[1])

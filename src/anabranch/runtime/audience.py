@@ -1,0 +1,130 @@
+"""Whoever waits to hear of something durable: of a stimulus, of a run's next events, of its end.
+
+Everything is told after its batch is durable. Nobody is left waiting: when the engine stops or a
+run is set aside, those who wait hear why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from anabranch.errors import AnabranchError
+from anabranch.kernel.quiescence import status_of
+from anabranch.kernel.state import State
+from anabranch.runtime.effects import Published, Replied
+
+Listener = Callable[[Published], None]
+FINISHED_KEPT = 256
+STAND_BY_SECONDS = 60
+
+
+class Audience:
+    def __init__(self) -> None:
+        self.finished: dict[str, State] = {}  # the last few, for whoever waits for them
+        self._listeners: list[Listener] = []
+        self._tickets: dict[int, asyncio.Future[None]] = {}
+        self._next_ticket = 1
+        self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self._waiters: dict[str, list[tuple[bool, asyncio.Future[State]]]] = {}
+
+    # -- to wait -----------------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Hear of every durable change; returns how to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def ticket(self) -> tuple[int, asyncio.Future[None]]:
+        """For one stimulus: done when it has taken effect, or with why it was refused."""
+        number, self._next_ticket = self._next_ticket, self._next_ticket + 1
+        waiting = self._tickets[number] = asyncio.get_running_loop().create_future()
+        return number, waiting
+
+    def watch(self, run: str) -> asyncio.Future[None]:
+        """Done at the next change of the run."""
+        changed = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(run, []).append(changed)
+        return changed
+
+    async def wait(self, run: str, standing: bool) -> State:
+        """The state of the run when it has finished, or with `standing` stands still."""
+        ending: asyncio.Future[State] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(run, []).append((standing, ending))
+        try:
+            return await ending
+        finally:
+            if ending.cancelled():  # whoever gave up is forgotten at once
+                left = [one for one in self._waiters.pop(run, ()) if one[1] is not ending]
+                if left:
+                    self._waiters[run] = left
+
+    # -- to be told --------------------------------------------------------------------------
+
+    def reply(self, effect: Replied) -> None:
+        waiting = self._tickets.pop(effect.ticket, None)
+        if waiting is None or waiting.done():
+            return
+        if effect.error is not None:
+            waiting.set_exception(effect.error)
+        else:
+            waiting.set_result(None)
+
+    def publish(self, news: Published, state: State | None) -> None:
+        """`state` is that of the run now, where it is in memory."""
+        if news.final is not None:
+            self.finished[news.run] = news.final
+            if len(self.finished) > FINISHED_KEPT:
+                del self.finished[next(iter(self.finished))]
+        for listener in self._listeners:
+            listener(news)
+        for watcher in self._watchers.pop(news.run, ()):
+            if not watcher.done():
+                watcher.set_result(None)
+        if news.run in self._waiters:
+            self._tell_waiters(news, news.final or state)
+
+    def _tell_waiters(self, news: Published, state: State | None) -> None:
+        still = state is not None and news.status in ("waiting", "paused")
+        at_rest = still and state is not None and stands(state, news.at)
+        left = []
+        for standing, ending in self._waiters.pop(news.run):
+            if state is None or not (news.final is not None or (standing and at_rest)):
+                left.append((standing, ending))
+            elif not ending.done():
+                ending.set_result(state)
+        if left:
+            self._waiters[news.run] = left
+
+    def tell_all(self, error: AnabranchError) -> None:
+        """There will be no more news."""
+        _tell(self._tickets.values(), error)
+        for futures in self._watchers.values():
+            _tell(futures, error)
+        for pairs in self._waiters.values():
+            _tell((future for _, future in pairs), error)
+
+    def tell_of(self, run: str, why: Callable[[], AnabranchError]) -> None:
+        """There will be no more news of this run."""
+        waiting: list[asyncio.Future[Any]] = [*self._watchers.pop(run, ())]
+        waiting += [future for _, future in self._waiters.pop(run, ())]
+        if waiting:
+            _tell(waiting, why())
+
+
+def _tell(waiting: Iterable[asyncio.Future[Any]], error: AnabranchError) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever has stopped listening is not to be complained of
+
+
+def stands(state: State, now: int) -> bool:
+    """Nothing will happen by itself for a while: not a timer, not a job."""
+    status = status_of(state)
+    if status == "paused":
+        return not any(job.phase == "running" for job in state.jobs.values())
+    alarm = state.timers.earliest()
+    soon = alarm is not None and alarm - now <= STAND_BY_SECONDS * 1000
+    return status == "waiting" and not state.jobs and not soon

@@ -1,0 +1,94 @@
+"""Parents and children: what one run has to say to another within the same turn.
+
+The end of a child run and the answer of the job that its parent has parked for it become durable in
+one batch; so does the end of a parent's interest and the cancelling of its child. A crash can lose
+neither without the other, and there is nothing to send again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+from anabranch.errors import AnabranchError
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.state import State
+from anabranch.kernel.summary import child_answer
+from anabranch.runtime.live import LiveRun, load_state
+from anabranch.store.ports import Store
+
+CHILDREN_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A stimulus that waits for its turn."""
+
+    run: str
+    stimulus: s.Stimulus
+    ticket: int = 0  # who wants a reply; 0 is nobody
+    message: int = 0  # the message it came in, if it came from another process
+
+
+class Family:
+    def __init__(
+        self,
+        store: Store,
+        live: Container[str],
+        find: Callable[[str], LiveRun],
+        actor: str,
+    ) -> None:
+        self.said: deque[Arrival] = deque()  # for this very turn
+        self._store = store
+        self._live = live
+        self._find = find  # a run, from memory or from the store; raises where there is none
+        self._actor = actor  # who ends children that nobody wants any more
+        self._ended: dict[str, State] = {}
+
+    def say(self, run: str, stimulus: s.Stimulus) -> None:
+        self.said.append(Arrival(run, stimulus))
+
+    def tell_parent(self, child: State) -> None:
+        """The parked job of the parent has its answer, in the batch that holds the child's end."""
+        run, _, job_name = (child.parent or "").partition("/")
+        job_id = job_name.partition("#")[0]
+        self._ended[child.run] = child
+        if len(self._ended) > CHILDREN_KEPT:
+            del self._ended[next(iter(self._ended))]
+        try:
+            job = self._find(run).state.jobs.get(job_id)
+        except AnabranchError:
+            return  # the parent is gone, or set aside
+        if job is not None and job.ticket == child.run:
+            self.say(run, s.JobReport(job_id, job.attempt, child_answer(child)))
+        # Otherwise it is not parked for it yet, and asks when it is; or no longer wants to know.
+
+    def ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
+        """What the job is parked for may have ended without its parent having heard of it."""
+        child = self._ended_child(ticket) if ticket else None
+        if child is not None and _is_child_of(child, run, job):
+            self.say(run, s.JobReport(job, attempt, child_answer(child)))
+
+    def _ended_child(self, run: str) -> State | None:
+        if run in self._ended:
+            return self._ended[run]
+        if run in self._live:
+            return None
+        head = self._store.head(run)
+        if head is None or not head.finished:
+            return None
+        return load_state(*self._store.read_many([run])[run])
+
+    def cancel_child(self, run: str, job: str, ticket: str, reason: str) -> None:
+        """Whoever no longer wants the answer ends the child run that was to give it."""
+        try:
+            child = self._find(ticket).state
+        except AnabranchError:
+            return  # not a run, or over
+        if _is_child_of(child, run, job):
+            self.say(child.run, s.Cancel(self._actor, reason))
+
+
+def _is_child_of(child: State, run: str, job: str) -> bool:
+    return child.parent is not None and child.parent.startswith(f"{run}/{job}#")

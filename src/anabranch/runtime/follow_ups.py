@@ -1,0 +1,186 @@
+"""What events call for: jobs to queue, to start and to stop, payloads to hold, relatives to tell.
+
+Nothing here leaves at once. Effects are gathered for the batch of the turn and go out when it is
+durable; what is said to other runs is stepped in the same turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.jobs import kind_of_job, pool_of_job
+from anabranch.kernel.state import Job
+from anabranch.runtime.effects import Effect, Execute, Stop
+from anabranch.runtime.family import Family
+from anabranch.runtime.holds import Holds
+from anabranch.runtime.lanes import Lanes
+from anabranch.runtime.live import LiveRun
+from anabranch.runtime.pools import Lease, Pools
+from anabranch.runtime.pulse import Pulse
+from anabranch.runtime.waking import wake_ups
+
+ENGINE = "engine"  # the worker that this engine is itself
+_TIME_IS_UP = "its parent's time is up"
+
+
+class FollowUps:
+    def __init__(
+        self, lanes: Lanes, pools: Pools, pulse: Pulse, holds: Holds, family: Family
+    ) -> None:
+        self.effects: list[Effect] = []
+        self.has_crew = True  # without one, whatever a stored run believes to be at work is lost
+        self._lanes = lanes
+        self._pools = pools
+        self._pulse = pulse
+        self._holds = holds
+        self._family = family
+
+    def follow(self, live: LiveRun, events: Sequence[e.Event]) -> None:
+        for event in events:
+            follow_up = _FOLLOW_UPS.get(type(event))
+            if follow_up is not None:
+                follow_up(self, live, event)
+
+    # -- jobs that wait and begin ------------------------------------------------------------
+
+    def scheduled(
+        self,
+        live: LiveRun,
+        event: e.JobScheduled | e.ShardScheduled | e.LoopCutting | e.JobContinued,
+    ) -> None:
+        job = live.state.jobs.get(event.job)
+        if job is not None and job.phase == "scheduled":
+            self._queue(live, job)
+
+    def queue_scheduled(self, live: LiveRun) -> None:
+        for job in live.state.jobs.values():
+            if job.phase == "scheduled":
+                self._queue(live, job)
+
+    def _queue(self, live: LiveRun, job: Job) -> None:
+        step = live.net.steps[job.step]
+        pool = pool_of_job(step, job)
+        if self._pools.outside(pool):
+            self._pools.add(live.state.run, job.id, job.attempt, pool, job.since)
+        else:
+            self._lanes.add(live.state.run, job.id, job.attempt, kind_of_job(step, job))
+
+    def started(self, live: LiveRun, event: e.JobStarted) -> None:
+        self._pulse.began(live, event)
+        if event.worker == ENGINE:
+            self.effects.append(Execute(live.state.run, event.job, event.attempt))
+        else:
+            self.lent(live, event)
+
+    def lent(self, live: LiveRun, event: e.JobStarted | e.JobExtended) -> None:
+        job = live.state.jobs.get(event.job)
+        if job is not None and job.lease:
+            self.lend(live, job)
+
+    def lend(self, live: LiveRun, job: Job) -> None:
+        """A worker elsewhere has the job, until its lease runs out."""
+        pool = pool_of_job(live.net.steps[job.step], job)
+        self._pools.lend(live.state.run, job.id, Lease(pool, job.worker, job.lease))
+
+    def resumed(self, live: LiveRun, _event: e.RunResumed) -> None:
+        self.queue_scheduled(live)
+
+    # -- jobs that end, or are to end --------------------------------------------------------
+
+    def over(self, live: LiveRun, event: Any) -> None:
+        self._lanes.free(live.state.run, event.job)
+        self._pools.drop(live.state.run, event.job)
+        self._pulse.ended(live, event)
+
+    def cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:
+        job = live.state.jobs.get(event.job)
+        waits = job is not None  # a parked job is told to stop and not waited for
+        outside = job is not None and job.lease > 0
+        run = live.state.run
+        stop = Stop(run, event.job, event.attempt, event.ticket, discharge=waits, outside=outside)
+        self.effects.append(stop)
+        if event.ticket:
+            self._family.cancel_child(run, event.job, event.ticket, event.reason)
+
+    def doomed(self, live: LiveRun, event: e.TokenDoomed) -> None:
+        """Work that may come to its end does so elsewhere, or nobody is there to do it."""
+        job = live.state.jobs.get(f"{event.token}.0")
+        if not self.has_crew and job is not None and job.phase == "running" and not job.lease:
+            lost = s.JobLose(job.id, job.attempt, "its engine is gone", counted=False)
+            self._family.say(live.state.run, lost)
+
+    def timed_out(self, live: LiveRun, event: e.JobTimedOut) -> None:
+        self.over(live, event)
+        self.effects.append(Stop(live.state.run, event.job, event.attempt, discharge=False))
+        if event.ticket:
+            self._family.cancel_child(live.state.run, event.job, event.ticket, _TIME_IS_UP)
+
+    def reported(self, live: LiveRun, event: e.JobReported) -> None:
+        self.over(live, event)
+        self._note_refs(live, event.answer.result)
+        if event.answer.wakes:  # whoever is woken records it in the batch that holds this answer
+            for run, wake in wake_ups(live.state, live.fresh, event):
+                self._family.say(run, wake)
+
+    def parked(self, live: LiveRun, event: e.JobParked) -> None:
+        self.over(live, event)
+        self._family.ask_child(live.state.run, event.job, event.attempt, event.ticket)
+
+    def continued(self, live: LiveRun, event: e.JobContinued) -> None:
+        self._note_refs(live, event.answer.result)
+        if event.ticket:
+            self._family.cancel_child(live.state.run, event.job, event.ticket, _TIME_IS_UP)
+        self.scheduled(live, event)
+
+    def finished(self, live: LiveRun, _event: e.RunFinished) -> None:
+        if live.holds_refs:
+            self._holds.end(live.state.run, live.state.finished_at)
+        if live.state.parent is not None:
+            self._family.tell_parent(live.state)
+
+    # -- values that stand for larger ones ---------------------------------------------------
+
+    def _note_refs(self, live: LiveRun, value: Any) -> None:
+        """The run needs what this value stands for; whoever builds its tasks looks for it."""
+        if self._holds.found(live.state, value):
+            live.holds_refs = True
+
+    def cut(self, live: LiveRun, event: e.LoopCut) -> None:
+        if event.source is not None:  # the items of a long list are payloads
+            live.holds_refs = True
+
+    def brought(self, live: LiveRun, event: e.RunStarted | e.ContextPatched) -> None:
+        """Values that come from outside may stand for larger ones too."""
+        given: list[Any]
+        if isinstance(event, e.ContextPatched):
+            given = [patch.value for patch in event.patches]
+        else:
+            given = [event.workload]
+            given += [[answer.result for answer in answers] for answers in event.reuse.values()]
+            live.holds_refs = live.holds_refs or bool(event.reuse)
+        self._note_refs(live, given)
+
+
+_FOLLOW_UPS: dict[type, Callable[[FollowUps, LiveRun, Any], None]] = {
+    e.JobScheduled: FollowUps.scheduled,
+    e.ShardScheduled: FollowUps.scheduled,
+    e.LoopCutting: FollowUps.scheduled,
+    e.JobStarted: FollowUps.started,
+    e.JobExtended: FollowUps.lent,
+    e.JobCancelling: FollowUps.cancelling,
+    e.JobTimedOut: FollowUps.timed_out,
+    e.TokenDoomed: FollowUps.doomed,
+    e.RunStarted: FollowUps.brought,
+    e.ContextPatched: FollowUps.brought,
+    e.JobReported: FollowUps.reported,
+    e.LoopCut: FollowUps.cut,
+    e.JobLost: FollowUps.over,
+    e.JobParked: FollowUps.parked,
+    e.JobContinued: FollowUps.continued,
+    e.JobDischarged: FollowUps.over,
+    e.RunResumed: FollowUps.resumed,
+    e.RunFinished: FollowUps.finished,
+}

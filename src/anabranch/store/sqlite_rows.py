@@ -1,0 +1,75 @@
+"""Rows of the SQLite store as the values they stand for, and filters as the conditions they set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.store.ports import Definition, DefinitionCard, Head, HeadFilter, Message
+from anabranch.store.sqlite_commit import Row
+
+_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def conditions_of(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
+    """The conditions a filter really states, each with its parameters."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in ("statuses", "labels"):
+        if value := getattr(wanted, name):
+            plain = dict(value) if isinstance(value, Mapping) else list(value)
+            found[name] = {name: msgspec.json.encode(plain).decode()}
+    for name in ("dialect", "name", "parent"):
+        if (value := getattr(wanted, name)) is not None:
+            found[name] = {name: value}
+    if wanted.run_prefix:
+        found["run_prefix"] = {"run_prefix": wanted.run_prefix}
+    for name in ("ended_before", "created_after", "created_before"):
+        if (value := getattr(wanted, name)) is not None:
+            found[name] = {name: value}
+    if wanted.before is not None:
+        found["before"] = {"before_at": wanted.before[0], "before_run": wanted.before[1]}
+    return found
+
+
+def head_of(row: Row) -> Head:
+    return Head(
+        run=row[0],
+        definition=row[1],
+        name=row[2],
+        dialect=row[3],
+        status=row[4],
+        seq=row[5],
+        created_at=row[6],
+        updated_at=row[7],
+        next_wake=row[8],
+        labels=_decode_labels(row[9]),
+        parent=row[10],
+        origin=row[11],
+        finished=bool(row[12]),
+    )
+
+
+def definition_of(row: Row) -> Definition:
+    fingerprint, dialect, name, source, origin, created_at = row
+    return Definition(
+        fingerprint=fingerprint,
+        dialect=dialect,
+        name=name,
+        source=source,
+        origin=origin,
+        created_at=created_at,
+    )
+
+
+def card_of(row: Row) -> DefinitionCard:
+    fingerprint, dialect, name, origin, created_at = row
+    return DefinitionCard(
+        fingerprint=fingerprint, dialect=dialect, name=name, origin=origin, created_at=created_at
+    )
+
+
+def message_of(row: Row) -> Message:
+    message_id, run, body, posted_at, answer = row
+    return Message(id=message_id, run=run, body=body, posted_at=posted_at, answer=answer)

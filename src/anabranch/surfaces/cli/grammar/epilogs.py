@@ -1,0 +1,114 @@
+"""What stands below the help of each verb: an example or two, and the exit codes it has."""
+
+from __future__ import annotations
+
+_BAD_USAGE = "bad usage, or refused; nothing was changed"
+_BROKEN = "the engine or the server failed, or did not answer"
+
+_RUNS = {
+    0: "completed",
+    1: "failed (also cancelled, deadline_exceeded, step_timeout)",
+    2: "bad usage or definition; nothing was changed",
+    3: "partial",
+    4: "left waiting or paused (run id and reason on standard error)",
+    130: "interrupted; the run can be resumed",
+}
+_PLAIN = {0: "done", 1: _BROKEN, 2: _BAD_USAGE}
+_SERVER = {
+    0: "stopped in order",
+    1: "the engine stopped by itself",
+    2: "bad usage; nothing was served",
+    130: "stopped at once, by a second Ctrl-C",
+}
+
+#: The exit codes of the verbs that have more to say than done, broken or bad usage.
+_CODES: dict[str, dict[int, str]] = {
+    "run": _RUNS,
+    "resume": {**_RUNS, 2: _BAD_USAGE},
+    "redrive": {**_RUNS, 2: _BAD_USAGE},
+    "template": {**_PLAIN, 3: "of `run`: as `anabranch run`, also 4 and 130"},
+    "check": {0: "no errors", 1: _BROKEN, 2: "errors (with --strict also warnings), or bad usage"},
+    "fmt": {
+        0: "done; with --check: nothing would change",
+        1: f"with --check: something would change; else {_BROKEN}",
+        2: "not a playbook that can be read, or bad usage",
+    },
+    "bulk": {**_PLAIN, 3: "some runs were left alone; the reason stands beside each"},
+    "passport": {0: "done; of `verify`: all hold", 2: "of `verify`: one does not; or bad usage"},
+    "serve": _SERVER,
+    "dev": _SERVER,
+    "worker": {
+        0: "stopped in order, or with --once nothing waits any more",
+        2: "it cannot work: bad usage, or a token that the server does not take",
+        130: "ended by a second signal; its jobs are lost with their leases",
+    },
+    "simulate": {
+        0: "every law held for every seed",
+        1: "a law did not hold; the seed that repeats it is named",
+        2: "bad usage or definition",
+    },
+    "demo": {0: "everything went as promised", 1: "something did not", 2: "bad usage"},
+}
+
+_EXAMPLES: dict[str, tuple[str, ...]] = {
+    "run": (
+        "run examples/hello.yaml --input name=Ada",
+        "run examples/arca/best_of.json --participants examples/arca/book.yaml",
+    ),
+    "check": ("check examples/*.yaml", "check flow.json --rules rules --strict"),
+    "fmt": ("fmt old.yaml", "fmt --check examples/*.yaml"),
+    "graph": ("graph flow.yaml --format svg -o flow.svg", "graph last"),
+    "runs": ("runs --status waiting --status paused", "runs --label team=blue --limit 5"),
+    "show": ("show last", "show last --items squares --state failed"),
+    "events": ("events last", "events last --follow --json"),
+    "explain": ("explain last",),
+    "resume": ("resume", "resume last"),
+    "pause": ("pause last --reason 'the supplier is down'",),
+    "cancel": ("cancel last --reason 'ordered twice'",),
+    "patch": ("patch last approved=true", "patch last spent=12 --reduce sum"),
+    "loop": ("loop last squares --window 2", "loop last squares --stop"),
+    "decide": (
+        "decide last may_i --fulfil --actor kim --evidence '{\"ticket\": 4711}'",
+        "decide last may_i --reject --actor kim --reason 'still needed'",
+    ),
+    "redrive": ("redrive last",),
+    "purge": ("purge --older-than 90d --dry-run", "purge --older-than 12h --status completed"),
+    "bulk": (
+        "bulk cancel --name quotes --status waiting --dry-run",
+        "bulk redrive --status failed",
+    ),
+    "session": ("session list", "session wake last --step POLL"),
+    "dispatches": ("dispatches last", "dispatches last --status timeout"),
+    "snapshot": ("snapshot last",),
+    "template": (
+        "template put examples/arca/template.json",
+        "template run solicit.v1 --param text=rivers --dry-run",
+    ),
+    "passport": ("passport new node.key", "passport verify passports"),
+    "serve": ("serve", "serve --store runs.db --port 0 --tokens-required"),
+    "dev": ("dev", "dev --no-browser --port 0"),
+    "token": ("token create --scope read --scope operate --name kim --days 90", "token list"),
+    "webhook": (
+        "webhook create https://example.org/hook --kind 'run.*'",
+        "webhook deliveries WEBHOOK --state dead",
+    ),
+    "worker": ("worker --server http://127.0.0.1:8629 --pool gpu --concurrency 4",),
+    "simulate": ("simulate examples/fan_out.yaml --seeds 200", "simulate flow.yaml --seed 17"),
+    "demo": ("demo", "demo --fast"),
+}
+
+
+def of_all() -> str:
+    """Below the help of the command itself."""
+    return _codes(_RUNS, "exit codes of runs (`anabranch VERB --help` has those of each verb):")
+
+
+def of_verb(name: str) -> str:
+    examples = "".join(f"  anabranch {words}\n" for words in _EXAMPLES[name])
+    heading = "examples:" if len(_EXAMPLES[name]) > 1 else "example:"
+    return f"{heading}\n{examples}\n{_codes(_CODES.get(name, _PLAIN), 'exit codes:')}"
+
+
+def _codes(codes: dict[int, str], heading: str) -> str:
+    lines = (f"  {code:<5}{meaning}" for code, meaning in codes.items())
+    return "\n".join((heading, *lines)) + "\n"

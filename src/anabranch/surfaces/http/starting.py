@@ -1,0 +1,147 @@
+"""Beginning runs: of a definition, of what is kept here, and once more of one that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from anabranch.errors import NotFound
+from anabranch.operations.definitions import TEXT, Prepared
+from anabranch.operations.templates import DIALECT as TEMPLATE
+from anabranch.operations.templates import Templates
+from anabranch.surfaces.http import shapes
+from anabranch.surfaces.http.definitions import EXAMPLE
+from anabranch.surfaces.http.definitions import prepared as compiled
+from anabranch.surfaces.http.looking import look
+from anabranch.surfaces.http.problems import ApiError
+from anabranch.surfaces.http.reading import read_body
+from anabranch.surfaces.http.repeats import KEY_HEADER, Once, once
+from anabranch.surfaces.http.routes import API, PARTS, Route
+from anabranch.surfaces.http.traces import TRACE_HEADER, traced
+
+
+class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What to begin: a definition (text or JSON), or what is kept here: one by its fingerprint, or
+    a template with its parameters."""
+
+    definition: str | dict[str, Any] | None = None
+    fingerprint: str | None = None
+    template: str | None = None
+    version: int | None = None  # of the template, instead of the newest
+    parameters: dict[str, Any] = {}  # of the template
+    input: dict[str, Any] = {}
+    start: str | None = None  # the step to begin with, instead of the entry
+    labels: dict[str, str] = {}
+    run: str | None = None  # an id of your own choice
+    rules: dict[str, Any] | None = None  # of an orchestration, by alias or address
+    file: str = TEXT  # what the file of the definition is called; none is read
+
+
+async def start(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, StartRequest)
+    _check_start(body)
+
+    async def begin(this: Once) -> tuple[int, Any]:
+        parts, chosen = request.app[PARTS], this.run if body.run is None else body.run
+        if this.resumed and chosen is not None and parts.engine.known(chosen):
+            return 201, shapes.Started(chosen)
+        ready = await _prepared(request, body)
+        begun = await parts.verbs.start(
+            ready,
+            body.input,
+            run=chosen,
+            step=body.start,
+            labels=body.labels,
+            trace=traced(request),
+        )
+        return 201, shapes.Started(begun)
+
+    return _located(await once(request, msgspec.to_builtins(body), begin, again=True))
+
+
+def _check_start(body: StartRequest) -> None:
+    given = [body.definition, body.fingerprint, body.template]
+    if sum(one is not None for one in given) != 1:
+        said = "a run is begun from a definition, a fingerprint or a template, one of the three"
+        hint = "send `definition`, or `fingerprint`, or `template`"
+        raise ApiError(422, "usage", said, hint)
+    if body.definition is None and body.rules is not None:
+        said = "rules belong to a definition that is sent along"
+        raise ApiError(422, "usage", said, "leave out `rules`: a kept definition has its own")
+    if body.template is None and (body.version is not None or body.parameters):
+        said = "a version and parameters belong to a template"
+        raise ApiError(422, "usage", said, "send `template`, or leave them out")
+
+
+def _located(response: web.Response) -> web.Response:
+    assert isinstance(response.body, bytes)
+    run = msgspec.json.decode(response.body, type=shapes.Started).run
+    response.headers["Location"] = f"{API}/runs/{run}"
+    return response
+
+
+async def _prepared(request: web.Request, body: StartRequest) -> Prepared:
+    if body.definition is not None:
+        return await compiled(request, body.definition, body.rules, body.file)
+    if body.template is not None:
+        name, given, version = body.template, body.parameters, body.version
+        made = await look(request, lambda by: Templates(by.store).materialise(name, given, version))
+        return made[0]
+    parts, fingerprint = request.app[PARTS], body.fingerprint or ""
+    definition = parts.store.definition(fingerprint)
+    if definition is None:
+        raise NotFound(f"there is no definition {fingerprint[:100]!r}")
+    if definition.dialect == TEMPLATE:
+        said = f"{fingerprint[:100]} is the template {definition.name}, and no definition"
+        raise ApiError(422, "usage", said, "send its name as `template`")
+    net = await asyncio.to_thread(parts.nets.get, fingerprint)
+    return Prepared(definition, net, ())
+
+
+async def redrive(request: web.Request) -> web.StreamResponse:
+    await read_body(request, shapes.Nothing, optional=True)
+    run = request.match_info["run"]
+
+    async def begin(this: Once) -> tuple[int, Any]:
+        parts = request.app[PARTS]
+        origin = parts.verbs.read.find(run).run
+        if this.run is not None and parts.engine.known(this.run):
+            return 201, shapes.Started(this.run, origin)
+        begun = await parts.verbs.redrive(run, new=this.run, trace=traced(request))
+        return 201, shapes.Started(begun, origin)
+
+    return _located(await once(request, None, begin, again=True))
+
+
+ROUTES = (
+    Route(
+        "POST",
+        f"{API}/runs",
+        "operate",
+        start,
+        "Begin a run; it is durable when this answers",
+        body=StartRequest,
+        returns=shapes.Started,
+        example={"definition": EXAMPLE, "input": {"name": "Ada"}, "labels": {"tenant": "north"}},
+        status=201,
+        errors=(404, 409),
+        headers=(KEY_HEADER, TRACE_HEADER),
+    ),
+    Route(
+        "POST",
+        f"{API}/runs/{{run}}/redrive",
+        "operate",
+        redrive,
+        "Begin a linked run that reuses what succeeded and works again on what failed",
+        body=shapes.Nothing,
+        bodiless=True,
+        returns=shapes.Started,
+        example={},
+        status=201,
+        errors=(409,),
+        headers=(KEY_HEADER, TRACE_HEADER),
+    ),
+)

@@ -1,0 +1,139 @@
+"""What workers send and are answered, as types: the schemas in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.kernel.tracker import ShardReport
+from anabranch.kernel.values import ContextPatch
+from anabranch.operations.pools import PoolState
+from anabranch.operations.watching import ToStop
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class ClaimBody(_Body, frozen=True):
+    """Ask for jobs. `claim` names the question, so that a lost answer can be asked for again."""
+
+    worker: str
+    max: int = 1
+    wait_seconds: float = 0.0
+    lease_seconds: float | None = None
+    claim: str = ""
+    items: bool = False  # of every shard, also of lists and ranges
+
+
+class WithdrawBody(_Body, frozen=True):
+    """Stop asking: what was given under this name of a claim, and not heard of, goes back."""
+
+    worker: str
+    claim: str
+
+
+class JobName(_Body, frozen=True):
+    run: str
+    job: str
+    attempt: int
+
+
+class WatchBody(_Body, frozen=True):
+    """The jobs that a worker has; it is answered as soon as one of them is to be stopped."""
+
+    worker: str
+    jobs: list[JobName]
+    wait_seconds: float = 0.0
+
+
+class BeatBody(_Body, frozen=True):
+    lease_seconds: float | None = None
+
+
+class ProgressBody(_Body, frozen=True):
+    progress: Any
+
+
+class ReportBody(_Body, frozen=True):
+    """What the work came to. A result that is too large for a body is sent ahead as a payload, and
+    `payload` is its hash."""
+
+    result: Any = None
+    payload: str = ""
+    outcome: str = "ok"
+    patches: tuple[ContextPatch, ...] = ()
+    wait_ms: int = 0
+    shard: ShardReport | None = None
+    locals: dict[str, Any] = {}
+    inline: bool = False  # keep the result in the log, however large
+
+
+class FailBody(_Body, frozen=True):
+    """Why there is no result. `retryable` says whether another try may help."""
+
+    message: str
+    kind: str = "failed"
+    code: str = ""
+    retryable: bool = True
+    details: Any = None
+    status: Literal["error", "aborted", "cancel_run"] = "error"
+    patches: tuple[ContextPatch, ...] = ()
+    locals: dict[str, Any] = {}
+
+
+class ParkBody(_Body, frozen=True):
+    ticket: str
+    until: int = 0
+    limit_ms: int = 0
+    memory: Any = None
+
+
+class ReleaseBody(_Body, frozen=True):
+    reason: str = ""
+
+
+class ChildBody(_Body, frozen=True):
+    path: str
+    run: str
+    input: dict[str, Any] = {}
+    waits: bool = False
+    returns: str = ""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    accepted: bool = True
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    handed_back: int
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """Stop these. `cancelled`: release the job when its work has ended; else drop its result."""
+
+    stop: list[ToStop]
+
+
+class PoolList(msgspec.Struct, frozen=True):
+    items: list[PoolState]
+    next: str | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The definition of a job, to be compiled where the work is done."""
+
+    fingerprint: str
+    dialect: str
+    name: str
+    source: str
+    origin: str
+
+
+class Kept(msgspec.Struct, frozen=True):
+    sha256: str
+
+
+class Begun(msgspec.Struct, frozen=True):
+    run: str

@@ -1,0 +1,95 @@
+"""The verbs of one run, as the forms of pages say them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast, get_args
+
+from anabranch.errors import InputError, Refused
+from anabranch.kernel import stimuli as s
+from anabranch.net.net import Reducer
+from anabranch.operations.processes import pid_of
+from anabranch.operations.verbs import patches
+from anabranch.surfaces.ui.context import Ui, text_of
+from anabranch.work.json_values import require_json
+
+#: Verb → what the page says afterwards.
+VERBS: Mapping[str, str] = {
+    "pause": "paused",
+    "resume": "resumed",
+    "cancel": "cancelled",
+    "redrive": "redriven",
+    "patch": "patched",
+    "wake": "woken",
+}
+REDUCERS: tuple[str, ...] = get_args(Reducer)
+ORCHESTRATION = "xrc729"
+
+
+async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
+    """Returns the run to look at next, where that is another one."""
+    verbs, reason = ui.parts.verbs, text_of(form, "reason").strip()
+    match verb:
+        case "pause":
+            await verbs.send(run, s.Pause(actor, reason))
+        case "resume":
+            await verbs.send(run, s.Resume(actor))
+        case "cancel":
+            await verbs.send(run, s.Cancel(actor, reason))
+        case "redrive":
+            return await verbs.redrive(run)
+        case "patch":
+            said = patches(values_of(text_of(form, "values")), reducer_of(form))
+            await verbs.send(run, s.PatchContext(said, actor))
+        case "wake":
+            await _wake(ui, run, text_of(form, "token"), actor)
+        case _:
+            raise InputError(f"there is no verb {verb!r}: {', '.join(VERBS)}")
+    return ""
+
+
+async def _wake(ui: Ui, run: str, token: str, actor: str) -> None:
+    if not token.isdecimal() or len(token) > 15 or not int(token):
+        raise InputError("say which one is to be woken: a token has a number")
+    if ui.head(run).dialect == ORCHESTRATION:
+        told = await ui.parts.sessions.wake_up_process(pid_of(run, int(token)), actor=actor)
+        if not told["woken"]:
+            raise Refused("it does not sleep any more: nothing was woken", code="not_sleeping")
+    else:
+        await ui.parts.verbs.send(run, s.Wake(int(token), actor=actor))
+
+
+def reducer_of(form: Any) -> Reducer:
+    chosen = text_of(form, "reducer") or "set"
+    if chosen not in REDUCERS:
+        raise InputError(f"there is no reducer {chosen[:40]!r}: {', '.join(REDUCERS)}")
+    return cast(Reducer, chosen)
+
+
+def values_of(text: str) -> dict[str, Any]:
+    """What is to be written to a context: one JSON object, or a KEY=VALUE on each line."""
+    text = text.strip()
+    if not text:
+        raise InputError("say what to write: KEY=VALUE, one on a line, or a JSON object")
+    if text.startswith("{"):
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"this is not a JSON object: {error}") from None
+        return {str(key): value for key, value in given.items()}
+    values = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        key, equals, value = line.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"write KEY=VALUE, not {line[:80]!r}")
+        values[key.strip()] = _value(value.strip())
+    return values
+
+
+def _value(text: str) -> Any:
+    """JSON if it can be read as JSON, the text itself otherwise; as on the command line."""
+    try:
+        return require_json(json.loads(text), "the value")
+    except (ValueError, RecursionError, InputError):
+        return text

@@ -1,0 +1,138 @@
+"""A text in the editor and everything that can be said about it without running it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from anabranch.dialects.arca.templates import Template, definition_text, read_template
+from anabranch.dialects.nodes import Fields
+from anabranch.dialects.source import read_source
+from anabranch.errors import AnabranchError, DefinitionError
+from anabranch.net.fingerprint import fingerprint
+from anabranch.net.net import Net
+from anabranch.net.problems import Problem
+from anabranch.operations.definitions import Prepared, check, prepare
+from anabranch.operations.inputs import Wanted, inputs_of, parameters_of
+from anabranch.operations.preflight import missing_rules
+from anabranch.operations.templates import DIALECT as TEMPLATE
+from anabranch.operations.templates import Templates
+from anabranch.surfaces.ui.context import Ui
+from anabranch.surfaces.ui.forms import given_of
+
+TEXT_MAX = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    text: str
+    dialect: str = ""
+    name: str = ""
+    description: str = ""
+    fingerprint: str = ""
+    net: Net | None = None
+    template: Template | None = None
+    problems: list[Problem] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
+    refused: AnabranchError | None = None  # it could not even be looked at
+
+    @property
+    def checked(self) -> bool:
+        return bool(self.text.strip()) and self.refused is None
+
+    @property
+    def errors(self) -> int:
+        return sum(one.severity == "error" for one in self.problems)
+
+    @property
+    def runs(self) -> bool:
+        """It can be kept and started."""
+        return self.net is not None or self.template is not None
+
+
+def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = None) -> Draft:
+    """In a thread: compiling a long text takes a while. `form` has values for parameters."""
+    if _is_template(text):
+        return _template(text, form)
+    try:
+        compiled = check(text, _tools(ui), rules)
+    except AnabranchError as error:
+        return Draft(text, refused=error)
+    net, problems = compiled.net, list(compiled.problems)
+    if net is None:
+        return Draft(text, compiled.dialect, problems=problems)
+    problems += _without_rules(ui, net, problems)
+    return Draft(
+        text, net.dialect, net.name, net.description, net.fingerprint, net,
+        problems=problems, wanted=inputs_of(net),
+    )  # fmt: skip
+
+
+def _without_rules(ui: Ui, net: Net, known: list[Problem]) -> list[Problem]:
+    """Rules that are not at hand do not keep a definition from being right, but from starting."""
+    seen = {(one.position.line, one.code) for one in known}
+    found = missing_rules(net, chain=ui.parts.verbs.chain)
+    hint = "paste it below, under Rules of an orchestration"
+    return [
+        Problem(one.position, one.code, one.message, hint, "warning")
+        for one in found
+        if (one.position.line, one.code) not in seen
+    ]
+
+
+def _is_template(text: str) -> bool:
+    if "template_id" not in text:
+        return False
+    root = read_source(text).root
+    return isinstance(root, Fields) and "template_id" in root and "workflow_id" not in root
+
+
+def _template(text: str, form: Any) -> Draft:
+    """A template is drawn as the definition that its parameters make of it, once they do."""
+    try:
+        template = read_template(text, file="<text>")
+    except DefinitionError as error:
+        return Draft(text, TEMPLATE, problems=list(error.problems))
+    wanted = parameters_of(template)
+    net = None
+    try:
+        values = given_of(wanted, form).values if form is not None else {}
+        net = prepare(definition_text(template.materialise(values))).net
+    except AnabranchError:
+        pass  # it is said when somebody starts it
+    said = template.label or template.description
+    mark = fingerprint(TEMPLATE, text)
+    return Draft(text, TEMPLATE, template.template_id, said, mark, net, template, [], wanted)
+
+
+async def runnable(
+    ui: Ui, draft: Draft, rules: Mapping[str, Any] | None, given: Mapping[str, Any]
+) -> Prepared:
+    """What is started; raises with everything that is wrong."""
+    if draft.template is None:
+        return await asyncio.to_thread(prepare, draft.text, _tools(ui), rules)
+    text = definition_text(draft.template.materialise(given))
+    return await asyncio.to_thread(prepare, text, _tools(ui))
+
+
+async def keep(ui: Ui, text: str, rules: Mapping[str, Any] | None) -> tuple[str, bool]:
+    """Put it into the store; its fingerprint, and whether it was not there before."""
+    if await asyncio.to_thread(_is_template, text):
+        mark = fingerprint(TEMPLATE, text)
+        known = ui.parts.store.definition(mark) is not None
+        Templates(ui.parts.store).put(text, "<text>")
+        return mark, not known
+    ready = await asyncio.to_thread(prepare, text, _tools(ui), rules)
+    mark = ready.definition.fingerprint
+    if ui.parts.store.definition(mark) is not None:
+        return mark, False
+    ui.parts.nets.put(msgspec.structs.replace(ready.definition, created_at=ui.now()), ready.net)
+    return mark, True
+
+
+def _tools(ui: Ui) -> list[str]:
+    return [tool.name for tool in ui.parts.toolbox]

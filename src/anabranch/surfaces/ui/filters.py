@@ -1,0 +1,149 @@
+"""The filter of the list of runs: what stands in the address is what is asked of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from multidict import MultiDict, MultiMapping
+
+from anabranch.errors import InputError
+from anabranch.store.ports import Head, HeadFilter
+from anabranch.surfaces.ui.words import STATUSES
+
+DIALECTS = ("noetl", "xrc729", "arca")
+#: What can be chosen without typing an instant, in milliseconds.
+AGES: Mapping[str, tuple[str, int]] = {
+    "1h": ("the last hour", 3_600_000),
+    "24h": ("the last 24 hours", 86_400_000),
+    "7d": ("the last 7 days", 7 * 86_400_000),
+    "30d": ("the last 30 days", 30 * 86_400_000),
+}
+NAMES = ("status", "dialect", "name", "label", "age", "from", "to")
+LIST = "/runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A question about runs, in the words of an address."""
+
+    query: MultiMapping[str]
+
+    @classmethod
+    def of_address(cls, address: str) -> Filter:
+        """From a form that says which list it belongs to; nothing but our own list."""
+        path, _, query = address.partition("?")
+        return cls(MultiDict(parse_qsl(query) if path == LIST else ()))
+
+    def wanted(self, now: int, limit: int) -> HeadFilter:
+        """For the store."""
+        query = self.query
+        age = query.get("age", "")
+        if age and age not in AGES:
+            raise InputError(f"an age is one of {', '.join(AGES)}, not {age[:40]!r}")
+        after = now - AGES[age][1] if age else _instant(query.get("from", ""), "from")
+        return HeadFilter(
+            statuses=tuple(self.statuses),
+            dialect=query.get("dialect") or None,
+            name=query.get("name") or None,
+            labels=self.labels,
+            before=_before(query.get("before", "")),
+            created_after=after,
+            created_before=_instant(query.get("to", ""), "to"),
+            limit=limit,
+        )
+
+    @property
+    def statuses(self) -> list[str]:
+        return [status for status in self.query.getall("status", []) if status]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        labels = {}
+        for text in filter(None, self.query.getall("label", [])):
+            key, equals, value = text.partition("=")
+            if not equals:
+                raise InputError(f"a label is given as KEY=VALUE, not {text[:200]!r}")
+            labels[key.strip()] = value.strip()
+        return labels
+
+    @property
+    def narrows(self) -> bool:
+        return any(self.query.get(name) for name in NAMES)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What the form shows."""
+        return {name: self.query.get(name, "") for name in ("dialect", "name", "age", "from", "to")}
+
+    # -- addresses ---------------------------------------------------------------------------
+
+    def address(self, changes: Mapping[str, str | None] | None = None) -> str:
+        """The same list with other parameters; always from its first page."""
+        changes = changes or {}
+        kept = [
+            (key, value)
+            for key, value in self.query.items()
+            if key in NAMES and key not in changes and value
+        ]
+        kept += [(key, value) for key, value in changes.items() if value]
+        return f"{LIST}?{urlencode(kept)}" if kept else LIST
+
+    def without(self, name: str, value: str) -> str:
+        """The same list, but for one of several."""
+        kept = [
+            (key, text)
+            for key, text in self.query.items()
+            if key in NAMES and text and (key, text) != (name, value)
+        ]
+        return f"{LIST}?{urlencode(kept)}" if kept else LIST
+
+    def with_one(self, name: str, value: str) -> str:
+        """And this one too."""
+        kept = [(key, text) for key, text in self.query.items() if key in NAMES and text]
+        if (name, value) not in kept:
+            kept.append((name, value))
+        return f"{LIST}?{urlencode(kept)}"
+
+    def older(self, last: Head) -> str:
+        return self.address({"before": f"{last.created_at}.{last.run}"})
+
+    def status_links(self) -> dict[str, str]:
+        """A click adds a status to those that are chosen, or lets it go again."""
+        chosen = self.statuses
+        return {
+            one: self.without("status", one) if one in chosen else self.with_one("status", one)
+            for one in STATUSES
+        }
+
+    def label_links(self) -> dict[str, str]:
+        """label → the list without it."""
+        return {
+            text: self.without("label", text)
+            for text in self.query.getall("label", [])
+            if text
+        }  # fmt: skip
+
+
+def _before(text: str) -> tuple[int, str] | None:
+    if not text:
+        return None
+    at, _, run = text.partition(".")
+    if not at.isdecimal() or len(at) > 16:
+        raise InputError("the address names a page that does not exist; begin at /runs")
+    return int(at), run
+
+
+def _instant(text: str, field: str) -> int | None:
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InputError(f"{field} is not a time such as 2026-01-31T18:00: {text[:80]!r}") from None

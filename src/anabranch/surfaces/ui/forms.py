@@ -1,0 +1,194 @@
+"""The form that starts a run: a field for each input, and what it brings back.
+
+A field keeps what somebody typed into it while the definition beside it changes; one that nobody
+touched follows the default. Whatever is wrong is said at the field it is about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from anabranch.errors import AnabranchError, InputError
+from anabranch.operations.inputs import Wanted
+from anabranch.surfaces.ui.context import text_of
+
+_KINDS = {
+    "boolean": "flag",
+    "number": "number",
+    "integer": "number",
+    "object": "json",
+    "array": "json",
+}
+_SAID = {"any": "words or JSON", "object": "a JSON object", "array": "a JSON list"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One input as a form asks for it."""
+
+    name: str
+    kind: str  # text, long, number, flag, json, any
+    type: str
+    value: str
+    was: str  # the default as text: whoever did not change it follows the definition
+    required: bool = False
+    whole: bool = False  # only whole numbers
+    hint: str = ""
+    error: str = ""
+
+    @property
+    def checked(self) -> bool:
+        return self.value == "true"
+
+
+@dataclass(slots=True)
+class Given:
+    """What a form brought: the input of a run, or what is wrong with which field."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def fields_of(
+    wanted: Iterable[Wanted], form: Any = None, errors: Mapping[str, str] | None = None
+) -> list[Field]:
+    return [_field(one, form, (errors or {}).get(one.name, "")) for one in wanted]
+
+
+def _field(one: Wanted, form: Any, error: str) -> Field:
+    was = _text(one)
+    kind = _KINDS.get(one.type, "any" if one.type == "any" else "text")
+    if kind == "text" and "\n" in was:
+        kind = "long"
+    said = "; ".join(filter(None, (one.description, _SAID.get(one.type, ""))))
+    return Field(
+        one.name, kind, one.type, _typed(one.name, kind, was, form), was,
+        one.required, one.type == "integer", said, error,
+    )  # fmt: skip
+
+
+def _text(one: Wanted) -> str:
+    """The default as the form shows it."""
+    if not one.has_default:
+        return "false" if one.type == "boolean" else ""
+    if one.type == "string" and isinstance(one.default, str):
+        return one.default
+    if one.default is None:
+        return ""
+    indent = 2 if isinstance(one.default, dict | list) and one.default else None
+    return json.dumps(one.default, ensure_ascii=False, indent=indent, default=str)
+
+
+def _typed(name: str, kind: str, was: str, form: Any) -> str:
+    """What was typed, unless it is what the form itself had put there before."""
+    if form is None or f"was:{name}" not in form:
+        return was
+    if kind == "flag":
+        value = "true" if text_of(form, f"value:{name}") == "true" else "false"
+    else:
+        value = _lines(text_of(form, f"value:{name}"))
+    return was if value == _lines(text_of(form, f"was:{name}")) else value
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+# -- what it brings --------------------------------------------------------------------------------
+
+
+def given_of(wanted: Iterable[Wanted], form: Any) -> Given:
+    """Field by field, or the whole as JSON where that was chosen."""
+    whole = text_of(form, "input").strip()
+    if whole:
+        return _whole(whole)
+    given = Given()
+    for one in fields_of(wanted, form):
+        try:
+            value = _value(one)
+        except InputError as error:
+            given.errors[one.name] = error.message
+        else:
+            if value is not _NOTHING:
+                given.values[one.name] = value
+    return given
+
+
+_NOTHING = object()
+
+
+def _whole(text: str) -> Given:
+    try:
+        value = read_json(text, "the input")
+        if not isinstance(value, dict):
+            raise InputError("the input is one JSON object")
+    except InputError as error:
+        return Given(errors={"": error.message})
+    return Given(values=value)
+
+
+def _value(one: Field) -> Any:
+    """What a field stands for; nothing where it is empty and need not be."""
+    text = one.value
+    if one.kind == "flag":
+        return one.checked
+    if not text.strip() and (one.kind not in ("text", "long") or one.required or not one.was):
+        if one.required:
+            raise InputError("this is needed")
+        return "" if one.kind in ("text", "long") and one.type == "string" else _NOTHING
+    match one.kind:
+        case "number":
+            return _number(text.strip(), whole=one.whole)
+        case "json":
+            return _json_of(text, one.type)
+        case "any":
+            return _any(text)
+        case _:
+            return text
+
+
+def _number(text: str, *, whole: bool) -> int | float:
+    value = read_json(text, "this")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise InputError("this is not a number that can be kept")
+    if whole and value != int(value):
+        raise InputError("this is not a whole number")
+    return int(value) if whole else value
+
+
+def _json_of(text: str, kind: str) -> Any:
+    value = read_json(text, "this")
+    if not isinstance(value, dict if kind == "object" else list):
+        raise InputError(f"this is not {_SAID[kind]}")
+    return value
+
+
+def _any(text: str) -> Any:
+    """JSON where it is JSON, otherwise the words themselves."""
+    try:
+        return read_json(text, "this")
+    except InputError:
+        return text
+
+
+def read_json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} is not JSON: {error}") from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def blamed(error: AnabranchError, names: Iterable[str]) -> str:
+    """The input that an error of a start is about; "" where it names none, or several."""
+    quoted = [name for name in names if f"'{name}'" in error.message]
+    dotted = [name for name in names if f"result.{name}" in error.message]
+    found = quoted or dotted
+    return found[0] if len(found) == 1 and error.code != "definition" else ""

@@ -1,0 +1,4 @@
+// The page of sessions: its cards follow what happens.
+import { startPanel } from "./panels.js";
+
+startPanel();

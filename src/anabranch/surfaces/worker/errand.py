@@ -1,0 +1,230 @@
+"""One job of a worker, from the moment it is claimed until the server has heard what became of it.
+
+Three things go on at once: the work; heartbeats, at a third of the lease, which also say how far it
+is; and the watch, which is told at once when the job is to be stopped. Told to stop, or told that
+the job is no longer its own, the worker stops the work. An answer is kept and said again until the
+server has heard it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.kernel.values import Answer, failed
+from anabranch.operations.pools import Beat
+from anabranch.operations.watching import CANCELLED
+from anabranch.runtime.parcels import Parcel
+from anabranch.surfaces.worker.bench import Bench, Said
+from anabranch.surfaces.worker.link import Away, Final, Link, until_heard
+from anabranch.surfaces.worker.watch import Watch
+from anabranch.work.port import Parked
+
+log = logging.getLogger("anabranch.worker")
+
+BEATS_PER_LEASE = 3
+RELEASE_SECONDS = 5.0
+
+Verdict = Literal["stop", "void"]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a worker has done."""
+
+    done: int = 0
+    failed: int = 0
+    handed_back: int = 0
+    void: int = 0  # the server had given it to somebody else, or did not want it any more
+
+
+class Errand:
+    """One job of a worker."""
+
+    def __init__(
+        self, parcel: Parcel, *, link: Link, bench: Bench, watch: Watch, tally: Tally
+    ) -> None:
+        self._parcel = parcel
+        self._link = link
+        self._bench = bench
+        self._watch = watch
+        self._tally = tally
+        self._said_done = -1  # how many items were over when the last progress was told
+
+    async def run(self, shared: dict[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(self._bench.perform(self._parcel, shared))
+        beats = loop.create_task(self._beats())
+        told = self._watch.over(self._parcel.id)
+        try:
+            waiting: set[asyncio.Future[Any]] = {work, beats, told}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                await self._deliver(work)
+                return
+            verdict = beats.result() if beats.done() else _verdict(told.result())
+            await _ended(beats)
+            await _ended(work)
+            if verdict == "stop":
+                await self._release("stopped as it was told")
+            else:
+                self._tally.void += 1
+        except asyncio.CancelledError:  # the grace is over
+            await self._hand_back(work)
+            raise
+        finally:
+            self._watch.forget(self._parcel.id)
+            await _ended(beats)
+            await _ended(work)
+
+    # -- while it is at work -----------------------------------------------------------------
+
+    async def _beats(self) -> Verdict:
+        """Say that it is still at work, until that is no longer wanted."""
+        pause = max(self._parcel.lease_seconds, 0.3) / BEATS_PER_LEASE
+        path = self._link.job(self._parcel.id, "heartbeat")
+        body = {"lease_seconds": self._parcel.lease_seconds}
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                beat = await self._link.json(Beat, "POST", path, body, seconds=max(pause, 1.0))
+                if beat.stop:
+                    return "stop"
+                await self._tell_progress()
+            except Away:
+                continue  # the link has said so; the lease may still outlast it
+            except Final as refusal:
+                log.info("%s: %s", self, refusal)
+                return "void"
+
+    async def _tell_progress(self) -> None:
+        key = self._parcel.id
+        if self._bench.done(key) == max(self._said_done, 0):
+            return  # nothing new
+        progress = await self._bench.progress(key)
+        if progress is not None:
+            path = self._link.job(key, "progress")
+            await self._link.once("POST", path, {"progress": progress})
+            self._said_done = progress["done"]
+
+    async def _hand_back(self, work: asyncio.Task[Said]) -> None:
+        """Another worker goes on from where this one stands."""
+        with suppress(Away, Final, TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._tell_progress()
+        await _ended(work)
+        await self._release("its worker stops")
+
+    async def _release(self, reason: str) -> None:
+        """Best effort: what is not heard is lost with its lease."""
+        self._tally.handed_back += 1
+        path = self._link.job(self._parcel.id, "release")
+        with suppress(Away, Final, TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._link.once("POST", path, {"reason": reason})
+
+    # -- when it is done ---------------------------------------------------------------------
+
+    async def _deliver(self, work: asyncio.Task[Said]) -> None:
+        try:
+            said = work.result()
+        except Final as refusal:
+            log.info("%s: %s", self, refusal)
+            self._tally.void += 1
+            return
+        except Exception as defect:
+            log.exception("%s: a defect of the worker", self)
+            said = Said(failed("defect", f"the worker failed: {defect!r}", retryable=False))
+        try:
+            await self._say(*worded(said))
+        except Final as refusal:
+            await self._refused(refusal)
+            return
+        good = isinstance(said.answer, Parked) or said.answer.status == "ok"
+        self._tally.done += good
+        self._tally.failed += not good
+
+    async def _refused(self, refusal: Final) -> None:
+        log.info("%s: %s", self, refusal)
+        if refusal.status in (404, 409):
+            self._tally.void += 1
+            return
+        said = failed("result", f"the server refused the answer: {refusal}", retryable=False)
+        with suppress(Final):
+            await self._say(*worded(Said(said)))
+        self._tally.failed += 1
+
+    async def _say(self, verb: str, body: Any) -> None:
+        """Until it is heard. Said again it may be refused because it was heard the first time."""
+        path = self._link.job(self._parcel.id, verb)
+        heard = False  # perhaps, by a try that had no answer
+
+        async def say() -> None:
+            nonlocal heard
+            try:
+                await self._link.once("POST", path, body)
+            except Away as away:
+                heard = heard or away.heard
+                raise
+
+        try:
+            await until_heard(say)
+        except Final as refusal:
+            if not heard or refusal.status != 409:
+                raise
+
+    def __str__(self) -> str:
+        return f"job {self._parcel.job} of run {self._parcel.run}"
+
+
+def _verdict(code: str) -> Verdict:
+    return "stop" if code == CANCELLED else "void"
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Cancel it and wait until it really has ended."""
+    if task.done():
+        return
+    task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()  # seen; whatever it is, nobody wants the answer
+
+
+def worded(said: Said) -> tuple[str, dict[str, Any]]:
+    """The verb and the body that tell the server of an answer."""
+    answer = said.answer
+    if isinstance(answer, Parked):
+        fields = msgspec.to_builtins(answer)
+        return "park", fields
+    if answer.status == "ok":
+        return "report", {
+            "result": answer.result,
+            "payload": said.payload,
+            "outcome": answer.outcome or "ok",
+            "patches": answer.patches,
+            "wait_ms": answer.wait_ms,
+            "shard": answer.shard,
+            "locals": answer.locals,
+            "inline": getattr(answer, "inline", False),
+        }
+    return "fail", _fault(answer)
+
+
+def _fault(answer: Answer) -> dict[str, Any]:
+    fault = answer.fault
+    return {
+        "message": fault.message if fault is not None else "the work failed and did not say why",
+        "kind": fault.kind if fault is not None else "unknown",
+        "code": fault.code if fault is not None else "",
+        "retryable": fault.retryable if fault is not None else True,
+        "details": fault.details if fault is not None else None,
+        "status": answer.status,
+        "patches": answer.patches,
+        "locals": answer.locals,
+    }

@@ -1,0 +1,102 @@
+"""What the server keeps, as work on this machine sees it: payloads and the results of loops.
+
+Everything is asked for in the name of the job that needs it: the server gives a worker what its
+jobs may see, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextvars import ContextVar
+from typing import Any
+
+from anabranch.errors import InputError, NotFound
+from anabranch.operations.supplies import ResultsPage
+from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
+from anabranch.work.payloads import encoded, hash_of
+
+CACHE_BYTES = 256 * 1024 * 1024  # of payloads, so that a value is fetched once and not per job
+TRANSFER_SECONDS = 300.0
+
+#: The job that the current task works for.
+job_at_work: ContextVar[Key] = ContextVar("anabranch_job")
+
+
+class RemotePayloads:
+    """Payloads of the server, and those fetched last."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._cache: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+
+    async def get(self, sha256: str) -> bytes | None:
+        known = self._cache.get(sha256)
+        if known is not None:
+            self._cache.move_to_end(sha256)
+            return known
+        path = self._link.job(job_at_work.get(), f"payloads/{sha256}")
+        try:
+            content = await until_heard(
+                lambda: self._link.once("GET", path, seconds=TRANSFER_SECONDS)
+            )
+        except Final as refusal:
+            if refusal.status == 410:
+                return None
+            raise
+        self._keep(sha256, content)
+        return content
+
+    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:  # noqa: ARG002
+        path = self._link.job(job_at_work.get(), "payloads")
+        await until_heard(
+            lambda: self._link.once("POST", path, content=content, seconds=TRANSFER_SECONDS)
+        )
+        return hash_of(content)
+
+    def _keep(self, sha256: str, content: bytes) -> None:
+        if sha256 in self._cache:  # two jobs fetched it at the same time
+            return
+        self._cache[sha256] = content
+        self._size += len(content)
+        while self._size > CACHE_BYTES and len(self._cache) > 1:
+            self._size -= len(self._cache.popitem(last=False)[1])
+
+
+class RemoteLoops:
+    """The results of loops, from the log of the server."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def size(self, ref: str) -> int:
+        return (await self._page(ref, 0, 0)).total
+
+    async def results(
+        self, ref: str, first: int, stop: int, bytes_max: int | None = None
+    ) -> list[Any]:
+        found: list[Any] = []
+        size = 0
+        while first + len(found) < stop:
+            page = await self._page(ref, first + len(found), stop)
+            if not page.results:
+                break
+            found += page.results
+            size += len(encoded(page.results))
+            if bytes_max is not None and size > bytes_max:
+                raise InputError(
+                    f"the results are over the limit of {bytes_max:,} bytes (setting "
+                    "artifact_bytes): ask for fewer at once with `offset` and `limit`"
+                )
+        return found
+
+    async def _page(self, ref: str, first: int, stop: int) -> ResultsPage:
+        path = self._link.job(job_at_work.get(), "results", ref=ref, first=first, stop=stop)
+        try:
+            return await until_heard(lambda: self._link.json(ResultsPage, "GET", path))
+        except Final as refusal:  # about the loop, and not about the job
+            if refusal.code in ("no_loop", "payload_gone"):
+                raise NotFound(refusal.message, code=refusal.code) from None
+            if refusal.status == 422:
+                raise InputError(refusal.message, code=refusal.code) from None
+            raise

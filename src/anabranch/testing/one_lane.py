@@ -1,0 +1,24 @@
+"""The queue of a played engine: one for all kinds of work."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+from anabranch.runtime.lanes import Lanes, Ready
+
+
+class OneLane(Lanes):
+    """One queue for all kinds of work: first come, first served, or in any order with dice."""
+
+    def __init__(self, total: int, dice: Random | None) -> None:
+        super().__init__(total)
+        self._dice = dice
+
+    def add(self, run: str, job: str, attempt: int, lane: str) -> None:  # noqa: ARG002
+        queue = self._queues.setdefault("", deque())
+        ready = Ready(run, job, attempt)
+        if self._dice is None:
+            queue.append(ready)
+        else:
+            queue.insert(self._dice.randint(0, len(queue)), ready)

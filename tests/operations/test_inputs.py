@@ -1,0 +1,83 @@
+"""What a definition wants to be given, in the words of each language."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from anabranch.dialects.arca.templates import read_template
+from anabranch.operations.definitions import prepare
+from anabranch.operations.inputs import Wanted, inputs_of, parameters_of
+
+RULE = {
+    "payload": {
+        "amount": {"type": "int64"},
+        "price": {"type": "uint256", "default": 1},
+        "fast": {"type": "bool", "default": False},
+    }
+}
+
+
+def wanted(text: str, rules: dict[str, Any] | None = None) -> dict[str, Wanted]:
+    return {one.name: one for one in inputs_of(prepare(text, (), rules).net)}
+
+
+def test_a_playbook_wants_its_workload_with_the_types_of_the_defaults() -> None:
+    found = wanted(
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a}\n"
+        "workload: {s: x, n: 1, f: 1.5, b: true, o: {}, l: [], z: null, c: '{{ args.s }}-x'}\n"
+        "workflow:\n  - step: a\n    tool: {kind: noop}\n"
+    )
+    types = {name: one.type for name, one in found.items()}
+    assert types == {
+        "s": "string", "n": "number", "f": "number", "b": "boolean", "o": "object", "l": "array",
+        "z": "any", "c": "any",
+    }  # fmt: skip
+    assert not any(one.required for one in found.values())
+    assert (found["c"].has_default, "worked out" in found["c"].description) == (False, True)
+
+
+def test_an_orchestration_wants_what_its_first_rule_declares() -> None:
+    text = '{"id": "a", "structure": {"A": {"rule": "cm:xrc137:A"}}}'
+    found = wanted(text, {"A": RULE})
+    assert found["amount"] == Wanted(
+        "amount", "integer", required=True, has_default=False, description="int64"
+    )
+    assert (found["price"].type, found["price"].default) == ("string", 1)
+    assert (found["fast"].type, found["fast"].default) == ("boolean", False)
+    assert wanted(text) == {}  # its rule is not at hand
+
+
+def test_a_workflow_wants_its_input_and_what_its_steps_read_of_it() -> None:
+    step = {
+        "step_id": "s",
+        "service_type": "t",
+        "input": {"a": "{{input.known}}", "b": {"from": "/input/needed/deep"}},
+        "fulfillment": {
+            "policy": "external_decision",
+            "decision_source": {
+                "kind": "capability", "capability_id": "v", "input": {"x": "{{input.judged}}"},
+            },
+            "result_match": {"path": "/ok", "fulfilled_values": [True]},
+        },
+    }  # fmt: skip
+    text = json.dumps({"workflow_id": "w", "input": {"known": "x"}, "plan": {"steps": [step]}})
+    found = wanted(text)
+    assert {name: one.required for name, one in found.items()} == {
+        "known": False,
+        "needed": True,
+        "judged": True,
+    }
+
+
+def test_a_template_wants_its_parameters() -> None:
+    template = read_template(
+        '{"schema": "workflow-template.v1", "template_id": "t.v1", "parameters": {"a": "integer", '
+        '"b": {"type": "string", "default": "x", "description": "words"}, '
+        '"c": {"type": "object", "required": false}}, "plan": {"steps": [{"step_id": "s", '
+        '"service_type": "t", "input": {"a": "{{params.a}}"}}]}}'
+    )
+    a, b, c = parameters_of(template)
+    assert (a.type, a.required) == ("integer", True)
+    assert (b.default, b.has_default, b.description) == ("x", True, "words")
+    assert (c.type, c.required, c.has_default) == ("object", False, False)

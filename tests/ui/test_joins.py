@@ -1,0 +1,266 @@
+"""Joins and fan-ins of real runs: who delivered, who is late, who lost and why, and it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .parties import Market, example, market, solicit
+from .support import OPINIONS, RULES, Server, becomes, eventually
+
+
+@pytest.fixture(scope="module")
+def people() -> Iterator[Market]:
+    with market() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, people: Market) -> Iterator[Server]:
+    with Server(Path(tmp_path_factory.mktemp("joins")), people.book()) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _shut(people: Market) -> None:
+    people.shut("north", "south", "east", "west", "odd", "reviewer", "publication.verify")
+
+
+def rows(page: Any) -> dict[str, str]:
+    """Slot → its row as one line."""
+    found = page.locator("#joins article").first.locator("tbody tr")
+    return {
+        row.locator(".who-cell").inner_text(): " ".join(row.inner_text().split())
+        for row in found.all()
+    }
+
+
+def row_says(page: Any, who: str, *words: str) -> None:
+    assert eventually(lambda: all(word in rows(page).get(who, "") for word in words)), (
+        who,
+        rows(page),
+    )
+
+
+def badge(page: Any) -> str:
+    text: str = page.locator("#joins article").first.locator("h3 .badge").inner_text()
+    return text
+
+
+def slow_best_of() -> str:
+    return example(
+        "best_of.json",
+        target={"resolve": "static", "participants": ["north", "south", "east", "west", "away"]},
+        timing={"timeout": "PT10M"},
+    )
+
+
+def test_a_best_of_fills_live_and_ends_as_a_table_of_scores(
+    page: Any, server: Server, people: Market
+) -> None:
+    run = server.start(slow_best_of())
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "north", "late", "asked; no answer yet")
+    row_says(page, "away", "could not be reached; not counted")
+    card = page.locator("#joins article")
+    assert "best of 5" in card.inner_text()
+    assert "the lowest wins" in card.inner_text()
+    assert "Why is it waiting?" in card.inner_text()
+    assert "the answer of north" in card.inner_text()
+    people.open("north")
+    row_says(page, "north", "1", "9", "in")
+    people.open("west")
+    row_says(page, "west", "rejected", "said no")
+    assert badge(page) == "open"
+    people.open("south")
+    row_says(page, "south", "1", "4", "in")
+    people.open("east")
+    row_says(page, "south", "winner", "the lowest score")
+    row_says(page, "east", "as good as the winner, but later")
+    row_says(page, "north", "lost", "9 is more than 4")
+    assert badge(page) == "closed"
+    assert list(rows(page)) == ["south", "east", "north", "west", "away"]
+    assert "Why is it waiting?" not in card.inner_text()
+    assert server.wait(run).status == "completed"
+
+
+def test_an_answer_without_a_number_is_no_candidate(
+    page: Any, server: Server, people: Market
+) -> None:
+    people.open("north", "odd")
+    run = server.run(solicit("north", "odd", policy="best_of"))
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "odd", "–", "answered without a number to compare")
+    row_says(page, "north", "winner")
+
+
+def test_with_any_one_the_first_wins_and_the_others_are_cancelled(
+    page: Any, server: Server, people: Market
+) -> None:
+    run = server.start(solicit("north", "south", policy="any_one"))
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "south", "late")
+    people.open("north")
+    row_says(page, "north", "winner", "the first usable answer")
+    row_says(page, "south", "cancelled", "before it answered")
+    card = page.locator("#joins article")
+    assert "1 of 2" in card.locator("h3").inner_text()
+    assert "the others are told to stop" in card.inner_text()
+
+
+def test_a_quorum_counts_those_who_can_be_reached(
+    page: Any, server: Server, people: Market
+) -> None:
+    text = solicit("north", "south", "east", "away", policy="quorum")
+    run = server.start(text)
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "away", "not counted")
+    people.open("south")
+    becomes(page, "document.querySelector('.tally').textContent === '1 of 2 in'")
+    assert "2 of 4" in page.locator("#joins h3").inner_text()
+    people.open("north")
+    row_says(page, "north", "counted")
+    row_says(page, "east", "cancelled")
+    assert page.locator(".tally").inner_text() == "2 of 2 in"
+
+
+def test_whoever_was_asked_again_has_a_round_for_each_time(
+    page: Any, server: Server, people: Market
+) -> None:
+    people.open("west")
+    retry = {"timeout": "PT10M", "retry": {"max_attempts": 1, "backoff": "PT0.2S"}}
+    run = server.run(solicit("west", policy="any_one", timing=retry))
+    page.goto(f"/runs/{run}/joins")
+    card = page.locator("#joins article")
+    assert card.count() == 1
+    assert "round 2 of up to 2" in card.locator("h3").inner_text()
+    earlier = card.locator("details.earlier")
+    earlier.locator("summary").click()
+    assert "Asked again as round 2" in earlier.inner_text()
+    assert "rejected" in earlier.inner_text()
+
+
+def test_time_that_is_up_is_told_of_those_who_did_not_answer(
+    page: Any, server: Server, people: Market
+) -> None:
+    people.open("north")
+    run = server.run(solicit("north", "south", policy="best_of", timing={"timeout": "PT1S"}))
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "south", "too late", "did not answer in time; cancelled")
+    row_says(page, "north", "winner")
+    assert "time is up" in page.locator("#joins .facts").first.inner_text()
+
+
+FULFILMENT = {
+    "policy": "external_decision",
+    "decision_source": {"kind": "capability", "capability_id": "publication.verify", "input": {}},
+    "result_match": {"path": "/ok", "fulfilled_values": [True], "not_fulfilled_values": [False]},
+    "on_not_fulfilled": "pause",
+}
+
+
+def test_the_judge_is_shown_while_it_is_asked_and_with_what_it_said(
+    page: Any, server: Server, people: Market
+) -> None:
+    people.open("north")
+    people.says("publication.verify", {"ok": False})
+    run = server.start(solicit("north", policy="any_one", fulfillment=FULFILMENT))
+    page.goto(f"/runs/{run}/joins")
+    becomes(page, "document.querySelector('#joins h3 .badge').textContent === 'deciding'")
+    people.open("publication.verify")
+    card = page.locator("#joins article")
+    card.get_by_text("not fulfilled", exact=True).wait_for()
+    assert "capability publication.verify" in card.inner_text()
+    becomes(page, "document.querySelector('#joins').textContent.includes('a decision')")
+    page.goto("/approvals")
+    page.get_by_role("button", name="Fulfil").first.click()
+    assert server.wait(run).status == "completed"
+    page.goto(f"/runs/{run}/joins")
+    assert [one.inner_text() for one in page.locator(".judged > .badge").all()] == [
+        "not fulfilled",
+        "fulfilled",
+    ]
+
+
+def test_an_orchestration_joins_two_of_three_and_kills_who_is_not_needed(
+    page: Any, server: Server
+) -> None:
+    slow = {**RULES, "B": {**RULES["B"], "rules": ["[amount] > 0"]}}
+    run = server.run(OPINIONS, {"amount": 5}, rules=slow)
+    page.goto(f"/runs/{run}/joins")
+    assert "2 of 3" in page.locator("#joins h3").inner_text()
+    found = rows(page)
+    assert sum("counted" in text for text in found.values()) == 2
+    (loser,) = [text for text in found.values() if "counted" not in text]
+    assert "killed" in loser
+
+
+def test_a_slot_that_stayed_empty_says_what_came_instead(page: Any, server: Server) -> None:
+    run = server.run(OPINIONS, {"amount": 5}, rules=RULES)
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "A", "valid", "counted")
+    row_says(page, "C", "counted")
+    row_says(page, "B", "not filled", "it came as invalid, and this slot takes valid")
+    assert badge(page) == "closed"
+
+
+#: C waits before D, and D is what the join expects.
+CHAINED = OPINIONS.replace(
+    '"C": {"rule": "cm:xrc137:C"}',
+    '"C": {"rule": "cm:xrc137:C", "onValid": {"spawns": ["D"]}}, "D": {"rule": "cm:xrc137:D"}',
+).replace('{"node": "C"', '{"node": "D"')
+
+
+def test_an_open_join_names_who_can_still_come(page: Any, server: Server) -> None:
+    waits = {**RULES["C"], "onValid": {"waitSec": 600}}
+    rules = {**RULES, "C": waits, "D": RULES["A"]}
+    run = server.start(CHAINED, {"amount": 5}, rules=rules)
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "A", "in")
+    row_says(page, "D", "late", "can still come", "at D")
+    card = page.locator("#joins article")
+    assert "a join: 1 of 2 delivered (A)" in card.inner_text()
+    assert badge(page) == "open"
+
+
+MEETING = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: meeting}
+workflow:
+  - step: begin
+    next: {spec: {mode: inclusive}, arcs: [{step: ada}, {step: bob}, {step: cyd}]}
+  - step: ada
+    tool: {kind: noop}
+    next: {arcs: [{step: meet}]}
+  - step: bob
+    tool: {kind: wait_at, args: {door: bob}}
+    next: {arcs: [{step: meet}]}
+  - step: cyd
+    tool: {kind: wait_at, args: {door: cyd}}
+    next: {arcs: [{step: meet, when: "{{ false }}"}]}
+  - step: meet
+    spec: {join: all}
+    tool: {kind: noop}
+"""
+
+
+def test_a_playbook_that_joins_counts_who_has_come_of_all_who_could(
+    page: Any, server: Server
+) -> None:
+    run = server.start(MEETING)
+    page.goto(f"/runs/{run}/joins")
+    row_says(page, "ada", "in")
+    row_says(page, "bob", "late")
+    becomes(page, "document.querySelector('.tally').textContent === '1 of 3 in'")
+    server.steps.open("bob")
+    becomes(page, "document.querySelector('.tally').textContent === '2 of 3 in'")
+    assert "branches that can still reach it" in page.locator("#joins article").inner_text()
+    server.steps.open("cyd")
+    row_says(page, "cyd", "not filled", "took another way")
+    row_says(page, "bob", "counted")
+    assert page.locator(".tally").inner_text() == "2 of 3 in"
+    assert badge(page) == "closed"
