@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check browser bench soak format clean
+.PHONY: demo test check browser bench soak crowd format clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "anabranch needs Python 3.11 or newer (set PYTHON=...)"; exit 1; }
@@ -48,6 +48,10 @@ bench: $(STAMP)         ## print the benchmark table
 
 soak: $(STAMP)          ## long simulation; SEEDS=100000 for more
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
+
+crowd: $(STAMP)         ## kill a server and its workers for a minute while 200 clients watch
+	@ANABRANCH_CROWD_CLIENTS=$(or $(CLIENTS),200) ANABRANCH_CROWD_SECONDS=$(or $(SECONDS),60) \
+	  $(BIN)/python -m pytest -q tests/acceptance/test_server_crowd_kill_nine.py
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

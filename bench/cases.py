@@ -20,7 +20,7 @@ from bench.joins import b7
 from bench.loops import b4, b5, b6
 from bench.parties import b8, b9, b10
 from bench.rows import Row
-from bench.server import server
+from bench.server import server, server_top
 
 
 async def _start(parts: Parts, prepared: Prepared) -> str:
@@ -174,5 +174,6 @@ async def memory(folder: Path, runs: int = 2_000) -> list[Row]:
 Case = Callable[[Path], Coroutine[Any, Any, list[Row]]]
 
 CASES: dict[str, Case] = {
-    case.__name__: case for case in (b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, memory, server)
+    case.__name__: case
+    for case in (b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, memory, server, server_top)
 }
