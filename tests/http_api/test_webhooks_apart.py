@@ -116,7 +116,7 @@ def test_a_receiver_that_was_down_gets_everything_in_order_when_it_is_back() -> 
 def test_connections_are_kept_and_the_documented_check_takes_what_is_sent() -> None:
     """The snippet of the documentation, word for word, on what really arrived."""
     page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    (code,) = (one for one in re.findall(r"```python\n(.*?)```", page, re.S) if "hmac" in one)
     names: dict[str, Any] = {}
     exec(code, names)
     genuine = names["genuine"]

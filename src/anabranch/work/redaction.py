@@ -107,7 +107,8 @@ class Redactor:
     def __init__(self) -> None:
         self._known: dict[str, frozenset[bytes]] = {}  # a secret and its probes, oldest first
         self._probes: frozenset[bytes] = frozenset()  # without one of these there is no secret
-        self._pattern: re.Pattern[str] | None = None
+        self._texts: tuple[str, ...] = ()  # all that are known, longest first
+        self._pattern: tuple[tuple[str, ...], re.Pattern[str]] | None = None  # for these texts
 
     @property
     def knows_any(self) -> bool:
@@ -136,8 +137,7 @@ class Redactor:
         while len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
         self._probes = frozenset().union(*self._known.values())
-        longest_first = sorted(self._known, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(pattern, longest_first)))
+        self._texts = tuple(sorted(self._known, key=len, reverse=True))
 
     def clean(self, value: Any) -> Any:
         """The value with stars; the very same object when there is nothing to hide in it."""
@@ -155,7 +155,12 @@ class Redactor:
         return value
 
     def text(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub(STARS, text)
+        texts, made = self._texts, self._pattern  # threads look, too: each at one state of things
+        if not texts:
+            return text
+        if made is None or made[0] is not texts:  # takes long for many, which often come together
+            made = self._pattern = texts, re.compile("|".join(map(pattern, texts)))
+        return made[1].sub(STARS, text)
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
