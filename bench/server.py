@@ -106,7 +106,8 @@ def _wrong(notes: Notes) -> list[bool]:
 
 
 def _pair(name: str, ours: list[float], bare: list[float], aim: float | None = None) -> list[Row]:
-    p50, p99, bare50, bare99 = (_part(all_of, part) for all_of in (ours, bare) for part in (0.5, 0.99))  # fmt: skip  # noqa: E501
+    p50, p99 = _part(ours, 0.5), _part(ours, 0.99)
+    bare50, bare99 = _part(bare, 0.5), _part(bare, 0.99)
     said, met = (f"≤ {aim:g} ms", p99 <= aim) if aim is not None else ("", None)
     return [
         Row(f"{name}, median", p50, "ms", f"bare: {bare50:.1f} ms", p50 / bare50, "", None),

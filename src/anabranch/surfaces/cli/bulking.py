@@ -59,12 +59,8 @@ def _asked(options: argparse.Namespace) -> Bulk:
     now = int(time.time() * 1000)
     ended = now - age_ms(options.ended_before) if options.ended_before else None
     begun = now - age_ms(options.created_before) if options.created_before else None
-    wanted = HeadFilter(
-        statuses=options.status,
-        dialect=options.dialect,
-        name=options.name,
-        labels=values.labels(options.label),
-        run_prefix=options.prefix,
+    wanted = replace(
+        values.runs_wanted(options),
         parent=options.parent,
         ended_before=ended,
         created_before=begun,

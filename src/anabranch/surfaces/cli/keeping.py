@@ -7,19 +7,12 @@ import argparse
 import msgspec
 
 from anabranch.settings import Settings
-from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import desk
 
 
 async def purge(options: argparse.Namespace, settings: Settings) -> int:
-    wanted = HeadFilter(
-        statuses=options.status,
-        dialect=options.dialect,
-        name=options.name,
-        labels=values.labels(options.label),
-        run_prefix=options.prefix,
-    )
+    wanted = values.runs_wanted(options)
     async with desk(options, settings) as at:
         gone = await at.purge(wanted, options.older_than, dry_run=options.dry_run)
     if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -15,6 +16,7 @@ from anabranch.dialects.source import read_source
 from anabranch.errors import DefinitionError, InputError, NotFound
 from anabranch.operations.definitions import Source
 from anabranch.settings import Settings
+from anabranch.store.ports import HeadFilter
 from anabranch.work.json_values import require_json
 
 SECRET = "__secret"
@@ -62,6 +64,17 @@ def value(text: str) -> Any:
 def labels(given: Sequence[str]) -> dict[str, str]:
     """Labels stay the text that was typed."""
     return dict(_split(pair, "label") for pair in given)
+
+
+def runs_wanted(options: argparse.Namespace) -> HeadFilter:
+    """The filter that `bulk` and `purge` share."""
+    return HeadFilter(
+        statuses=options.status,
+        dialect=options.dialect,
+        name=options.name,
+        labels=labels(options.label),
+        run_prefix=options.prefix,
+    )
 
 
 def evidence(text: str | None) -> Any:

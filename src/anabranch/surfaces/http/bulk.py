@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from anabranch.net.net import Reducer
 from anabranch.operations.bulk import PAGE_MAX, Bulk, Bulks, BulkVerb, Outcome
@@ -116,18 +117,8 @@ async def purge(request: web.Request) -> web.StreamResponse:
     if not 1 <= body.limit <= PURGE_PAGE:
         raise ApiError(422, "usage", f"the limit is {body.limit}", f"give 1 to {PURGE_PAGE}")
     age = age_ms(body.older_than)
-    before = read_cursor(body.cursor, int, str) if body.cursor else None
-    given, now = body.filter, request.app[PARTS].engine.clock.now()
-    wanted = HeadFilter(
-        statuses=given.status,
-        dialect=given.dialect,
-        name=given.name,
-        labels=given.labels,
-        run_prefix=given.prefix,
-        ended_before=now - age,
-        before=(before[0], before[1]) if before else None,
-        limit=body.limit,
-    )
+    now = request.app[PARTS].engine.clock.now()
+    wanted = replace(_page(body), ended_before=now - age)
     gone = await asyncio.to_thread(_purged, request.app[PARTS].store, wanted, now, body.dry_run)
     return answer(
         PurgePage(
@@ -149,6 +140,18 @@ def _purged(store: Store, wanted: HeadFilter, now: int, dry_run: bool) -> Purged
 
 def _wanted(body: BulkRequest) -> HeadFilter:
     given = body.filter
+    return replace(
+        _page(body),
+        parent=given.parent,
+        created_after=given.created_after,
+        created_before=given.created_before,
+        ended_before=given.ended_before,
+    )
+
+
+def _page(body: BulkRequest | PurgeRequest) -> HeadFilter:
+    """What both kinds of filter say, behind the cursor."""
+    given = body.filter
     before = read_cursor(body.cursor, int, str) if body.cursor else None
     return HeadFilter(
         statuses=given.status,
@@ -156,10 +159,6 @@ def _wanted(body: BulkRequest) -> HeadFilter:
         name=given.name,
         labels=given.labels,
         run_prefix=given.prefix,
-        parent=given.parent,
-        created_after=given.created_after,
-        created_before=given.created_before,
-        ended_before=given.ended_before,
         before=(before[0], before[1]) if before else None,
         limit=body.limit,
     )

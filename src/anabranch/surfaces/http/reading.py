@@ -152,7 +152,8 @@ def read_query(request: web.Request) -> dict[str, Any]:
     for name in request.query:
         if name not in known:
             hint = did_you_mean(name, known) or "leave it out"
-            raise ApiError(400, "unknown_parameter", f"there is no parameter {name[:100]!r} here", hint)  # fmt: skip  # noqa: E501
+            said = f"there is no parameter {name[:100]!r} here"
+            raise ApiError(400, "unknown_parameter", said, hint)
     return {name: _value(request, query) for name, query in known.items()}
 
 
