@@ -5,21 +5,43 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
+EXTRAS := duckdb,evm,market,otel,parquet,postgres
+LOCKER := $(VENV)/lock
+COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+  --no-config --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
-.PHONY: demo test check browser bench soak crowd format clean
+.PHONY: demo test check lock browser bench soak crowd format clean
 
-$(RUNTIME): pyproject.toml
+# Exactly the files whose hashes stand in requirements/*.lock are installed, the build backend
+# included. UNLOCKED=1 takes what the ranges of pyproject.toml allow, for platforms without wheels.
+$(RUNTIME): pyproject.toml requirements/runtime.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "anabranch needs Python 3.11 or newer (set PYTHON=...)"; exit 1; }
 	@echo "setting up $(VENV) (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) --upgrade 'pip>=25.1'
+ifdef UNLOCKED
 	@$(PIP) --editable .
+else
+	@$(PIP) --require-hashes --requirement requirements/runtime.lock
+	@$(PIP) --no-deps --no-build-isolation --editable .
+endif
 	@touch $(RUNTIME)
 
-$(STAMP): $(RUNTIME)
+$(STAMP): $(RUNTIME) requirements/dev.lock
 	@echo "setting up the tools for testing (once)"
-	@$(PIP) --group dev --editable '.[duckdb,evm,market,otel,parquet,postgres]'
+ifdef UNLOCKED
+	@$(PIP) --upgrade 'pip>=25.1'
+	@$(PIP) --group dev --editable '.[$(EXTRAS)]'
+else
+	@$(PIP) --require-hashes --requirement requirements/dev.lock
+endif
 	@touch $(STAMP)
+
+lock:                   ## write requirements/*.lock anew; UPGRADE=1 moves every version on
+	@test -x $(LOCKER)/bin/uv || { $(PYTHON) -m venv $(LOCKER) && \
+	  $(LOCKER)/bin/python -m pip install -qq --disable-pip-version-check 'uv>=0.9,<1'; }
+	@$(COMPILE) pyproject.toml requirements/build.in --output-file requirements/runtime.lock
+	@$(COMPILE) pyproject.toml requirements/build.in --all-extras --group dev \
+	  --constraint requirements/runtime.lock --output-file requirements/dev.lock
 
 demo: $(RUNTIME)        ## set everything up and run the showcase
 	@$(BIN)/anabranch demo
