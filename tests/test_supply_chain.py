@@ -41,7 +41,7 @@ STATED = {
 def pins_of(lock: str) -> dict[str, tuple[str, int]]:
     """Each package with its version and the number of its hashes."""
     text = (ROOT / "requirements" / lock).read_text().replace("\\\n", " ")
-    found = {}
+    found: dict[str, tuple[str, int]] = {}
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             given, *hashes = line.split("--hash=sha256:")
@@ -90,10 +90,10 @@ def brought_along(given: Iterable[str]) -> set[str]:
 
 def stated_licence(package: str) -> set[str]:
     about = metadata.metadata(package)
-    if expression := about.get("License-Expression"):
-        return {expression}
+    if "License-Expression" in about:
+        return {about["License-Expression"]}
     kinds = [kind.rpartition(" :: ")[2] for kind in about.get_all("Classifier") or []]
-    words = {about.get("License") or "", *kinds}
+    words = {*(about.get_all("License") or []), *kinds}
     return {STATED.get(word, word) for word in words}
 
 
@@ -133,7 +133,11 @@ def test_every_dependency_has_its_row_among_the_licences() -> None:
     listed = rows_of("At run time")
     wanted = ranges(RUNTIME) | ranges(OPTIONAL)
     assert listed.keys() == wanted.keys()
-    extras = {canonicalize_name(Requirement(text).name): e for e in EXTRAS for text in EXTRAS[e]}
+    extras = {
+        str(canonicalize_name(Requirement(text).name)): extra
+        for extra, texts in EXTRAS.items()
+        for text in texts
+    }
     for name, row in listed.items():
         assert same_range(row[1], wanted[name]), name
         assert row[4] == extras.get(name, ""), name
