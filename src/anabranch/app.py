@@ -36,6 +36,7 @@ from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Store
 from anabranch.store.sqlite import SqliteStore
 from anabranch.work import tracing
+from anabranch.work.addresses import read_policy
 from anabranch.work.artifact import ArtifactOptions
 from anabranch.work.callables import Toolbox
 from anabranch.work.chain.wiring import chain_from
@@ -105,7 +106,9 @@ class Parts:
         self._directory = PassportDirectory(self.book, SystemClock())
         self.redactor = Redactor()
         self._unguard_logs = guard_logs(self.redactor)
-        self._keychain = Keychain(self.redactor)
+        self._keychain = Keychain(self.redactor, options=http_options(settings))
+        read_policy(settings.rule_addresses, "rule_addresses")  # a bad one is said now
+        self._rule_addresses = settings.rule_addresses
         self._chain = chain_from(settings, redactor=self.redactor)
         self._loop_results = LoopResults(store, StoredPayloads(store))
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
@@ -169,12 +172,16 @@ class Parts:
 
     def _rule_performer(self) -> Performer:
         """Rules that are not bundled, reads and calls come from the chain, if there is one."""
+        from anabranch.work.rule.api import ApiOptions
         from anabranch.work.rule.performer import rule_performer
 
+        http = ApiOptions(addresses=read_policy(self._rule_addresses, "rule_addresses"))
         if self._chain is None:
-            return rule_performer()
+            return rule_performer(http=http)
         chain = self._chain
-        return rule_performer(rules=chain.rules, reader=chain.reader, executor=chain.executor)
+        return rule_performer(
+            rules=chain.rules, reader=chain.reader, executor=chain.executor, http=http
+        )
 
     async def open(self, only: Collection[str] | None = None) -> None:
         """Begin to work; who can be asked is known before the first run is."""
@@ -214,10 +221,16 @@ def work_settings(settings: Settings) -> WorkSettings:
         python=ProcessOptions(
             limit=settings.processes_max, result_bytes=settings.result_bytes_max + ROOM
         ),
-        http=HttpOptions(body_bytes=settings.http_body_bytes),
+        http=http_options(settings),
         sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
         threads=settings.threads_max,
+    )
+
+
+def http_options(settings: Settings) -> HttpOptions:
+    return HttpOptions(
+        body_bytes=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
     )
 
 

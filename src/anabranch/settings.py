@@ -34,6 +34,8 @@ class Settings:
     inline_bytes_max: int = 64 * 1024  # a larger result is kept as a payload and passed as a ref
     result_bytes_max: int = 64 * 1024 * 1024  # a larger one is an error
     http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call
+    http_addresses: str = ""  # where calls of definitions may go; empty: any, see work/addresses.py
+    rule_addresses: str = "public"  # where API calls and nodes that rules name may go
     sql_rows_max: int = 100_000  # of one statement; loop over the query for more
     sql_result_bytes: int = 32 * 1024 * 1024  # of one statement
     artifact_bytes: int = 64 * 1024 * 1024  # of one artifact

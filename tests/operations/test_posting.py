@@ -20,7 +20,6 @@ from anabranch.operations.posting import (
     Posted,
     Poster,
     checked_url,
-    is_public,
     sign,
     verify,
 )
@@ -83,24 +82,6 @@ def test_the_check_in_the_documentation_agrees_with_ours() -> None:
     ):
         assert names["genuine"](secret, header, body) == verify(secret, header, body, now)
     assert names["genuine"]("s", sign("s", BODY, now), BODY)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0"),
-        *("100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fc00::1"),
-        *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1"),
-        *("2001:0:4136:e378:8000:63bf:3fff:fdd2", "fe80::1%eth0", "240.0.0.1"),
-    ],
-)
-def test_addresses_of_this_house_are_not_public(address: str) -> None:
-    assert not is_public(address)
-
-
-@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8"])
-def test_addresses_of_the_internet_are(address: str) -> None:
-    assert is_public(address)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@
                          for a while after a rotation a second v1, made with the old secret
 
 Redirects are refused: whoever is redirected would carry the notification to a place that nobody
-entered. With `public` addresses only, names are resolved here and the very addresses that were
-checked are connected to, so that a name cannot change between the look and the call.
+entered. With `public` addresses only, every address is checked when it is connected to, by the
+policy that all calls share (`work/addresses.py`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import hashlib
 import hmac
 import ipaddress
 import re
-import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from anabranch.errors import InputError
+from anabranch.work.addresses import ANY, connector_options, is_public, read_policy, refusal_in
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
@@ -39,7 +39,7 @@ _SIGNED = re.compile(r"t=(\d{1,15})((?:,v1=[0-9a-f]{64}){1,4})")
 _WAIT_MOST = 3600.0  # seconds that a receiver can ask for
 #: Other letters become these on the way, and numbers an address: `①②⑦.0.0.1`, `0177.1`.
 _NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_-]*\.?")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PUBLIC = read_policy("public", "webhook_addresses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +93,10 @@ def checked_url(url: str, addresses: Addresses) -> str:
     if literal is None and not _NAME.fullmatch(parts.hostname or ""):
         raise _bad_url("the host is neither an address nor a name in plain letters (xn--…)")
     if literal is not None and addresses == "public" and not is_public(literal):
-        raise _bad_url(_refused(literal))
+        raise _bad_url(_PUBLIC.refusal(literal))
     if addresses == "public" and _is_this_machine(parts.hostname or ""):
-        raise _bad_url(_refused(parts.hostname or ""))
+        raise _bad_url(_PUBLIC.refusal(parts.hostname or ""))
     return url
-
-
-def is_public(text: str) -> bool:
-    """An address of the internet, also when it is wrapped in one of the ways IPv6 knows."""
-    address: Any = ipaddress.ip_address(text.partition("%")[0])
-    if address.version == 6:
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if address.teredo is not None or (inner is not None and not is_public(str(inner))):
-            return False
-        if inner is not None:
-            return True
-    return bool(address.is_global and not address.is_multicast and not address.is_reserved)
 
 
 class Poster:
@@ -145,15 +131,13 @@ class Poster:
     def _open(self) -> aiohttp.ClientSession:
         import aiohttp
 
-        public = self._addresses == "public"
         self._session = aiohttp.ClientSession(
             # No limit of its own: the courier has one a hook, so that slow receivers take no
             # connection away from the others.
             connector=aiohttp.TCPConnector(
                 limit=0,
-                resolver=_guarded_resolver() if public else None,
                 ttl_dns_cache=30,
-                socket_factory=_guarded_socket if public else None,
+                **connector_options(_PUBLIC if self._addresses == "public" else ANY),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "anabranch", "Content-Type": "application/json"},
@@ -168,51 +152,12 @@ class Poster:
             await session.close()
 
 
-def _guarded_resolver() -> Any:
-    """A resolver whose answers are all public; a name with any other is refused as a whole."""
-    import aiohttp.abc
-    import aiohttp.resolver
-
-    class Guarded(aiohttp.abc.AbstractResolver):
-        def __init__(self) -> None:
-            self._inner = aiohttp.resolver.ThreadedResolver()
-
-        async def resolve(
-            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-        ) -> list[aiohttp.abc.ResolveResult]:
-            found = await self._inner.resolve(host, port, family)
-            for one in found:
-                if not is_public(one["host"]):
-                    raise OSError(None, _refused(one["host"]))
-            return found
-
-        async def close(self) -> None:
-            await self._inner.close()
-
-    return Guarded()
-
-
-def _guarded_socket(found: Any) -> socket.socket:
-    """The last wall, whatever way an address came: none but a public one is connected to."""
-    family, kind, protocol, _, address = found
-    if not is_public(address[0]):
-        raise OSError(None, _refused(address[0]))
-    return socket.socket(family, kind, protocol)
-
-
 def _literal(host: str) -> str | None:
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
     return host
-
-
-def _refused(address: str) -> str:
-    return (
-        f"{address} is not a public address (setting webhook_addresses): start the server with "
-        "ANABRANCH_WEBHOOK_ADDRESSES=any to allow it"
-    )
 
 
 def _is_this_machine(name: str) -> bool:
@@ -247,13 +192,13 @@ def _failure(error: Exception) -> str:
     """What went wrong below HTTP, without the address, which may hold a key."""
     import aiohttp
 
+    if refused := refusal_in(error):
+        return refused
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return "the receiver could not be trusted (TLS)"
         case aiohttp.ClientConnectorDNSError():
-            cause = error.os_error
-            refused = not isinstance(cause, socket.gaierror) and cause.strerror
-            return str(refused or "the host name is not known")
+            return "the host name is not known"
         case aiohttp.ClientConnectorError():
             return f"no connection ({error.os_error.strerror or 'failed'})"
         case aiohttp.ClientResponseError():

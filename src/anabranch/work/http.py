@@ -4,7 +4,9 @@ The result is `{status_code, headers, url, elapsed, data}`, with `data` decoded 
 that it is JSON. Any status but 2xx is a failure whose kind says what to do about it. Calls that
 change something carry the job's key as `Idempotency-Key`, so that a repeated call can be known as
 one. Redirects are followed for reading calls without credentials; everyone else asks for it with
-`follow_redirects`. Messages name the address without user, password and query.
+`follow_redirects`. What a call and its redirects may reach is the policy of `work/addresses.py`.
+Headers that may be credentials stay with their origin. Messages name the address without user,
+password and query.
 """
 
 from __future__ import annotations
@@ -20,10 +22,17 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work import tracing
+from anabranch.work.addresses import ANY, AddressClass, AddressPolicy, refusal_in
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.guarded_sessions import (
+    REDIRECTS,
+    GuardedSessions,
+    headers_onward,
+    method_onward,
+    peer_class,
+)
 from anabranch.work.http_request import Request, Timeouts, read_request
 from anabranch.work.http_response import Response, answer_for
-from anabranch.work.one_session import OneSession
 from anabranch.work.port import Task
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
@@ -31,16 +40,22 @@ if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first
     from yarl import URL
 
 _ERROR_BODY = 64 * 1024  # of an error page nobody needs more
+_REDIRECTS_MAX = 10
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 60.0
     body_bytes: int = 16 * 1024 * 1024
     connections: int = 4096  # open at once; further calls wait for one
-    proxies_from_environment: bool = False
+    proxies_from_environment: bool = False  # a proxy then decides what can be reached
+    addresses: AddressPolicy = ANY
 
 
 class _TooLargeError(Exception):
+    pass
+
+
+class _TooManyRedirectsError(Exception):
     pass
 
 
@@ -49,7 +64,7 @@ class Http:
 
     def __init__(self, options: HttpOptions | None = None) -> None:
         self._options = options or HttpOptions()
-        self._session = OneSession(self._opened)
+        self._sessions = GuardedSessions(self._options.addresses, self._opened)
 
     async def perform(self, task: Task) -> Answer:
         try:
@@ -58,39 +73,37 @@ class Http:
             return misconfigured(error)
         for name, value in tracing.headers().items():
             request.headers.setdefault(name, value)
-        session = self._session.get()
         try:
-            return answer_for(request, await self._call(session, request))
+            return answer_for(request, await self._call(request))
         except _TooLargeError:
             return self._too_large(request)
+        except _TooManyRedirectsError:
+            words = f"it redirects more than {_REDIRECTS_MAX} times"
+            return fault("client_error", f"{request.place}: {words}", code="TOO_MANY_REDIRECTS")
         except (OSError, ValueError, _client_error()) as error:
             return _fault_for(request, error)
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._sessions.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _opened(self, connector: dict[str, Any], own: dict[str, Any]) -> aiohttp.ClientSession:
         import aiohttp
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._options.connections, ttl_dns_cache=60),
+            connector=aiohttp.TCPConnector(
+                limit=self._options.connections, ttl_dns_cache=60, **connector
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),  # calls share connections, never state
             headers={"User-Agent": "anabranch"},
             trust_env=self._options.proxies_from_environment,
+            **own,
         )
 
-    async def _call(self, session: aiohttp.ClientSession, request: Request) -> Response:
+    async def _call(self, request: Request) -> Response:
         started = time.perf_counter()
-        response = await session.request(
-            request.method,
-            request.url,
-            headers=request.headers,
-            params=request.params or None,
-            data=request.body,
-            allow_redirects=request.follow,
-            ssl=request.verify,
-            timeout=_client_timeout(request.timeouts),
-        )
+        response = await self._sent(self._sessions.first(), request)
+        if request.follow and response.status in REDIRECTS:
+            response = await self._followed(request, response, started)
         try:
             body = await self._body(response)
         except BaseException:
@@ -103,6 +116,43 @@ class Http:
             body=body,
             elapsed=time.perf_counter() - started,
         )
+
+    async def _sent(
+        self, session: aiohttp.ClientSession, request: Request
+    ) -> aiohttp.ClientResponse:
+        return await session.request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            params=request.params or None,
+            data=request.body,
+            allow_redirects=False,
+            ssl=request.verify,
+            timeout=_client_timeout(request.timeouts),
+        )
+
+    async def _followed(
+        self, request: Request, response: aiohttp.ClientResponse, started: float
+    ) -> aiohttp.ClientResponse:
+        """The answer at the end of the redirects, each under the policy for where it comes from."""
+        passed: list[AddressClass] = []
+        for _ in range(_REDIRECTS_MAX):
+            location = response.headers.get("Location")
+            if response.status not in REDIRECTS or not location:
+                return response
+            passed.append(peer_class(response))
+            response.release()
+            onward = _redirected(request, response, location)
+            left = request.timeouts.total - (time.perf_counter() - started)
+            if left <= 0:
+                raise TimeoutError
+            limits = msgspec.structs.replace(request.timeouts, total=left)
+            request = msgspec.structs.replace(onward, timeouts=limits)
+            response = await self._sent(self._sessions.after(passed), request)
+        if response.status in REDIRECTS:
+            response.release()
+            raise _TooManyRedirectsError
+        return response
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         failed = response.status >= 300
@@ -137,6 +187,32 @@ def _client_timeout(limits: Timeouts) -> aiohttp.ClientTimeout:
     )
 
 
+def _redirected(request: Request, response: aiohttp.ClientResponse, location: str) -> Request:
+    """The request that a redirect asks for; credentials stay with their origin."""
+    import aiohttp
+    from yarl import URL
+
+    url = URL(request.url)
+    try:
+        onward = response.url.join(URL(location))
+        same = onward.origin() == url.origin()
+    except ValueError:
+        raise aiohttp.InvalidURL(location) from None
+    if onward.scheme not in ("http", "https") or not onward.host:
+        raise aiohttp.NonHttpUrlClientError(location)
+    headers = headers_onward(request.headers, url, onward)
+    method = method_onward(request.method, response.status)
+    body = request.body if method == request.method else None
+    if body is None:
+        headers.pop("content-type", None)
+    # A user and password in the address of a redirect are not ours to send.
+    user, password = (url.user, url.password) if same else (None, None)
+    onward = onward.with_user(user).with_password(password) if user else onward.with_user(None)
+    return msgspec.structs.replace(
+        request, method=method, url=str(onward), headers=headers, params=[], body=body
+    )
+
+
 def _without_user(url: URL) -> str:
     return str(url) if url.raw_user is None else str(url.with_user(None))
 
@@ -159,6 +235,8 @@ def _fault_for(request: Request, error: Exception) -> Answer:
     """The kind of what went wrong below HTTP; aiohttp's own texts may repeat the whole address."""
     import aiohttp
 
+    if refused := refusal_in(error):
+        return fault("config", f"{request.place}: {refused}", code="ADDRESS_REFUSED")
     kind, code, words = "connection", "CONN_FAILED", "the connection failed"
     match error:
         case aiohttp.ConnectionTimeoutError():
@@ -174,8 +252,6 @@ def _fault_for(request: Request, error: Exception) -> Answer:
             code, words = _connecting(error.os_error)
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             kind, code, words = "config", "BAD_URL", "the address cannot be used"
-        case aiohttp.TooManyRedirects():
-            kind, code, words = "client_error", "TOO_MANY_REDIRECTS", "it redirects in circles"
         case aiohttp.ClientResponseError():
             kind, code, words = "parse", "BAD_HTTP", "the answer is not valid HTTP"
         case ConnectionError() | aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError():

@@ -24,7 +24,7 @@ import msgspec
 from anabranch.clock import Clock, SystemClock
 from anabranch.errors import InputError
 from anabranch.work import inputs
-from anabranch.work.http import Http
+from anabranch.work.http import Http, HttpOptions
 from anabranch.work.oauth2 import KeychainError, TokenSource
 from anabranch.work.payloads import hash_of
 from anabranch.work.redaction import Keyring, Redactor, Secret, revealed
@@ -51,12 +51,13 @@ class Keychain:
         redactor: Redactor,
         *,
         http: Http | None = None,
+        options: HttpOptions | None = None,  # for calls of its own
         clock: Clock | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._redactor = redactor
         self._own_http = http is None
-        self._http = http or Http()
+        self._http = http or Http(options)
         self._clock = clock or SystemClock()
         self._environment = os.environ if environment is None else environment
         self._sources: dict[str, TokenSource] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.keccak import keccak256
+from anabranch.work.addresses import read_policy
 from anabranch.work.chain.contracts import call_data
 from anabranch.work.chain.evm import Endpoints, EvmChain
 from anabranch.work.rule.ports import BadAbi, ReadFailed, RuleText, RuleUnavailable
@@ -52,11 +53,14 @@ def read(
     rpc: str | None = None,
     named: bool = False,
     any_url: bool = False,
+    addresses: str = "any",
 ) -> list[Any]:
     async def reading() -> list[Any]:
         async with evm.served() as url:
             names = {"other": url} if named else {}
-            chain = EvmChain(Endpoints(url, names, any_url=any_url, options=QUICK))
+            policy = read_policy(addresses, "rule_addresses")
+            nodes = Endpoints(url, names, any_url=any_url, options=QUICK, addresses=policy)
+            chain = EvmChain(nodes)
             try:
                 return await chain.read(
                     to=to,
@@ -136,6 +140,16 @@ def test_other_nodes_are_named_or_allowed_by_a_setting(evm: Evm, token: str) -> 
         read(evm, token, "short()(uint256)", rpc="URL")
     with pytest.raises(ReadFailed, match="http:// or https://"):
         read(evm, token, "short()(uint256)", rpc="ftp://user:secret@host", any_url=True)
+
+
+def test_a_node_that_a_rule_names_obeys_the_policy_and_those_of_the_settings_do_not(
+    evm: Evm, token: str
+) -> None:
+    function, public = "short()(uint256)", "public"
+    assert read(evm, token, function, addresses=public) == [5]
+    assert read(evm, token, function, rpc="other", named=True, addresses=public) == [5]
+    with pytest.raises(ReadFailed, match=r"not a public address \(setting rule_addresses\)"):
+        read(evm, token, function, rpc="URL", any_url=True, addresses=public)
 
 
 # -- rules -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -31,6 +32,7 @@ from anabranch.surfaces.http import audit, auth, bad_http, limits, server, sites
 STREAMS_SECONDS = 3.0  # how long requests in hand may still take when a server stops
 HANDSHAKE_SECONDS = 10.0
 BACKLOG = 1024
+HTTP_ADDRESSES_FOR_OTHERS = "public private"  # neither this machine nor metadata services
 
 
 class Server:
@@ -80,11 +82,12 @@ class Server:
     async def start(self) -> None:
         self._sockets = bind(self.settings.serve_host, self.settings.serve_port)
         store = self._store = root.open_store(self.settings)
-        self.parts = root.Parts(store, self.settings, root.default_toolbox)
+        loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
+        settings = self.settings if loopback else for_others(self.settings)
+        self.parts = root.Parts(store, settings, root.default_toolbox)
         self.parts.engine.be_patient()
         now = self.parts.engine.clock.now
         self.access = Access(store, now)
-        loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
         self._check_reachable(loopback)
         await self._open_engine()
         self._clerk = Clerk(store)
@@ -209,6 +212,14 @@ def policy_of(
         hosts=frozenset(names - {""}),
         proxies=frozenset(settings.serve_proxies.split()),
     )
+
+
+def for_others(settings: Settings) -> Settings:
+    """The settings of a server that other machines reach: what was left open is narrower there.
+    Its tokens are held by people who have no account on this machine."""
+    if settings.http_addresses:
+        return settings
+    return replace(settings, http_addresses=HTTP_ADDRESSES_FOR_OTHERS)
 
 
 def is_loopback(address: str) -> bool:

@@ -62,7 +62,7 @@ class Bench:
         self._nets: OrderedDict[str, Net] = OrderedDict()
         self._redactor = Redactor()
         self._unguard_logs = guard_logs(self._redactor)
-        self._keychain = Keychain(self._redactor)
+        self._keychain = Keychain(self._redactor, options=app.http_options(settings))
         self._payloads = RemotePayloads(link)
         self._shards: dict[Key, Underway] = {}
         self._compose(toolbox)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from anabranch.errors import InputError
+from anabranch.work.addresses import ANY, AddressPolicy
 from anabranch.work.chain import abi
 from anabranch.work.chain.abi_types import AbiType, Signature, signature_of, type_of
 from anabranch.work.chain.contracts import address, block_number, eth_call, is_address
@@ -47,8 +49,10 @@ class Endpoints:
         *,
         any_url: bool = False,
         options: RpcOptions | None = None,
+        addresses: AddressPolicy = ANY,
     ) -> None:
-        self._options = options
+        # The nodes of the settings are the operator's own; a policy is for those that rules name.
+        self._foreign = replace(options or RpcOptions(), addresses=addresses)
         self._any_url = any_url
         self.usual = JsonRpc(url, options)
         self._named = {name: JsonRpc(other, options) for name, other in (named or {}).items()}
@@ -72,7 +76,7 @@ class Endpoints:
         rpc = self._by_url.pop(url, None)
         if rpc is None:
             try:
-                rpc = JsonRpc(url, self._options)
+                rpc = JsonRpc(url, self._foreign)
             except InputError as error:
                 raise ReadFailed(error.message) from None
         self._by_url[url] = rpc  # the last one used stands last

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.addresses import ANY, AddressPolicy, connector_options, refusal_in
 from anabranch.work.chain.errors import NodeMisbehaved, NodeRefused, NodeUnreachable
 from anabranch.work.chain.nesting import nests_deeper
 from anabranch.work.one_session import OneSession
@@ -42,6 +43,7 @@ class RpcOptions:
     pause_seconds: float = 0.2  # before the second attempt, doubled before each further one
     body_bytes: int = 4 * 1024 * 1024  # the largest document is half a megabyte in hexadecimal
     connections: int = 16  # open at once; further calls wait for one
+    addresses: AddressPolicy = ANY
 
 
 class _Failed(Exception):
@@ -91,7 +93,11 @@ class JsonRpc:
         import aiohttp
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._options.connections, ttl_dns_cache=60),
+            connector=aiohttp.TCPConnector(
+                limit=self._options.connections,
+                ttl_dns_cache=60,
+                **connector_options(self._options.addresses),
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "anabranch", "Content-Type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=self._options.timeout_seconds),
@@ -112,6 +118,8 @@ class JsonRpc:
         except aiohttp.ClientResponseError:
             raise NodeMisbehaved(f"{self.place}: the answer is not valid HTTP") from None
         except (OSError, aiohttp.ClientError) as error:  # its own text may hold the address
+            if refused := refusal_in(error):
+                raise NodeMisbehaved(f"{self.place}: {refused}") from None
             raise _Failed(f"the connection failed ({type(error).__name__})") from None
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from anabranch.errors import InputError
 from anabranch.settings import Settings
+from anabranch.work.addresses import read_policy
 from anabranch.work.keychain import read_secret_file
 from anabranch.work.redaction import Redactor
 from anabranch.work.rule.ports import ContractReader, Executor, RuleSource
@@ -64,6 +65,7 @@ def chain_from(
         named,
         any_url=settings.chain_rule_urls == "allow",
         options=RpcOptions(timeout_seconds=settings.chain_timeout_seconds),
+        addresses=read_policy(settings.rule_addresses, "rule_addresses"),
     )
     if redactor is not None:
         for url in (settings.chain_url, *named.values()):

@@ -1,7 +1,8 @@
 """The API calls of a rule: one request, one JSON answer, within fixed bounds.
 
 Eight seconds, three redirects, a megabyte; no proxy from the environment, no cookies, nothing is
-tried twice. Whatever goes wrong is a `CallFailed`, and the defaults take over. Messages never name
+tried twice. What a call and its redirects may reach is the policy of `work/addresses.py`. Whatever
+goes wrong is a `CallFailed`, and the defaults take over. Messages never name
 the address, which may hold secrets.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,17 +21,18 @@ from anabranch.errors import AnabranchError
 from anabranch.expressions.cel_values import CelError, from_json
 from anabranch.expressions.placeholders import url_encoded
 from anabranch.work import tracing
-from anabranch.work.one_session import OneSession
+from anabranch.work.addresses import ANY, AddressClass, AddressPolicy, refusal_in
+from anabranch.work.guarded_sessions import (
+    REDIRECTS,
+    GuardedSessions,
+    headers_onward,
+    method_onward,
+    peer_class,
+)
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp
     from yarl import URL
-
-#: Headers that may follow a redirect to another origin; the author's own may be keys.
-_HARMLESS: Final = frozenset(
-    {"accept", "content-type", "user-agent", "idempotency-key", "traceparent"}
-)
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class CallFailed(AnabranchError):
@@ -44,6 +46,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 1_000_000
     redirects: int = 3
     connections: int = 256
+    addresses: AddressPolicy = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,10 @@ class ApiCaller:
 
     def __init__(self, options: ApiOptions | None = None) -> None:
         self._options = options or ApiOptions()
-        self._session = OneSession(self._opened)
+        self._sessions = GuardedSessions(self._options.addresses, self._opened)
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._sessions.close()
 
     async def call(self, request: ApiRequest) -> Any:
         """The answer as an expression sees it."""
@@ -93,26 +96,30 @@ class ApiCaller:
         except ValueError:  # also what aiohttp says about an address
             raise CallFailed("the address or a header cannot be used") from None
         except (aiohttp.ClientError, OSError) as error:
+            if refused := refusal_in(error):
+                raise CallFailed(refused) from None
             raise CallFailed(f"the connection failed ({type(error).__name__})") from None
         return _decoded(body)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _opened(self, connector: dict[str, Any], own: dict[str, Any]) -> aiohttp.ClientSession:
         import aiohttp
 
         tls = ssl.create_default_context()
         tls.minimum_version = ssl.TLSVersion.TLSv1_2
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._options.connections, ssl=tls),
+            connector=aiohttp.TCPConnector(limit=self._options.connections, ssl=tls, **connector),
             cookie_jar=aiohttp.DummyCookieJar(),  # calls share connections, never state
             headers={"User-Agent": "anabranch"},
             timeout=aiohttp.ClientTimeout(total=None),  # the caller's timeout covers redirects too
             trust_env=False,
+            **own,
         )
 
     async def _fetched(self, request: ApiRequest) -> bytes:
         from yarl import URL
 
-        session = self._session.get()
+        session = self._sessions.first()
+        passed: list[AddressClass] = []
         url, method, body = URL(request.url), request.method, request.body
         headers = dict(request.headers)
         for _ in range(self._options.redirects + 1):
@@ -124,12 +131,12 @@ class ApiCaller:
                 onward = _onward(response, url)
                 if onward is None:
                     return await self._body(response)
-                if response.status == 303 or (response.status < 303 and method == "POST"):
+                passed.append(peer_class(response))
+                if method_onward(method, response.status) != method:
                     method, body = "GET", None
                     headers.pop("content-type", None)
-            if onward.origin() != url.origin():
-                headers = {name: text for name, text in headers.items() if name in _HARMLESS}
-            url = onward
+            headers = headers_onward(headers, url, onward)
+            url, session = onward, self._sessions.after(passed)
         raise CallFailed(f"more than {self._options.redirects} redirects")
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
@@ -148,7 +155,7 @@ class ApiCaller:
 def _onward(response: aiohttp.ClientResponse, url: URL) -> URL | None:
     from yarl import URL
 
-    if response.status not in _REDIRECTS:
+    if response.status not in REDIRECTS:
         return None
     place = response.headers.get("Location", "")
     if not place:
