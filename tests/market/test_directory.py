@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 import threading
 import time
@@ -211,6 +212,28 @@ def test_a_url_is_fetched_within_its_limits() -> None:
     assert holders(found) == [participant(2)], "the server is gone, the copy is not"
     with pytest.raises(InputError, match="no way to fetch"):
         fetch_source("ftp://x.example/")
+
+
+def test_a_redirect_of_a_directory_leads_to_no_metadata_service_and_from_outside_not_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metadata = reply("", status="302 Found", Location="http://169.254.169.254/latest")
+    real = socket.create_connection
+
+    def connect(address: Any, *more: Any) -> socket.socket:
+        assert address[0] == "127.0.0.1", address
+        return real(address, *more)
+
+    monkeypatch.setattr("anabranch.market.sources.socket.create_connection", connect)
+    with party(good=sends(reply("[]")), metadata=sends(metadata)) as server:
+        inside = reply("", status="302 Found", Location=server.url("good"))
+        with party(inside=sends(inside)) as other:
+            with pytest.raises(InputError, match="where a redirect from a loopback one must not"):
+                fetch_source(server.url("metadata"))
+            assert fetch_source(other.url("inside")) == b"[]"
+            monkeypatch.setattr("anabranch.market.sources.class_of", lambda _address: "public")
+            with pytest.raises(InputError, match="where a redirect from a public one must not"):
+                fetch_source(other.url("inside"))
 
 
 def test_it_is_read_before_the_first_run_and_again_without_holding_up_the_loop() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InputError
+from anabranch.work.addresses import ANY, AddressClass, class_of
 
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector
@@ -61,13 +63,32 @@ def load_source(data: bytes, place: str) -> Any:
 
 
 def _opener() -> OpenerDirector:
-    """Only HTTP, wherever it leads."""
+    """Only HTTP; redirects reach what those of any call do (`work/addresses.py`)."""
+    from http.client import HTTPConnection, HTTPSConnection
     from urllib import request
+
+    connect = _Connecting()
+
+    def checked(kind: type[HTTPConnection]) -> Any:
+        def make(host: str, **options: Any) -> HTTPConnection:
+            made = kind(host, **options)
+            setattr(made, "_create_connection", connect)  # noqa: B010 - the hook has no public name
+            return made
+
+        return make
+
+    class Http(request.HTTPHandler):
+        def http_open(self, req: request.Request) -> Any:
+            return self.do_open(checked(HTTPConnection), req)
+
+    class Https(request.HTTPSHandler):
+        def https_open(self, req: request.Request) -> Any:
+            return self.do_open(checked(HTTPSConnection), req)
 
     opener = request.OpenerDirector()
     for handler in (
-        request.HTTPHandler(),
-        request.HTTPSHandler(),
+        Http(),
+        Https(),
         request.HTTPRedirectHandler(),
         request.HTTPDefaultErrorHandler(),
         request.HTTPErrorProcessor(),
@@ -75,6 +96,29 @@ def _opener() -> OpenerDirector:
     ):
         opener.add_handler(handler)
     return opener
+
+
+class _Connecting:
+    """Connects for one fetch: first wherever the operator says, then where a redirect may lead."""
+
+    def __init__(self) -> None:
+        self._passed: list[AddressClass] = []
+
+    def __call__(self, address: tuple[str, int], timeout: Any = None, *_source: Any) -> Any:
+        policy = ANY.after(self._passed) if self._passed else ANY
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        for *_, place in found:
+            policy.check(str(place[0]))
+        failure = OSError("the host name has no address")
+        for *_, place in found:
+            try:
+                made = socket.create_connection((str(place[0]), address[1]), timeout)
+            except OSError as error:
+                failure = error
+                continue
+            self._passed.append(class_of(str(place[0])))
+            return made
+        raise failure
 
 
 def _within(data: bytes, place: str) -> bytes:
