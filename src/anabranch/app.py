@@ -23,6 +23,7 @@ from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, compiler, prepare
 from anabranch.operations.pools import Pools
+from anabranch.operations.preflight import Kinds
 from anabranch.operations.reading import Reader
 from anabranch.operations.sessions import Sessions
 from anabranch.operations.shown import EventRecord
@@ -43,6 +44,7 @@ from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
 from anabranch.work.http import HttpOptions
+from anabranch.work.isolation import isolation_of
 from anabranch.work.keychain import Keychain
 from anabranch.work.lazily import Lazily
 from anabranch.work.loop_results import LoopResults
@@ -55,9 +57,16 @@ from anabranch.work.port import Performer
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.reading import CollectionReader
 from anabranch.work.redaction import Redactor, guard_logs
-from anabranch.work.registry import WorkSettings, close_all, standard_performers
+from anabranch.work.registry import (
+    SWITCHABLE_KINDS,
+    WorkSettings,
+    close_all,
+    standard_performers,
+)
 from anabranch.work.shards import ReadAhead, Shards
+from anabranch.work.shell import ShellOptions
 from anabranch.work.sql.task import SqlOptions
+from anabranch.work.switched_off import switched_off
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 
@@ -112,8 +121,9 @@ class Parts:
         self._chain = chain_from(settings, redactor=self.redactor)
         self._loop_results = LoopResults(store, StoredPayloads(store))
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
+        chosen = work_settings(settings)
         self.performers = standard_performers(
-            work_settings(settings),
+            chosen,
             toolbox=toolbox,
             payloads=StoredPayloads(store),
             loops=self._loop_results,
@@ -129,7 +139,9 @@ class Parts:
             safe=Safe(self._keyring, self._clean),
         )
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
-        self.verbs = Verbs(self.engine, lambda: known, chain=self._chain is not None)
+        kinds = Kinds(chosen.without, self.engine.core.pools.outside)
+        self.engine.core.require = kinds.require  # also for the runs that are in the store
+        self.verbs = Verbs(self.engine, lambda: known, chain=self._chain is not None, kinds=kinds)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
         supplies = Supplies(
             self.engine,
@@ -217,13 +229,24 @@ class Parts:
 
 
 def work_settings(settings: Settings) -> WorkSettings:
+    without = switched_off(settings.no_inline, SWITCHABLE_KINDS)
+    isolation = isolation_of(
+        settings.inline_environment,
+        settings.inline_user,
+        withheld=settings.chain_signer_key_env,
+        python="python" not in without,
+    )
     return WorkSettings(
         python=ProcessOptions(
-            limit=settings.processes_max, result_bytes=settings.result_bytes_max + ROOM
+            limit=settings.processes_max,
+            result_bytes=settings.result_bytes_max + ROOM,
+            isolation=isolation,
         ),
+        shell=ShellOptions(isolation=isolation),
         http=http_options(settings),
         sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
+        without=without,
         threads=settings.threads_max,
     )
 

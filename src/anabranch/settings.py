@@ -31,6 +31,9 @@ class Settings:
     threads_max: int = 16  # for blocking callables
     processes_max: int = max(2, os.cpu_count() or 2)  # for inline Python code
     shells_max: int = 16  # shell commands at once
+    inline_environment: str = ""  # variables that shell and Python work inherits: "NODE_ENV AWS_*"
+    inline_user: str = ""  # the user of this machine that shell and Python work runs as
+    no_inline: str = ""  # kinds of work that this process does not do: "shell python"
     inline_bytes_max: int = 64 * 1024  # a larger result is kept as a payload and passed as a ref
     result_bytes_max: int = 64 * 1024 * 1024  # a larger one is an error
     http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call

@@ -23,7 +23,7 @@ ELSEWHERE = {
     *("unknown-dialect", "join-impossible", "slot-unreachable"),
     *("bad-expression", "text-candidate", "encrypted-rule"),
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
-    *("self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
+    *("kind-off", "self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
     *("wrong-hash", "join-needs-outcome", "merge-overlap"),
     # test_arca_problems.py
     *("removed-key", "dependency-cycle", "unknown-reference", "unmeetable-policy"),

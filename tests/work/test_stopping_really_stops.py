@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -197,5 +199,77 @@ def test_many_cancels_at_random_instants_leave_nothing() -> None:
             assert len(performer.pids) <= 4
         await performer.close()
         assert gone(*pids)
+
+    run(scenario())
+
+
+MOVED_AWAY = {
+    "shell, setsid": ("shell", "setsid sh -c 'echo $$ >> $PIDS; exec sleep 300' & wait; sleep 300"),
+    "shell, a daemon": (
+        "shell",
+        "(setsid sh -c 'sh -c \"echo \\$\\$ >> $PIDS; exec sleep 300\" &' &); sleep 300",
+    ),
+    "shell, without its environment": (
+        "shell",
+        'env -i setsid sh -c "echo \\$\\$ >> $PIDS; exec sleep 300" & sleep 300',
+    ),
+    "python, a daemon": (
+        "python",
+        """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(path, "a") as file:
+            file.write(f"{os.getpid()} ")
+        time.sleep(300)
+    os._exit(0)
+time.sleep(300)
+""",
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="found by what /proc tells")
+@pytest.mark.parametrize("how", ["cancelled", "out of time"])
+@pytest.mark.parametrize(("kind", "code"), MOVED_AWAY.values(), ids=list(MOVED_AWAY))
+def test_a_process_that_left_its_session_is_ended_with_its_task(
+    kind: str, code: str, how: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        performer: Any = python() if kind == "python" else shell()
+        path = tmp_path / "pids"
+        given: dict[str, Any] = {"code": code, "args": {"path": str(path)}}
+        if kind == "shell":
+            given = {"command": code, "env": {"PIDS": str(path)}}
+        if how == "out of time":
+            given["timeout"] = "3s"
+        work = asyncio.ensure_future(perform(performer, task(**given)))
+        pids = await written(path, 1)
+        assert alive(pids[0])
+        if how == "cancelled":
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+        else:
+            assert fault_of(await work).kind == "timeout"
+        assert gone(*pids)
+        if isinstance(performer, Python):
+            await performer.close()
+
+    run(scenario())
+
+
+def test_a_process_that_left_its_session_outlives_a_task_that_ends_well(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        path = tmp_path / "pids"
+        command = "setsid sh -c 'echo $$ > $PIDS; exec sleep 300' & until [ -s $PIDS ]; do :; done"
+        answer = await perform(shell(), task(command=command, env={"PIDS": str(path)}))
+        assert answer.status == "ok", answer
+        (pid,) = await written(path, 1)
+        try:
+            assert alive(pid)
+        finally:
+            os.kill(pid, signal.SIGKILL)
 
     run(scenario())

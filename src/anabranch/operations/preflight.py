@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from anabranch.dialects.xrc729.words import RULE
 from anabranch.errors import DefinitionError, InputError
-from anabranch.net.net import Net
+from anabranch.net.net import Net, Work
 from anabranch.net.problems import Position, Problem
+from anabranch.net.program import Iteration, Program
 from anabranch.runtime.pools import Pools
+from anabranch.work.switched_off import why_off
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Which kinds of work this process does not do. Those of workers elsewhere are their matter."""
+
+    off: frozenset[str] = frozenset()
+    outside: Callable[[str], bool] = lambda _pool: False
+
+    def require(self, net: Net) -> None:
+        if refused := list(self.refused(net)):
+            raise DefinitionError(refused)
+
+    def refused(self, net: Net) -> Iterator[Problem]:
+        """What a definition asks for and would not get here."""
+        if not self.off:
+            return
+        for step in net.steps.values():
+            if step.work is None or self.outside(step.work.pool):
+                continue
+            for kind, at in _kinds(step.work):
+                if kind in self.off:
+                    where = at or step.position or Position(1, 1)
+                    said = f"step {step.name!r}: {why_off(kind)}"
+                    yield Problem(where, "kind-off", said, "use another kind, or a pool of workers")
+
+
+def _kinds(work: Work) -> Iterator[tuple[str, Position | None]]:
+    """The kinds of a step's tasks, those inside a pipeline or a loop included."""
+    yield work.kind, None
+    program = work.program.program if isinstance(work.program, Iteration) else work.program
+    if isinstance(program, Program):
+        for task in program.every_task():
+            yield task.kind, task.position
 
 
 def require_rules(net: Net, *, chain: bool) -> None:

@@ -22,7 +22,7 @@ from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.decided import telling_who_was_first
 from anabranch.operations.definitions import Prepared, Source, prepare
-from anabranch.operations.preflight import require_rules
+from anabranch.operations.preflight import Kinds, require_rules
 from anabranch.operations.reading import Reader
 from anabranch.operations.shown import EventRecord
 from anabranch.runtime.engine import Engine
@@ -41,9 +41,15 @@ class Verbs:
     """What can be done with an engine, by people and programs alike."""
 
     def __init__(
-        self, engine: Engine, tools: Callable[[], Iterable[str]], *, chain: bool = False
+        self,
+        engine: Engine,
+        tools: Callable[[], Iterable[str]],
+        *,
+        chain: bool = False,
+        kinds: Kinds | None = None,
     ) -> None:
         self.engine = engine
+        self.kinds = kinds or Kinds()
         self.chain = chain  # rules that are not at hand can be read from one
         self.read = Reader(engine.store, engine.nets)
         self._tools = tools
@@ -64,6 +70,7 @@ class Verbs:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else prepare(source, self._tools(), rules)
         require_rules(prepared.net, chain=self.chain)
+        self.kinds.require(prepared.net)
         return await self.engine.start(
             prepared.definition,
             prepared.net,
@@ -82,6 +89,7 @@ class Verbs:
         `new` is its id, where somebody has chosen one.
         """
         definition, net, given = await asyncio.to_thread(self._once_more, run)
+        self.kinds.require(net)
         return await self.engine.start(definition, net, run=new, trace=trace, **given)
 
     def _once_more(self, run: str) -> tuple[Definition, Net, dict[str, Any]]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anabranch.errors import AnabranchError, LawBroken, NotFound, Refused
+from anabranch.errors import AnabranchError, DefinitionError, LawBroken, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
@@ -66,6 +66,8 @@ class Core:
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
+        #: Raises for a definition that needs what this process does not do.
+        self.require: Callable[[Net], None] = lambda _net: None
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
@@ -293,12 +295,18 @@ class Core:
             raise NotFound(f"there is no run {run}")
         if head.finished:  # it must not come back into memory: nothing would let it go again
             raise Refused(f"run {run} has ended: {head.status}", code="run_finished")
-        return self.adopt(head, *self.store.read_many([run])[run])
+        try:
+            return self.adopt(head, *self.store.read_many([run])[run])
+        except DefinitionError as error:
+            self._set_aside(run, error)
+            raise self.aside(run) from None
 
     def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
         """Bring a stored run into memory."""
         state = load_state(snapshot, tail)
-        live = LiveRun(self.nets.get(head.definition), state)
+        net = self.nets.get(head.definition)
+        self.require(net)
+        live = LiveRun(net, state)
         if live.net.sealed:
             live.sealed = opened(self.store.sealed(head.run))
         live.holds_refs = True  # perhaps; whoever builds its tasks looks

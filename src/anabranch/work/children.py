@@ -5,7 +5,8 @@ When the leader ends, for whatever reason, what is left of the group is killed. 
 itself dies (`kill -9`), the kernel does the same: each child inherits the reading end of a pipe,
 its lifeline, set to send SIGKILL to the whole group once the writing end is gone.
 
-A process that moves to a session of its own (`setsid`) leaves the group, and is left alone.
+A process that moves to a session of its own (`setsid`) leaves the group. It is left alone when the
+child ends by itself, and ended with a child that is told to stop `with_descendants`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import secrets
 import signal
 import subprocess
 import threading
@@ -21,17 +23,26 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from anabranch.work import descendants
+from anabranch.work.os_user import OsUser
+
 T = TypeVar("T")
 
 _LIFELINE_ABOVE = 64  # leaves the low numbers to scripts that open descriptors themselves
 _SETTLE_SECONDS = 0.05
+_ROUNDS = 50  # of looking for descendants: one that forks faster than it is killed is given up
+_ROUND_SECONDS = 0.01
 
 
 class Child:
     """One process and everything it started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], lifeline: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], lifeline: int, mark: str, since: int
+    ) -> None:
         self.pid = process.pid
+        self._mark = mark
+        self._since = since
         self._process = process
         self._lifeline = lifeline
         self._loop = asyncio.get_running_loop()
@@ -45,22 +56,29 @@ class Child:
         *,
         output: int,
         errors: int,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str],
         cwd: str | None = None,
         keep: Sequence[int] = (),
+        user: OsUser | None = None,
     ) -> Child:
         """Starts `argv` writing to the descriptors `output` and `errors`; it also gets `keep`."""
+        mark, since = secrets.token_hex(8), descendants.now()
         reading, writing = _lifeline()
+        other: dict[str, Any] = {}
+        if user is not None:
+            other = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
+            user.lend(output, errors)
         try:
             process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env=env,
+                env={**env, descendants.MARK: mark},
                 cwd=cwd,
                 pass_fds=(*keep, reading),
                 start_new_session=True,
+                **other,
             )
             _arm(reading, process.pid)
         except BaseException:
@@ -68,7 +86,7 @@ class Child:
             raise
         finally:
             os.close(reading)
-        return cls(process, writing)
+        return cls(process, writing, mark, since)
 
     @property
     def ended(self) -> bool:
@@ -78,16 +96,37 @@ class Child:
         """The return code; negative when a signal ended the process."""
         return await asyncio.shield(self._exit)
 
-    async def stop(self, grace_seconds: float) -> int:
+    def next_job(self) -> None:
+        """From now on it works on something else: what it started before is not part of that."""
+        self._since = descendants.now()
+
+    async def stop(self, grace_seconds: float, *, with_descendants: bool = False) -> int:
         """Asks the group to end, then makes it; returns when it is gone."""
+        outside = await self._descendants() if with_descendants else []
         if not self._exit.done():
             self._signal(signal.SIGTERM)
+            descendants.send(signal.SIGTERM, outside)
             await asyncio.wait((self._exit,), timeout=grace_seconds)
         if not self._exit.done():
             self._signal(signal.SIGKILL)
         code = await self.exited()
+        if with_descendants:
+            await self._end_descendants(outside)
         await self._settled()
         return code
+
+    async def _end_descendants(self, known: list[descendants.Process]) -> None:
+        """Those that were seen below it while it lived, and whatever still has its mark."""
+        descendants.send(signal.SIGKILL, known)
+        for _ in range(_ROUNDS):
+            left = await self._descendants()
+            if not left:
+                return
+            descendants.send(signal.SIGKILL, left)
+            await asyncio.sleep(_ROUND_SECONDS)
+
+    async def _descendants(self) -> list[descendants.Process]:
+        return await asyncio.to_thread(descendants.descendants, self.pid, self._mark, self._since)
 
     def _watch(self) -> None:
         try:

@@ -18,6 +18,7 @@ import msgspec
 
 from anabranch.work.capture import Capture
 from anabranch.work.children import Child, ending, undisturbed
+from anabranch.work.isolation import Isolation
 from anabranch.work.python_worker import CHANNEL_LOST, RETIRE
 
 _PROGRAM = str(Path(__file__).with_name("python_worker.py"))
@@ -51,6 +52,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 64 * 1024
     result_bytes: int = 32 * 1024 * 1024
     memory_bytes: int = 0  # address space of one process; 0 sets no limit
+    isolation: Isolation = Isolation()
 
 
 class Processes:
@@ -72,7 +74,7 @@ class Processes:
                 async with asyncio.timeout(seconds):
                     outcome = await worker.ask(request)
             except BaseException:
-                await undisturbed(self._remove(worker))
+                await undisturbed(self._remove(worker, with_descendants=True))
                 raise
             self._give_back(worker)
             return outcome
@@ -112,8 +114,8 @@ class Processes:
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
 
-    async def _remove(self, worker: _Worker) -> None:
-        await worker.stop()
+    async def _remove(self, worker: _Worker, *, with_descendants: bool = False) -> None:
+        await worker.stop(with_descendants=with_descendants)
         self._workers.discard(worker)
 
 
@@ -152,6 +154,7 @@ class _Worker:
 
     async def ask(self, request: bytes) -> Outcome:
         self._jobs += 1
+        self._child.next_job()
         self._output.restart()
         assert self._writer is not None
         try:
@@ -168,10 +171,11 @@ class _Worker:
             outcome, output=self._output.text, output_bytes=self._output.total
         )
 
-    async def stop(self) -> None:
+    async def stop(self, *, with_descendants: bool = False) -> None:
         """May be called by several at once; each returns when the process is gone."""
         self._fit = False
-        await self._child.stop(self._options.grace_seconds)
+        grace = self._options.grace_seconds
+        await self._child.stop(grace, with_descendants=with_descendants)
         if not self._closed:
             self._closed = True
             self._output.close()
@@ -212,7 +216,9 @@ class _Worker:
                 ],
                 output=self._output.writer,
                 errors=self._output.writer,
+                env=self._options.isolation.variables(),
                 keep=(channel,),
+                user=self._options.isolation.user,
             )
         finally:
             self._output.started()

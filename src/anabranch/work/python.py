@@ -23,6 +23,7 @@ from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.inline import Job, execute
+from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
 from anabranch.work.redaction import Redactor
@@ -39,6 +40,7 @@ class Python:
         self, options: ProcessOptions | None = None, *, redactor: Redactor | None = None
     ) -> None:
         self._options = options
+        self._isolation = (options or ProcessOptions()).isolation
         self._redactor = redactor
         self._processes: Processes | None = None
 
@@ -60,7 +62,7 @@ class Python:
         if outcome.output and outcome.error is None:
             text = self._redactor.text(outcome.output) if self._redactor else outcome.output
             logger.debug("step %s printed: %s", task.step, text)
-        return _answer(outcome)
+        return _answer(outcome, self._isolation)
 
     async def close(self) -> None:
         if self._processes is not None:
@@ -160,12 +162,14 @@ def as_builtin(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be passed to a process")
 
 
-def _answer(outcome: Outcome) -> Answer:
+def _answer(outcome: Outcome, isolation: Isolation | None = None) -> Answer:
     error = outcome.error
     if error is None:
         return succeeded(outcome.result)
+    hint = isolation.hint(error.message) if isolation is not None else ""
     details = dict(error.details or {})
     if outcome.output:
         details["output"] = outcome.output
         details["output_bytes"] = outcome.output_bytes  # more than is shown, when it was cut
-    return failed(error.kind, error.message, retryable=error.retryable, details=details or None)
+    message = error.message + hint
+    return failed(error.kind, message, retryable=error.retryable, details=details or None)

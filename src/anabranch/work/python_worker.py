@@ -107,7 +107,11 @@ class Surroundings:
     """What jobs share in one process, put back after each."""
 
     def __init__(self) -> None:
-        self._folder = os.open(".", os.O_RDONLY)  # leads back even when it was moved or removed
+        try:
+            self._folder = os.open(".", os.O_RDONLY)  # leads back even if it is moved or removed
+        except OSError:  # the engine's folder, and not for the user that this process has
+            os.chdir("/")
+            self._folder = os.open(".", os.O_RDONLY)
         self._environment = os.environ.copy()
         self._path = list(sys.path)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)

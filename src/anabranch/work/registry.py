@@ -25,6 +25,7 @@ from anabranch.work.sql.duckdb import DuckDb
 from anabranch.work.sql.postgres import Postgres
 from anabranch.work.sql.sqlite import Sqlite
 from anabranch.work.sql.task import SqlOptions
+from anabranch.work.switched_off import SwitchedOff
 from anabranch.work.threads import Threads
 
 STANDARD_KINDS = (
@@ -32,6 +33,8 @@ STANDARD_KINDS = (
     *("sqlite", "postgres", "duckdb"),
     *("secrets", "artifact"),
 )
+#: Those that an operator may switch off: they run code, read files or ask others.
+SWITCHABLE_KINDS = tuple(kind for kind in STANDARD_KINDS if kind != "noop")
 
 
 class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +46,7 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     sql: SqlOptions = SqlOptions()
     artifact: ArtifactOptions = ArtifactOptions()
     threads: int | None = None  # for blocking tools
+    without: frozenset[str] = frozenset()  # kinds that are switched off
 
 
 def standard_performers(
@@ -67,6 +71,7 @@ def standard_performers(
         "secrets": Secrets(known),
         "artifact": Artifact(payloads, chosen.artifact, loops=loops, redactor=known),
     }
+    performers |= {kind: SwitchedOff(kind) for kind in chosen.without}
     tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))
     if taken := sorted(tools.keys() & performers.keys()):
         raise InputError(f"tool '{taken[0]}' has the name of a standard kind; choose another")

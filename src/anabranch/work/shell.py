@@ -1,8 +1,9 @@
 """The kind `shell`: a command in a shell, in a session of its own.
 
 Inputs: `command` (text), or `cmds` (a list, run as one script that stops at the first failure);
-`shell` (a program, or a list with its options; default /bin/sh), `cwd`, `env`, `timeout`. The
-command sees ANABRANCH_RUN, ANABRANCH_STEP and ANABRANCH_KEY, and nothing on standard input.
+`shell` (a program, or a list with its options; default /bin/sh), `cwd`, `env`, `timeout`. Of the
+engine's environment the command gets what `isolation.py` lets through; it sees ANABRANCH_RUN,
+ANABRANCH_STEP and ANABRANCH_KEY, and nothing on standard input.
 
 The task is done when the shell is; what it left running in the background is ended with it.
 """
@@ -22,6 +23,7 @@ from anabranch.work import inputs
 from anabranch.work.capture import Capture
 from anabranch.work.children import Child, ending, undisturbed
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
 
 _DEFAULT_SHELL = "/bin/sh"
@@ -32,6 +34,7 @@ _HINTS = {126: " (found, but it cannot be executed)", 127: " (command not found)
 class ShellOptions(msgspec.Struct, frozen=True, kw_only=True):
     capture_bytes: int = 1024 * 1024  # kept of each stream: the last so many
     grace_seconds: float = 1.0  # between SIGTERM and SIGKILL
+    isolation: Isolation = Isolation()
 
 
 class Shell:
@@ -43,7 +46,7 @@ class Shell:
     async def perform(self, task: Task) -> Answer:
         try:
             argv = _argv(task.inputs)
-            environment = _environment(task)
+            environment = _environment(task, self._options.isolation)
             folder = _folder(task.inputs.get("cwd"))
             limit = inputs.timeout(task.inputs)
         except InputError as error:
@@ -73,7 +76,12 @@ class _Command:
         self._stderr = Capture(options.capture_bytes)
         try:
             self._child = Child.start(
-                argv, output=self._stdout.writer, errors=self._stderr.writer, env=env, cwd=cwd
+                argv,
+                output=self._stdout.writer,
+                errors=self._stderr.writer,
+                env=env,
+                cwd=cwd,
+                user=options.isolation.user,
             )
         except BaseException:
             self.close()
@@ -85,7 +93,8 @@ class _Command:
         try:
             return await self._child.exited()
         except BaseException:
-            await undisturbed(self._child.stop(self._options.grace_seconds))
+            grace = self._options.grace_seconds
+            await undisturbed(self._child.stop(grace, with_descendants=True))
             raise
 
     def close(self) -> None:
@@ -118,7 +127,9 @@ class _Command:
 
     def _last_words(self) -> str:
         lines = self._stderr.text.strip().splitlines()
-        return f": {lines[-1][:300]}" if lines else ""
+        if not lines:
+            return ""
+        return f": {lines[-1][:300]}{self._options.isolation.hint(lines[-1])}"
 
 
 def _argv(given: Mapping[str, Any]) -> list[str]:
@@ -136,10 +147,10 @@ def _argv(given: Mapping[str, Any]) -> list[str]:
     return [*argv, "-e", "-c", "\n".join(lines)]
 
 
-def _environment(task: Task) -> dict[str, str]:
+def _environment(task: Task, isolation: Isolation) -> dict[str, str]:
     given = inputs.mapping(task.inputs.get("env"), "env")
     return {
-        **os.environ,
+        **isolation.variables(),
         **{
             name: inputs.scalar(value, f"env.{name}")
             for name, value in given.items()

@@ -24,17 +24,20 @@ from anabranch.net.problems import Problem
 from anabranch.operations.definitions import Source, canonical_text, compiler
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
+from anabranch.operations.preflight import Kinds
 from anabranch.operations.purging import age_ms, purge
 from anabranch.operations.reading import Reader, draw
 from anabranch.operations.sessions import Sessions, estimated_gas
 from anabranch.operations.verbs import say
 from anabranch.runtime.messages import Sayable
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.pools import Pools
 from anabranch.settings import Settings
 from anabranch.store.ports import Forgotten, HeadFilter, Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.noting import SAID, note, noted
-from anabranch.work.registry import close_all
+from anabranch.work.registry import SWITCHABLE_KINDS, close_all
+from anabranch.work.switched_off import switched_off
 
 FOLLOW_SECONDS = 0.1
 
@@ -163,7 +166,13 @@ class LocalDesk:
 
     async def check(self, file: str, tools: list[str], rules: str | None) -> list[Problem]:
         source: Source = values.source(file)
-        return list(check_definition(source, tools, rules).problems)
+        compiled = check_definition(source, tools, rules)
+        refused = self._kinds().refused(compiled.net) if compiled.net is not None else ()
+        return [*compiled.problems, *refused]
+
+    def _kinds(self) -> Kinds:
+        off = switched_off(self._settings.no_inline, SWITCHABLE_KINDS)
+        return Kinds(off, Pools(self._settings.pools_here).outside)
 
     async def respell(self, file: str) -> tuple[str, str]:
         return canonical_text(Path(file))

@@ -125,8 +125,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         settings = replace(settings, token="", token_file=options.token_file)
     if getattr(options, "rpc", None) is not None:
         settings = replace(settings, chain_url=options.rpc)
-    if getattr(options, "participants", None) is not None:
-        settings = replace(settings, participants=options.participants)
+    for name in ("participants", "no_inline", "inline_user"):
+        if getattr(options, name, None) is not None:
+            settings = replace(settings, **{name: getattr(options, name)})
     return settings
 
 

@@ -59,6 +59,8 @@ def _in_the_clear(url: str) -> bool:
 LOCAL = (
     ("tools", "tools are registered where the work is done: leave --tools to the server"),
     ("participants", "participants are asked by the server: start that with --participants"),
+    ("no_inline", "the server decides what it does: start that with --no-inline"),
+    ("inline_user", "the server decides who its work runs as: start that with --inline-user"),
 )
 
 

@@ -105,8 +105,12 @@ class Session:
 
     def require_tools(self, run: str) -> None:
         """Without its tools a run would only fail: better not to touch it."""
+        net: Net | None = None
         with contextlib.suppress(DefinitionError):  # the engine will say so
-            require_no_workers(self.net(run), self.parts.engine.core.pools)
+            net = self.net(run)
+        if net is not None:
+            require_no_workers(net, self.parts.engine.core.pools)
+            self.parts.verbs.kinds.require(net)
         missing = self.missing_tools(run)
         if missing:
             raise InputError(

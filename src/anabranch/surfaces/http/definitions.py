@@ -141,13 +141,15 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     file = label_of(given.file)
     compiled: Compiled = await asyncio.to_thread(check, source, tools, given.rules, file=file)
     net = compiled.net
+    kinds = request.app[PARTS].verbs.kinds
+    refused = list(kinds.refused(net)) if net is not None else []
     return answer(
         shapes.Checked(
-            ok=net is not None,
+            ok=net is not None and not refused,
             name=net.name if net is not None else None,
             dialect=net.dialect if net is not None else None,
             fingerprint=net.fingerprint if net is not None else None,
-            problems=[place_problem(one) for one in compiled.problems],
+            problems=[place_problem(one) for one in (*compiled.problems, *refused)],
         )
     )
 

@@ -66,6 +66,7 @@ def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = Non
     if net is None:
         return Draft(text, compiled.dialect, problems=problems)
     problems += _without_rules(ui, net, problems)
+    problems += ui.parts.verbs.kinds.refused(net)
     return Draft(
         text, net.dialect, net.name, net.description, net.fingerprint, net,
         problems=problems, wanted=inputs_of(net),

@@ -162,6 +162,20 @@ def participants(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def inline(parser: argparse._ActionsContainer) -> None:
+    """How shell and Python work is kept apart where it is done."""
+    parser.add_argument(
+        "--no-inline",
+        metavar="KINDS",
+        help="do no work of these kinds, such as shell,python (setting no_inline)",
+    )
+    parser.add_argument(
+        "--inline-user",
+        metavar="NAME",
+        help="the user of this machine that shell and Python work runs as (setting inline_user)",
+    )
+
+
 def rules(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--rules",
@@ -199,4 +213,5 @@ def starting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-id", metavar="ID", help="use this id; refused if it exists")
     tools(parser)
     participants(parser)
+    inline(parser)
     watching(parser)

@@ -43,6 +43,7 @@ def add_resume(verbs: Verbs) -> None:
     c.tools(parser)
     c.actor(parser)
     c.participants(parser)
+    c.inline(parser)
     c.watching(parser)
 
 
@@ -52,6 +53,7 @@ def add_redrive(verbs: Verbs) -> None:
     c.run(parser)
     c.tools(parser)
     c.participants(parser)
+    c.inline(parser)
     c.watching(parser)
 
 
