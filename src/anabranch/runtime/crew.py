@@ -27,6 +27,7 @@ from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Resolved, holds_ref, resolve
 from anabranch.runtime.sealing import Sealed
+from anabranch.work.faults import out_of_files
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.tracing import traceparent, working_in
@@ -111,7 +112,8 @@ class Crew:
             task = self._traced(live, build_task(live, effect.job, self._fetch, keyring))
         except AnabranchError as error:
             kind = getattr(error, "kind", error.code)
-            return failed(kind, str(error), retryable=bool(getattr(error, "retryable", False)))
+            may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
+            return failed(kind, str(error), retryable=may_heal)
         performer = self._performers.get(task.kind)
         if performer is None:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)

@@ -16,6 +16,7 @@ from typing import Any
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.work.faults import fault
 from anabranch.work.port import Parked, Task
 
 #: (what to run, its input, the id of the new run, the parked job it answers or None, with the
@@ -54,7 +55,7 @@ class Child:
             wanted = returns if waits and isinstance(returns, str) else ""
             run = await self._start(path, given, child_id(task.key + task.again), parent, wanted)
         except AnabranchError as error:
-            return failed("config", f"child {path}: {error}", retryable=False)
+            return fault("config", f"child {path}: {error}")
         if waits:
             return Parked(run)
         return succeeded({"status": "started", "execution_id": run})

@@ -193,9 +193,11 @@ def ending(code: int) -> str:
 def _lifeline() -> tuple[int, int]:
     low, writing = os.pipe()
     try:
-        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LIFELINE_ABOVE), writing
-    finally:
-        os.close(low)
+        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LIFELINE_ABOVE)
+    except OSError:  # there are no such numbers (`ulimit -n 64`), or none is free
+        return low, writing
+    os.close(low)
+    return high, writing
 
 
 def _arm(reading: int, group: int) -> None:

@@ -9,6 +9,7 @@ from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import Answer, Fault, failed
 from anabranch.net.program import Rule, TaskSpec
 from anabranch.work import inputs
+from anabranch.work.faults import OUT_OF_FILES, out_of_files
 from anabranch.work.port import Parked, Performer, Task
 
 DELAY_SECONDS = 1.0
@@ -85,6 +86,8 @@ def _checked(answer: object, task: Task) -> Answer | Parked:
 def _broken(defect: Exception, task: Task) -> Answer:
     if isinstance(defect, TimeoutError):  # a performer's own; the task's limit is a cancel
         return failed("timeout", str(defect) or f"the {task.kind} work ran out of time")
+    if out_of_files(defect):
+        return failed(OUT_OF_FILES, f"the {task.kind} work could not open a file: {defect}")
     return failed("defect", f"the {task.kind} performer failed: {defect!r}", retryable=False)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 import traceback
 from types import TracebackType
 from typing import Any
@@ -13,15 +16,44 @@ from anabranch.work.texts import clip
 #: Trying the same thing again gives the same answer. Every other kind may heal with time.
 FINAL_KINDS = frozenset({"config", "result", "auth", "not_found", "client_error", "parse"})
 
+#: This process, or the machine, has no file left to open: a matter of the moment.
+OUT_OF_FILES = "out_of_files"
+_SPENT = (errno.EMFILE, errno.ENFILE)
+_CAUSES_MAX = 10
 _FRAMES = 8
 
 
 def fault(
     kind: str, message: str, *, code: str = "", details: Any = None, retryable: bool | None = None
 ) -> Answer:
-    """A failed answer whose `retryable` follows from the kind unless the caller knows better."""
+    """A failed answer whose `retryable` follows from the kind unless the caller knows better.
+
+    Called while an error is handled that comes from a lack of files, it says that instead.
+    """
     may_heal = kind not in FINAL_KINDS if retryable is None else retryable
+    if not may_heal and out_of_files(sys.exception()):
+        kind, may_heal = OUT_OF_FILES, True
     return failed(kind, clip(message), code=code, retryable=may_heal, details=details)
+
+
+def out_of_files(error: BaseException | None) -> bool:
+    """Whether the error, or one that it came from, is that no more files can be opened."""
+    for _ in range(_CAUSES_MAX):
+        if error is None:
+            return False
+        if isinstance(error, OSError) and error.errno in _SPENT:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def no_file_left() -> bool:
+    """The same for libraries that do not say why they could not open one."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return out_of_files(error)
+    return False
 
 
 def misconfigured(error: InputError) -> Answer:

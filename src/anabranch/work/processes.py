@@ -130,7 +130,11 @@ class _Worker:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._output = Capture(options.output_bytes, roomy=True)
-        self._socket, theirs = socket.socketpair()
+        try:
+            self._socket, theirs = socket.socketpair()
+        except BaseException:
+            self._output.close()
+            raise
         try:
             self._child = self._start(theirs.fileno())
         except BaseException:

@@ -73,7 +73,11 @@ class _Command:
     ) -> None:
         self._options = options
         self._stdout = Capture(options.capture_bytes)
-        self._stderr = Capture(options.capture_bytes)
+        try:
+            self._stderr = Capture(options.capture_bytes)
+        except BaseException:
+            self._stdout.close()
+            raise
         try:
             self._child = Child.start(
                 argv,

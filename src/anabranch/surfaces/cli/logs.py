@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 FORM = "anabranch: %(message)s"
+"\n".encode("unicode_escape")  # loads the codec now: later there may be no file left to load it
 
 
 class OneLine(logging.Formatter):

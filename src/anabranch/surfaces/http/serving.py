@@ -13,7 +13,7 @@ import errno
 import ipaddress
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ from anabranch.operations.clerk import Clerk
 from anabranch.operations.trail import Trail
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
-from anabranch.surfaces.http import audit, auth, bad_http, limits, server, sites
+from anabranch.surfaces.http import audit, auth, bad_http, descriptors, limits, server, sites
 
 STREAMS_SECONDS = 3.0  # how long requests in hand may still take when a server stops
 HANDSHAKE_SECONDS = 10.0
@@ -60,7 +60,10 @@ class Server:
         self.access: Access
         self.keeper: auth.Gatekeeper
         self.open = True  # no token is asked for
-        self.doorman = limits.Doorman(most=settings.serve_connections_max)
+        self._files = descriptors.files_max()
+        most = descriptors.connections_max(settings.serve_connections_max, self._files)
+        self.doorman = limits.Doorman(most=most)
+        self._no_more_errors: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Server:
         try:
@@ -152,6 +155,7 @@ class Server:
         assert self._runner.server is not None
         factory = self.doorman.admit(bad_http.listening(self._runner.server))
         loop = asyncio.get_running_loop()
+        self._no_more_errors = descriptors.AcceptErrors().install()
         for one in self._sockets:
             handshake = HANDSHAKE_SECONDS if self._tls else None
             self._listening.append(
@@ -159,10 +163,11 @@ class Server:
                     factory,
                     sock=one,
                     ssl=self._tls,
-                    backlog=BACKLOG,
+                    backlog=descriptors.accepted_at_once(self._files),
                     ssl_handshake_timeout=handshake,
                 )
             )
+            one.listen(BACKLOG)  # more may wait than are accepted at once
 
     async def stop(self) -> None:
         """In order, and also when it never came to listen."""
@@ -179,6 +184,9 @@ class Server:
             await self.keeper.trail.close()
             self._runner = None
         self.doorman.close()
+        if self._no_more_errors is not None:
+            self._no_more_errors()
+            self._no_more_errors = None
         if hasattr(self, "parts"):
             await self.parts.close(self._grace)
         if self._store is not None:

@@ -11,6 +11,7 @@ Reading a shard again gives the same items, or an error that says that the colle
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.work.faults import out_of_files
 from anabranch.work.threads import Threads
 
 #: The key that makes a mapping a descriptor; nobody's data has it.
@@ -57,7 +59,7 @@ class CollectionError(InputError):
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
-        self.retryable = retryable
+        self.retryable = retryable or out_of_files(sys.exception())
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
-from anabranch.work.faults import fault, misconfigured
+from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
@@ -160,6 +160,8 @@ def _fault(error: Exception, path: str, command: int | None) -> Answer:
     name = str(getattr(error, "sqlite_errorname", "") or "")
     family = "_".join(name.split("_")[:2])
     kind, retryable = _KINDS.get(family, ("db_error", False))
+    if family == "SQLITE_CANTOPEN" and no_file_left():
+        kind, retryable = OUT_OF_FILES, True
     if not name:  # Python's own: wrong number of parameters, a type it cannot bind
         kind, retryable = "config", False
     return fault(
