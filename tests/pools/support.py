@@ -148,8 +148,9 @@ async def working(
     url: str, pool: str = "gpu", *, toolbox: Toolbox | None = None, **terms: Any
 ) -> AsyncIterator[Worker]:
     """A worker in this process, as long as the block lasts."""
+    settings = terms.pop("settings", None) or Settings()
     async with Link(url, worker=terms.pop("name", "w1")) as link:
-        bench = Bench(link, Settings(), toolbox or Toolbox())
+        bench = Bench(link, settings, toolbox or Toolbox())
         chosen = Terms(**{"pool": pool, "grace_seconds": 1.0, **terms})
         worker = Worker(link, bench, chosen)
         day = asyncio.ensure_future(worker.run())

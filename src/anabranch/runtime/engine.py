@@ -35,6 +35,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.runtime.pools import Pools
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.sealing import split
+from anabranch.runtime.suspension import Suspension
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition, Store
@@ -88,6 +89,7 @@ class Engine:
         self._audience = Audience()
         self._mail = Mail(self.core)
         self._mail_read_at = 0
+        self._suspension = Suspension(self.core, int(settings.poll_seconds * 1000))
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._stopping = False
@@ -171,7 +173,8 @@ class Engine:
         if now - self._mail_read_at >= self._settings.poll_seconds * 1000:
             self._mail_read_at = now
             self._mail.read()
-        turned = self.core.turn(now)
+        self._suspension.look(self.pulse.turned_at, now)
+        turned = self.core.turn(now, ring=not self._suspension.hearing_seconds)
         self.pulse.turned(now)
         batch = turned.batch
         if batch.commits or batch.answers or batch.payloads or turned.effects:
@@ -192,7 +195,8 @@ class Engine:
         timeout = self._settings.poll_seconds
         alarm = self.core.next_alarm()
         if alarm is not None:
-            timeout = min(timeout, max(0.0, (alarm - self.clock.now()) / 1000))
+            due = max(0.0, (alarm - self.clock.now()) / 1000)
+            timeout = min(timeout, max(due, self._suspension.hearing_seconds))
         loop = asyncio.get_running_loop()
         if self._alarm_clock is not None:
             if self._alarm_clock.when() <= loop.time() + timeout:

@@ -65,8 +65,11 @@ class LoopWatch:
 
     def _watch(self, thread: int) -> None:
         said = 0.0  # the tick that was complained of
+        looked = time.monotonic()
         while not self._over.wait(TICK_SECONDS):
-            due = self._due
+            due, before, looked = self._due, looked, time.monotonic()
+            if looked - before >= TICK_SECONDS + HELD_SECONDS:
+                continue  # this thread did not get its turn either: the whole process was stopped
             if time.monotonic() - due >= HELD_SECONDS and due != said:
                 said = due
                 frame = sys._current_frames().get(thread)

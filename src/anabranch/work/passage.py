@@ -41,6 +41,7 @@ from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.progress import Before
 from anabranch.work.scope import Scope
 from anabranch.work.standing import Standing, Surroundings
+from anabranch.work.time_limit import time_limit
 
 _NO_HOOKS = Hooks()
 
@@ -129,7 +130,7 @@ class Passage:
                 return done_now(now, task)
             return await self._carried_out(spec, performer, task)
         try:
-            async with asyncio.timeout(limit) as timer:
+            async with time_limit(limit) as timer:
                 return await self._carried_out(spec, performer, task)
         except TimeoutError:
             assert timer.expired()

@@ -20,6 +20,7 @@ from anabranch.work.capture import Capture
 from anabranch.work.children import Child, ending, undisturbed
 from anabranch.work.isolation import Isolation
 from anabranch.work.python_worker import CHANNEL_LOST, RETIRE
+from anabranch.work.time_limit import time_limit
 
 _PROGRAM = str(Path(__file__).with_name("python_worker.py"))
 _BUFFER = 1 << 20
@@ -71,7 +72,7 @@ class Processes:
         async with self._slots:
             worker = await self._ready_worker()
             try:
-                async with asyncio.timeout(seconds):
+                async with time_limit(seconds):
                     outcome = await worker.ask(request)
             except BaseException:
                 await undisturbed(self._remove(worker, with_descendants=True))

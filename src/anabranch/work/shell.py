@@ -10,7 +10,6 @@ The task is done when the shell is; what it left running in the background is en
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +24,7 @@ from anabranch.work.children import Child, ending, undisturbed
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
+from anabranch.work.time_limit import time_limit
 
 _DEFAULT_SHELL = "/bin/sh"
 _TAIL = 4_000  # characters of each stream shown in a failure
@@ -56,7 +56,7 @@ class Shell:
         except (OSError, ValueError) as error:
             return fault("config", f"the shell {argv[0]} could not be started: {error}")
         try:
-            async with asyncio.timeout(limit):
+            async with time_limit(limit):
                 code = await command.ended()
         except TimeoutError:
             return command.out_of_time(limit)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-log = logging.getLogger("anabranch.server")
+log = logging.getLogger("anabranch.http")
 
 NO_LIMIT = 1 << 20
 KEPT_LEAST, KEPT_MOST = 40, 256  # files for everything that is no connection

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from anabranch.work.children import undisturbed
 from anabranch.work.threads import Threads
+from anabranch.work.time_limit import time_limit
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class Blocking:
             halt = Halt()
             work = asyncio.ensure_future(self._threads.run(partial(call, halt)))
             try:
-                async with asyncio.timeout(seconds):
+                async with time_limit(seconds):
                     return await asyncio.shield(work)
             except BaseException:
                 if not work.done():

@@ -24,6 +24,7 @@ from anabranch.work.sql.pool import Pool
 from anabranch.work.sql.rows import CHUNK, Collector, Table, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import POSTGRES
+from anabranch.work.time_limit import time_limit
 
 MISSING = "postgres needs the package psycopg: pip install anabranch[postgres]"
 
@@ -72,9 +73,11 @@ class Postgres:
         where = _Where(psycopg, address)
         collector = Collector(self._options)
         try:
-            async with asyncio.timeout(work.timeout_seconds):
-                async with self._pool(psycopg, address).connection() as connection:
-                    await _run(psycopg, connection, work, collector)
+            async with (
+                time_limit(work.timeout_seconds),
+                self._pool(psycopg, address).connection() as connection,
+            ):
+                await _run(psycopg, connection, work, collector)
             return succeeded(collector.result())
         except TooMuch as error:
             at = {"command": collector.at}

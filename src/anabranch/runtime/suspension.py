@@ -1,0 +1,69 @@
+"""What an engine does that has slept: stopped by a signal, with its machine, or held up.
+
+Nobody could be heard meanwhile. So a lease that ran out then gets a moment more, as after a
+restart, and timers wait until what has already arrived was heard: work that ended in time is not
+out of time because nobody looked. Whoever does not use the moment loses the job after all: a lease
+is excused once, and again only after its worker has been heard of.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.runtime.core import Core
+from anabranch.runtime.recovery import GRACE_MS
+
+log = logging.getLogger("anabranch.engine")
+
+HELD_MS = 1000  # an engine that turns so much later than it should has slept
+HEARING_SECONDS = 0.5  # how long timers wait then
+
+
+class Suspension:
+    def __init__(self, core: Core, turns_every_ms: int) -> None:
+        self._core = core
+        self._longest_ms = turns_every_ms + HELD_MS
+        self._hearing_until = 0.0  # on the monotonic clock
+        self._excused: dict[tuple[str, str], int] = {}  # (run, job) → until when
+
+    def look(self, last: int, now: int) -> None:
+        """The engine turns again: `last` is when it did before, 0 for never."""
+        if not last or now - last <= self._longest_ms:
+            return
+        self._hearing_until = time.monotonic() + HEARING_SECONDS
+        count = self._excuse(now, now - last)
+        if count:
+            log.warning(
+                "the engine was held up for %.1f s: %d leases get a moment more",
+                (now - last) / 1000,
+                count,
+            )
+
+    @property
+    def hearing_seconds(self) -> float:
+        """How long timers have to wait; 0 when they may ring."""
+        return max(0.0, self._hearing_until - time.monotonic())
+
+    def _excuse(self, now: int, slept: int) -> int:
+        """Those that ran out meanwhile, or will before a worker could be heard."""
+        core, before = self._core, self._excused
+        self._excused = {}
+        near = now + min(slept, GRACE_MS)
+        count = 0
+        for (run, name), lease in core.pools.leases():
+            live = core.live.get(run)
+            job = live.state.jobs.get(name) if live is not None else None
+            if live is None or job is None or job.phase != "running":
+                continue
+            if before.get((run, name)) == lease.until:
+                self._excused[run, name] = lease.until
+            elif lease.until < near:
+                work = live.net.steps[job.step].work or DEFAULT_WORK
+                until = max(lease.until, now + min(work.lease_ms, GRACE_MS))
+                core.offer(run, s.JobExtend(name, job.attempt, until))
+                self._excused[run, name] = until
+                count += 1
+        return count
