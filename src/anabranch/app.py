@@ -44,7 +44,7 @@ from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
 from anabranch.work.http import HttpOptions
-from anabranch.work.isolation import isolation_of
+from anabranch.work.isolation import is_ours, isolation_of
 from anabranch.work.keychain import Keychain
 from anabranch.work.lazily import Lazily
 from anabranch.work.loop_results import LoopResults
@@ -276,7 +276,8 @@ async def keyring_of(
     """The secrets that a definition declares, resolved where the work is done."""
 
     def render(entry: Any, so_far: Mapping[str, Any]) -> Any:
-        names = {"env": dict(os.environ), "keychain": so_far, "workload": workload}
+        env = {name: value for name, value in os.environ.items() if not is_ours(name)}
+        names = {"env": env, "keychain": so_far, "workload": workload}
         return _rendered(entry, names)
 
     return await keychain.resolve(net.keychain, render)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +109,30 @@ def test_a_step_that_misses_a_variable_is_told_how_to_get_it(tool: dict[str, Any
     assert "inline_environment" in told
     assert "DATABASE_PASSWORD" in told
     assert "hunter2" not in told
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "db", "kind": "env", "variable": "ANABRANCH_TOKEN"},
+        {"name": "db", "kind": "bearer", "token": "{{ env.ANABRANCH_TOKEN }}"},
+    ],
+    ids=["by name", "by template"],
+)
+def test_no_keychain_entry_reads_what_is_ours(entry: dict[str, Any], tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    env = {"WORD": "{{ keychain.db }}"}
+    book = playbook({"kind": "shell", "command": f"echo $WORD > {seen}", "env": env})
+    book["keychain"] = [entry]
+    anabranch.run(book, settings=Settings(store=":memory:"))
+    assert not seen.exists() or "anb_secret" not in seen.read_text()
+
+
+def test_a_secrets_task_reads_nothing_of_ours() -> None:
+    tool = {"kind": "secrets", "name": "ANABRANCH_TOKEN"}
+    done = anabranch.run(playbook(tool), settings=Settings(store=":memory:"))
+    assert done.status == "failed"
+    assert "belongs to Anabranch itself" in json.dumps(done.problem)
 
 
 def test_a_keychain_entry_still_reads_the_whole_environment() -> None:

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from anabranch.errors import InputError
 from anabranch.work.os_user import OsUser
 
 #: What programs need in order to find other programs, their home, a language and certificates.
@@ -68,7 +69,19 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True):
         return any(fnmatchcase(name, pattern) for pattern in INHERITED)
 
     def _ours(self, name: str) -> bool:
-        return name.upper().startswith(OURS) or name in self.withheld
+        return is_ours(name) or name in self.withheld
+
+
+def is_ours(name: str) -> bool:
+    """Whether a variable is a setting of ours, which may be a secret (`ANABRANCH_TOKEN`)."""
+    return name.upper().startswith(OURS)
+
+
+def not_ours(name: str) -> str:
+    """The name of a variable that a definition may read."""
+    if is_ours(name):
+        raise InputError(f"{name} belongs to Anabranch itself: no definition can read it")
+    return name
 
 
 def isolation_of(

@@ -25,6 +25,7 @@ from anabranch.clock import Clock, SystemClock
 from anabranch.errors import InputError
 from anabranch.work import inputs
 from anabranch.work.http import Http, HttpOptions
+from anabranch.work.isolation import not_ours
 from anabranch.work.oauth2 import KeychainError, TokenSource
 from anabranch.work.payloads import hash_of
 from anabranch.work.redaction import Keyring, Redactor, Secret, revealed
@@ -148,7 +149,7 @@ def _from_environment(entry: Mapping[str, Any], environment: Mapping[str, str]) 
 
 
 def _variable(name: Any, environment: Mapping[str, str]) -> str:
-    value = environment.get(inputs.text(name, "the name of a variable"))
+    value = environment.get(not_ours(inputs.text(name, "the name of a variable")))
     if value is None:
         raise InputError(f"the environment has no variable {name}")
     return value

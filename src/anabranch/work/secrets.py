@@ -17,6 +17,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.isolation import not_ours
 from anabranch.work.keychain import read_secret_file
 from anabranch.work.port import Task
 from anabranch.work.redaction import Redactor
@@ -43,7 +44,7 @@ class Secrets:
         if provider == "static":
             return inputs.scalar(given.get("value"), "value")
         if provider == "env":
-            return self._environment.get(_name(given))
+            return self._environment.get(not_ours(_name(given)))
         if provider == "file":
             return await asyncio.to_thread(_from_file, given)
         raise InputError(f"provider '{provider}' cannot be reached from here; use env or file")
