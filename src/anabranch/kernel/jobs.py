@@ -22,13 +22,15 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import reuse_key
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Conclude, FillLoop, FillWindow, SlotOver, Turn
-from anabranch.kernel.values import Answer, Fault, failed
+from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
 from anabranch.net.net import Step, Work
 
 PLAIN_SLOT = -1
 CUT_SLOT = -2  # the job that reads ahead in a loop's collection, or finds whom a fan asks
 JUDGE_SLOT = -3  # the job that is asked whether the task is fulfilled
 DEFAULT_WORK = Work(kind="noop")
+#: An error that no code foresaw is seldom gone at once: whatever the policy says, so long at least.
+INTERNAL_DELAY_MS = 1_000
 _LOOP_READER = Work(kind="loop.cut")
 _NAMED_SLOTS = {CUT_SLOT: "cut", JUDGE_SLOT: "judge", PLAIN_SLOT: "0"}
 
@@ -229,7 +231,8 @@ def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
         return False
     if not _still_wanted(turn, job):
         return False
-    try_again(turn, job, retry.delay_before(failures))
+    delay = retry.delay_before(failures)
+    try_again(turn, job, max(delay, INTERNAL_DELAY_MS) if fault.kind == INTERNAL else delay)
     return True
 
 

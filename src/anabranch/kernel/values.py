@@ -31,6 +31,10 @@ TERMINAL: frozenset[str] = frozenset(
 )
 
 
+#: The kind of a fault that no code foresaw, as opposed to those that work or a definition names.
+INTERNAL = "internal"
+
+
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something failed, for machines (`kind`, `code`) and for people (`message`)."""
 

@@ -28,6 +28,7 @@ from anabranch.runtime.engine import Engine
 from anabranch.runtime.lanes import Ready
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.parcels import Item, Parcel, pack, shared_names, travels
+from anabranch.work.faults import unexpected
 from anabranch.work.tracing import traceparent
 
 CLAIM_MAX = 1000  # jobs in one claim
@@ -260,8 +261,10 @@ class Claims:
             kind = "collection" if job.slot >= 0 and live.state.loops else "expression"
             retryable = bool(getattr(error, "retryable", False))
             answer = failed(kind, str(error), retryable=retryable)
-            await self._settle(run, s.JobReport(name, attempt, answer))
-            return None
+        except Exception as error:  # of this job alone: the others of the claim are handed out
+            answer = unexpected(error, "the job cannot be handed out")
+        await self._settle(run, s.JobReport(name, attempt, answer))
+        return None
 
     async def _with_items(self, live: LiveRun, job: Job, parcel: Parcel, always: bool) -> Parcel:
         """The parcel, with the items of a shard that only this machine can be sure to read."""

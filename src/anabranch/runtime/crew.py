@@ -21,13 +21,13 @@ from anabranch.kernel.jobs import JUDGE_SLOT, idempotency_key, kind_of_job, work
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.tracker import Shard, loop_name
-from anabranch.kernel.values import Answer, failed
+from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.net.net import Net, Work
 from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Resolved, holds_ref, resolve
 from anabranch.runtime.sealing import Sealed
-from anabranch.work.faults import out_of_files
+from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.tracing import traceparent, working_in
@@ -35,6 +35,9 @@ from anabranch.work.tracing import traceparent, working_in
 Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
 Deed = Callable[[], Coroutine[Any, Any, Answer | Parked]]
+
+_NOT_PREPARED = "the task cannot be prepared"
+_NOT_DELIVERED = "the answer cannot be recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +93,25 @@ class Crew:
         except AnabranchError as error:
             self._deliver(effect, not_built(error))
             return
+        except Exception as error:
+            self._deliver(effect, unexpected(error, _NOT_PREPARED))
+            return
         performer = self._performers.get(task.kind)
         if performer is None:
             message = f"there is no work of kind {task.kind!r}"
             self._deliver(effect, failed("config", message, retryable=False))
         elif task.kind in self._in_place:
-            answer = _guarded(self._in_place[task.kind], task)
-            self._deliver(effect, live.sealed.clean(answer))
+            self._deliver(effect, self._done_in_place(live.sealed, task))
         elif live.sealed.values:
             self._send_out(effect, partial(_keep_sealed, live.sealed, performer, task))
         else:
             self._send_out(effect, partial(carry_out, performer, task))
+
+    def _done_in_place(self, sealed: Sealed, task: Task) -> Answer:
+        try:
+            return sealed.clean(_guarded(self._in_place[task.kind], task))
+        except Exception as error:
+            return unexpected(error, _NOT_DELIVERED)
 
     async def _with_keys(self, live: LiveRun, effect: Execute, safe: Safe) -> Answer | Parked:
         """Work of a definition with a keychain: inputs are rendered with the secrets in hand."""
@@ -114,6 +125,8 @@ class Crew:
             kind = getattr(error, "kind", error.code)
             may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
             return failed(kind, str(error), retryable=may_heal)
+        except Exception as error:
+            return unexpected(error, _NOT_PREPARED)
         performer = self._performers.get(task.kind)
         if performer is None:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
@@ -129,7 +142,7 @@ class Crew:
         key = (effect.run, effect.job, effect.attempt)
         running = asyncio.get_running_loop().create_task(self._see_to(effect, work))
         self._tasks[key] = running
-        running.add_done_callback(lambda _done: self._stopped(effect))
+        running.add_done_callback(lambda done: self._stopped(effect, done))
 
     async def _see_to(self, effect: Execute, work: Deed) -> None:
         answer = await work()
@@ -141,22 +154,36 @@ class Crew:
             return
         self._deliver(effect, answer)  # here and not in the callback: that comes a round later
 
-    def _stopped(self, effect: Execute) -> None:
-        """The execution has ended; if it is still listed, because it was stopped."""
+    def _stopped(self, effect: Execute, done: asyncio.Task[None]) -> None:
+        """The execution has ended; if it is still listed, it did not come to an answer."""
         key = (effect.run, effect.job, effect.attempt)
         if self._tasks.pop(key, None) is None:
             return
         told = self._told.pop(key, None)
-        if told is None:  # nobody asked for it: the engine stops
+        if told is not None:
+            if told.discharge:
+                self._offer(effect.run, s.JobDischarge(effect.job))
+        elif not done.cancelled() and (error := done.exception()) is not None:
+            self._deliver(effect, unexpected(error, _NOT_DELIVERED))
+        elif self._closing:
             self._hand_back(effect)
-        elif told.discharge:
-            self._offer(effect.run, s.JobDischarge(effect.job))
+        else:  # handed back it would go out again at once, and for ever
+            self._deliver(effect, failed(INTERNAL, "the work cancelled itself"))
 
     def _hand_back(self, effect: Execute) -> None:
         given = s.JobLose(effect.job, effect.attempt, "the engine stopped", counted=False)
         self._offer(effect.run, given)
 
     def _deliver(self, effect: Execute, answer: Answer | Parked) -> None:
+        """Offer what the work came to; what cannot be offered fails the attempt."""
+        try:
+            self._offer_answer(effect, answer)
+        except Exception as error:
+            # Only the type of the error: its text may quote what could not be cleaned of secrets.
+            said = failed(INTERNAL, f"{_NOT_DELIVERED}: {type(error).__name__}")
+            self._offer(effect.run, s.JobReport(effect.job, effect.attempt, said))
+
+    def _offer_answer(self, effect: Execute, answer: Answer | Parked) -> None:
         if isinstance(answer, Parked):
             parked = s.JobPark(
                 effect.job,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anabranch.errors import ExpressionError, InputError
-from anabranch.kernel.values import Answer, Fault, failed
+from anabranch.kernel.jobs import INTERNAL_DELAY_MS
+from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
 from anabranch.net.program import Rule, TaskSpec
 from anabranch.work import inputs
 from anabranch.work.faults import OUT_OF_FILES, out_of_files
@@ -44,8 +45,16 @@ def attempts_of(rule: Rule, names: Mapping[str, Any]) -> int:
     return found
 
 
-def delay_seconds(rule: Rule, names: Mapping[str, Any], retry: int) -> float:
-    """How long to wait before the retry with that number."""
+def delay_seconds(
+    rule: Rule, names: Mapping[str, Any], retry: int, fault: Fault | None = None
+) -> float:
+    """How long to wait before the retry with that number, after this fault."""
+    delay = _delay_seconds(rule, names, retry)
+    internal = fault is not None and fault.kind == INTERNAL
+    return max(delay, INTERNAL_DELAY_MS / 1000) if internal else delay
+
+
+def _delay_seconds(rule: Rule, names: Mapping[str, Any], retry: int) -> float:
     given = rule.delay.evaluate(names) if rule.delay is not None else DELAY_SECONDS
     base = inputs.delay(given, "delay")
     match rule.backoff:

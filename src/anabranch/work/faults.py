@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from anabranch.errors import InputError
-from anabranch.kernel.values import Answer, failed
+from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.work.texts import clip
 
 #: Trying the same thing again gives the same answer. Every other kind may heal with time.
@@ -54,6 +54,14 @@ def no_file_left() -> bool:
     except OSError as error:
         return out_of_files(error)
     return False
+
+
+def unexpected(error: BaseException, what: str) -> Answer:
+    """An error that no code foresaw. It fails its attempt like any other fault, with its reason:
+    counted, retried as the policy says, and never sooner than `kernel.jobs` allows."""
+    text = str(error) if not isinstance(error, RecursionError) else "it nests too deep"
+    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return fault(INTERNAL, f"{what}: {reason}")
 
 
 def misconfigured(error: InputError) -> Answer:

@@ -19,6 +19,7 @@ import msgspec
 from anabranch.errors import AnabranchError, ExpressionError, InputError
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import InnerLoop
+from anabranch.work.faults import unexpected
 
 ITEMS_MAX = 100_000
 MESSAGE_MAX = 500
@@ -53,6 +54,8 @@ class InnerCrossing:
             return Done(failed("transform", str(error), retryable=False))
         except AnabranchError as error:
             return Done(failed("collection", f"task {self._label}: {error}", retryable=False))
+        except Exception as error:
+            return Done(unexpected(error, f"task {self._label}: the items cannot be listed"))
         waiting = iter(enumerate(items))
         count = len(items)
         if window == 1 or count < 2:

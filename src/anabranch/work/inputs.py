@@ -50,7 +50,8 @@ def seconds(value: Any, what: str) -> float:
     """A duration: a number of seconds, or text such as `30s`, `500ms`, `2m`, `1h`."""
     amount = _amount(value)
     if amount is None or not math.isfinite(amount) or amount <= 0:
-        raise InputError(f"{what} must be a time above zero such as 30 or '30s', not {value!r:.40}")
+        said = f"{what} must be a time above zero such as 30 or '30s'"
+        raise InputError(f"{said}, not {_shown(value)}")
     return amount
 
 
@@ -58,7 +59,8 @@ def delay(value: Any, what: str) -> float:
     """Like `seconds`, and zero is fine."""
     amount = _amount(value)
     if amount is None or not math.isfinite(amount) or amount < 0:
-        raise InputError(f"{what} must be a number of seconds or text as '5s', not {value!r:.40}")
+        said = f"{what} must be a number of seconds or text as '5s'"
+        raise InputError(f"{said}, not {_shown(value)}")
     return amount
 
 
@@ -74,7 +76,10 @@ def _amount(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     found = _DURATION.fullmatch(value) if isinstance(value, str) else None
     return float(found[1]) * _UNITS[found[2]] if found else None
 
@@ -86,4 +91,11 @@ def _kind(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list | tuple):
         return "a list"
-    return f"{value!r:.40}"
+    return _shown(value)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return f"{value!r:.40}"
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number of thousands of digits"

@@ -23,6 +23,7 @@ import msgspec
 
 from anabranch.clock import Clock, SystemClock
 from anabranch.errors import InputError
+from anabranch.kernel.values import INTERNAL
 from anabranch.work import inputs
 from anabranch.work.http import Http, HttpOptions
 from anabranch.work.isolation import not_ours
@@ -74,6 +75,11 @@ class Keychain:
                 values[name] = _wrapped(await self._resolved(name, rendered))
             except InputError as error:
                 raise KeychainError(f"keychain.{name}: {error.message}") from None
+            except KeychainError:
+                raise
+            except Exception as error:  # its text may quote the value that was not learnt yet
+                said = f"keychain.{name} cannot be resolved: {type(error).__name__}"
+                raise KeychainError(said, kind=INTERNAL, retryable=True) from None
             self._redactor.learn(values[name])
         return Keyring(values)
 
@@ -181,7 +187,7 @@ def _file(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
 def _json_file(path: Path, wanted: Any) -> Any:
     try:
         content = msgspec.json.decode(read_secret_file(path))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise InputError(f"{path} is not JSON") from None
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a JSON object")

@@ -21,6 +21,7 @@ from anabranch.work.port import Task
 from anabranch.work.redaction import Secret
 
 _LIFE_SECONDS = 3600.0  # when the server does not say
+_LIFE_SECONDS_MAX = 10 * 365 * 86_400.0  # a server that says more means "for ever"
 _MARGIN_SECONDS = 60.0  # renewed that long before the end, but never in the first nine tenths
 _SECOND_TRY_MS = 5_000
 
@@ -104,9 +105,10 @@ class TokenSource:
         if not isinstance(value, str) or not value:
             raise KeychainError(f"keychain.{self._name}: the answer has no access_token")
         try:
-            life = inputs.seconds(body.get("expires_in") or _LIFE_SECONDS, "expires_in") * 1000
+            life = inputs.seconds(body.get("expires_in") or _LIFE_SECONDS, "expires_in")
         except InputError as error:
             raise KeychainError(f"keychain.{self._name}: {error.message}") from None
+        life = min(life, _LIFE_SECONDS_MAX) * 1000
         margin = min(_MARGIN_SECONDS * 1000, life * 0.1)
         return Token(
             Secret(value),
@@ -160,7 +162,7 @@ def _body(answer: Answer, name: str) -> Mapping[str, Any]:
     if isinstance(body, str):  # some servers forget to say that it is JSON
         try:
             body = msgspec.json.decode(body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             body = None
     if not isinstance(body, Mapping):
         raise KeychainError(f"keychain.{name}: the answer of the token endpoint is not JSON")

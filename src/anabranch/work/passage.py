@@ -33,6 +33,7 @@ from anabranch.work.controls import (
     rule_for,
     told_to_fail,
 )
+from anabranch.work.faults import unexpected
 from anabranch.work.inner_loops import Done, InnerCrossing
 from anabranch.work.keychain import KeychainError
 from anabranch.work.means import Means
@@ -71,6 +72,8 @@ class Passage:
             heard = self._begin()
         except AnabranchError as error:
             return self._failed(Fault(error.code, str(error), "", False))
+        except Exception as error:
+            return unexpected(error, "the pipeline cannot begin")
         while self._progress.at < len(self._program.tasks):
             spec = self._program.tasks[self._progress.at]
             begin = time.monotonic()
@@ -123,6 +126,8 @@ class Passage:
             return failed(error.kind, error.message, retryable=error.retryable)
         except ExpressionError as error:
             return failed("transform", str(error), retryable=False)
+        except Exception as error:
+            return unexpected(error, f"task {spec.label} cannot be prepared")
         limit = task.timeout_seconds
         if limit is None:
             now = getattr(performer, "perform_now", None)
@@ -238,6 +243,8 @@ class Passage:
             may_heal = isinstance(error, StoreError)
             fault = Fault(error.code, f"task {spec.label}: {error}", "", may_heal)
             stays, ended = False, self._failed(fault)
+        except Exception as error:
+            stays, ended = False, unexpected(error, f"what follows task {spec.label} went wrong")
         if stays:
             return None
         self._progress.opened = ""
@@ -276,7 +283,7 @@ class Passage:
             self._progress.prev = before.prev  # it sees what it saw
             self._progress.gathered[spec.label] = before.gathered
             self._standing.set_prev(rule, spec, outcome)
-            await self._means.sleep(delay_seconds(rule, names, attempt))
+            await self._means.sleep(delay_seconds(rule, names, attempt, answer.fault))
             return True, None
         return False, await self._leave(spec, rule, answer, outcome, before)
 

@@ -16,6 +16,7 @@ from anabranch.errors import AnabranchError, ExpressionError, StoreError
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Program, Rule, TaskSpec
 from anabranch.work.controls import rule_for, told_to_fail
+from anabranch.work.faults import unexpected
 from anabranch.work.outcomes import outcome_of
 from anabranch.work.pipeline import Means
 from anabranch.work.port import Task
@@ -68,6 +69,8 @@ class Quick:
         except AnabranchError as error:  # a write that does not work out
             fault = Fault(error.code, f"task {spec.label}: {error}", "", _may_heal(error))
             return Answer(status="error", outcome="error", fault=fault), ()
+        except Exception as error:
+            return unexpected(error, f"what follows task {spec.label} went wrong"), ()
 
     def _seen(
         self, given: dict[str, Any], prev: Any, results: Mapping[str, Any], outcome: Any
@@ -90,6 +93,8 @@ class Quick:
             found = spec.inputs.evaluate(names) if spec.inputs is not None else {}
         except ExpressionError as error:
             return failed("transform", str(error), retryable=False)
+        except Exception as error:
+            return unexpected(error, f"task {spec.label} cannot be prepared")
         inputs = found if isinstance(found, Mapping) else {"value": found}
         task = msgspec.structs.replace(
             self._base, inputs=inputs, names=names, key=f"{key}/{spec.label}"

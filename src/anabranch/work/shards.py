@@ -24,6 +24,7 @@ from anabranch.net.program import Iteration
 from anabranch.work import checkpoints
 from anabranch.work.busy import Meter, Stopwatch
 from anabranch.work.checkpoints import Checkpoint
+from anabranch.work.faults import unexpected
 from anabranch.work.pipeline import Means, Passage
 from anabranch.work.port import Parked, Task
 from anabranch.work.quick import Quick, short_way
@@ -80,6 +81,8 @@ class ReadAhead:
         except InputError as error:
             retryable = bool(getattr(error, "retryable", False))
             return failed("collection", str(error), retryable=retryable)
+        except Exception as error:
+            return unexpected(error, "the collection cannot be read")
         return succeeded(found)
 
 
@@ -115,6 +118,8 @@ class Shards:
         except AnabranchError as error:
             retryable = bool(getattr(error, "retryable", False))
             return failed("collection", str(error), retryable=retryable)
+        except Exception as error:
+            return unexpected(error, "the items cannot be read")
         return crossing.parked or crossing.answer(round(watch.seconds * 1000))
 
 

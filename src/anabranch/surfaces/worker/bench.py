@@ -29,7 +29,7 @@ from anabranch.surfaces.worker.remote import RemoteLoops, RemotePayloads, job_at
 from anabranch.work.callables import Toolbox
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
-from anabranch.work.faults import out_of_files
+from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.keychain import Keychain
 from anabranch.work.means import Means
 from anabranch.work.payloads import encoded, hash_of
@@ -122,6 +122,8 @@ class Bench:
             kind = getattr(error, "kind", error.code)
             may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
             return failed(kind, str(error), retryable=may_heal)
+        except Exception as error:
+            return unexpected(error, "the worker cannot prepare the task")
         performer = self._performers.get(task.kind)
         if performer is None:
             message = f"this worker has no work of kind {task.kind!r}: start it with --tools MODULE"
