@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import time
 from typing import Any
@@ -19,15 +18,15 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import deep_merge
 from anabranch.net.problems import Problem
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli import render, stop_signals, values
 from anabranch.surfaces.cli.desk import Row, who
 from anabranch.surfaces.cli.live import Screen, until_interrupted
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
 from anabranch.surfaces.cli.remote import RemoteDesk, posted, remote_desk, renamed, sendable
+from anabranch.surfaces.cli.stop_signals import INTERRUPTED
 from anabranch.surfaces.cli.workflow_desk import RemoteWorkflows
 
 EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4}
-INTERRUPTED = 130
 WAIT_SECONDS = 30
 LOOK_SECONDS = 0.5
 #: What `run --json` prints, of all that a server tells about a run.
@@ -44,8 +43,7 @@ class Watch:
         self._began = time.monotonic()
         self._view: RemoteView | None = None
         self._interrupted = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._interrupted.set)
+        stop_signals.on_stop(self._interrupted.set)
 
     def say(self, text: str) -> None:
         if self._view is not None:

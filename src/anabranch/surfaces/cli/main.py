@@ -27,6 +27,7 @@ from anabranch.surfaces.cli import (
     serving,
     sessions,
     simulating,
+    stop_signals,
     tokens,
     webhooks,
     workflows,
@@ -35,7 +36,6 @@ from anabranch.surfaces.cli import (
 
 FAILED = 1
 BAD_USAGE = 2
-INTERRUPTED = 130
 
 #: Errors that are nobody's bad usage: something was changed, or may still be.
 BROKEN = ("engine_stopped", "defect", "law", "no_answer", "server", "slow_answer", "internal")
@@ -105,7 +105,9 @@ def command(arguments: Sequence[str]) -> int:
     except AnabranchError as error:
         return _complain(options, error)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return stop_signals.INTERRUPTED
+    finally:
+        stop_signals.restore()
 
 
 def _settings(options: argparse.Namespace) -> Settings:

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Collection
@@ -24,14 +23,14 @@ from anabranch.operations.definitions import Prepared
 from anabranch.operations.preflight import require_no_workers
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
-from anabranch.surfaces.cli import render, saying, values
+from anabranch.surfaces.cli import render, saying, stop_signals, values
 from anabranch.surfaces.cli.desk import who
 from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView, until_interrupted
 from anabranch.surfaces.cli.noting import note
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
+from anabranch.surfaces.cli.stop_signals import INTERRUPTED
 
 EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
-INTERRUPTED = 130
 
 
 class Session:
@@ -52,15 +51,11 @@ class Session:
         self._live: LiveView | None = None
 
     async def __aenter__(self) -> Session:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt)
+        cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
+        stop_signals.on_stop(self._interrupt, last_words=f"{cursor}stopped at once")
         return self
 
     def _interrupt(self) -> None:
-        if self.interrupted.is_set():  # asked twice: people mean it
-            self.say(f"{SHOW_CURSOR if sys.stderr.isatty() else ''}stopped at once")
-            os._exit(INTERRUPTED)  # as safe as any other crash; what was started ends with us
         self.say("stopping: running jobs are finished or handed back (again to stop at once)")
         self.interrupted.set()
 

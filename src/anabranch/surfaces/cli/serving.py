@@ -8,7 +8,6 @@ import contextlib
 import gc
 import os
 import shlex
-import signal
 import sys
 import webbrowser
 from dataclasses import replace
@@ -18,12 +17,11 @@ from typing import TYPE_CHECKING
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
-from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli import render, stop_signals, values
 
 if TYPE_CHECKING:
     from anabranch.surfaces.http.serving import Server
 
-INTERRUPTED = 130
 EXAMPLE = Path(__file__).parent / "scenes" / "harbour.yaml"
 EXAMPLE_NAME = "harbour"
 FILES_WANTED = 65_536
@@ -49,7 +47,7 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
         values.look_here()  # for the functions that it names
     _allow_many_files()
     stopping = asyncio.Event()
-    _hear_signals(stopping)
+    stop_signals.on_stop(stopping.set)
     chosen = _settings(options, settings)
     server = Server(chosen, grace_seconds=options.grace)
     async with server:
@@ -86,18 +84,6 @@ def _settings(options: argparse.Namespace, settings: Settings) -> Settings:
         "require_tokens": "yes" if options.tokens_required else None,
     }
     return replace(settings, **{key: value for key, value in given.items() if value is not None})
-
-
-def _hear_signals(stopping: asyncio.Event) -> None:
-    def told() -> None:
-        if stopping.is_set():  # asked twice: people mean it
-            _say("stopped at once")
-            os._exit(INTERRUPTED)  # as safe as any other crash
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told)
 
 
 async def _until_told(server: Server, stopping: asyncio.Event) -> str:

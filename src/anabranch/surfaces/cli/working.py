@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 from anabranch import __version__, app
 from anabranch.errors import InputError
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import render, values
+from anabranch.surfaces.cli import render, stop_signals, values
 from anabranch.surfaces.cli.desk import token_of
 
 if TYPE_CHECKING:
     from anabranch.surfaces.worker.link import Link
     from anabranch.surfaces.worker.worker import Terms, Worker
 
-INTERRUPTED = 130
 HEALTH_SECONDS = 60.0
 
 
@@ -67,15 +66,12 @@ class Voice:
         self._link = link
         self._terms = terms
         self._lines = lines
-        self._asked_to_stop = False
         self._told: tuple[Any, ...] = ()
         self._beating: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGUSR1, self._health)
+        stop_signals.on_stop(self._stop, also={signal.SIGUSR1: self._health})
         self._beating = loop.call_later(HEALTH_SECONDS, self._beat)
         terms, link = self._terms, self._link
         self.say(
@@ -89,9 +85,6 @@ class Voice:
             self._beating.cancel()
 
     def _stop(self) -> None:
-        if self._asked_to_stop:  # asked twice: people mean it
-            os._exit(INTERRUPTED)  # its jobs are lost with their leases
-        self._asked_to_stop = True
         said = "stopping: jobs at work are finished or handed back (again to stop at once)"
         self.say("stopping", said)
         self._made.stop()
