@@ -32,7 +32,7 @@ from anabranch.work.guarded_sessions import (
     peer_class,
 )
 from anabranch.work.http_request import Request, Timeouts, read_request
-from anabranch.work.http_response import Response, answer_for
+from anabranch.work.http_response import Response, read_answer
 from anabranch.work.port import Task
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
@@ -74,7 +74,7 @@ class Http:
         for name, value in tracing.headers().items():
             request.headers.setdefault(name, value)
         try:
-            return answer_for(request, await self._call(request))
+            return await read_answer(request, await self._call(request))
         except _TooLargeError:
             return self._too_large(request)
         except _TooManyRedirectsError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import email.utils
+import gc
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,10 +13,14 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel.values import Answer, succeeded
+from anabranch.work.charsets import UnknownCharset, codec_of, decoded
 from anabranch.work.faults import fault
 from anabranch.work.http_request import Request, bare
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
 
+BESIDE_BYTES = 256 * 1024
+#: The decoder cannot be interrupted: so many lists and objects are built in well under a second.
+CONTAINERS_MAX = 1_000_000
 _PREVIEW = 2_000
 _TELLING = ("content-type", "retry-after", "x-request-id", "www-authenticate", "date", "server")
 _KINDS = {401: "auth", 403: "auth", 404: "not_found", 429: "rate_limit"}
@@ -28,6 +34,13 @@ class Response(msgspec.Struct, frozen=True):
     headers: dict[str, str]  # names in lower case, repeated ones joined
     body: bytes
     elapsed: float  # seconds
+
+
+async def read_answer(request: Request, response: Response) -> Answer:
+    """What the reply means; a large one is taken apart beside the event loop."""
+    if len(response.body) <= BESIDE_BYTES:
+        return answer_for(request, response)
+    return await asyncio.to_thread(answer_for, request, response)
 
 
 def answer_for(request: Request, response: Response) -> Answer:
@@ -109,22 +122,45 @@ def _content(response: Response) -> dict[str, Any]:
     if media_type == "application/json" or media_type.endswith("+json"):
         return {"data": _json(response)}
     if _is_text(media_type):
-        return {"data": response.body.decode(_charset(response), "replace")}
+        try:
+            return {"data": decoded(response.body, _charset(response), "replace")}
+        except UnknownCharset:  # the bytes as they are; `headers` say what they claim to be
+            return _as_bytes(response)
     try:
         return {"data": response.body.decode()}
     except UnicodeDecodeError:
-        return {"data": base64.b64encode(response.body).decode(), "encoding": "base64"}
+        return _as_bytes(response)
+
+
+def _as_bytes(response: Response) -> dict[str, Any]:
+    return {"data": base64.b64encode(response.body).decode(), "encoding": "base64"}
 
 
 def _json(response: Response) -> Any:
-    charset = _charset(response)
-    body = response.body
-    if charset.lower() not in ("utf-8", "utf8", "ascii", "us-ascii"):
-        body = body.decode(charset).encode()
-    value = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+    body, codec = response.body, codec_of(_charset(response))
+    if codec not in ("utf-8", "ascii"):
+        body = decoded(body, codec).encode()
+    body = body.removeprefix(b"\xef\xbb\xbf")
+    containers = body.count(b"[") + body.count(b"{")
+    if containers > CONTAINERS_MAX:
+        said = f"it has more than {CONTAINERS_MAX:,} lists and objects"
+        raise ValueError(f"{said}: ask for it in pages, or as a file")
+    value = _built(body) if len(body) > BESIDE_BYTES else msgspec.json.decode(body)
+    if containers > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
         raise ValueError(f"it nests more than {MAX_DEPTH} levels deep")
     return value
+
+
+def _built(body: bytes) -> Any:
+    """The value of a large text. The collector would look through it again and again as it grows,
+    and nothing of it can be garbage yet."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return msgspec.json.decode(body)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _media_type(response: Response) -> str:

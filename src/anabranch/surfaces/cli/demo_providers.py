@@ -18,7 +18,7 @@ def offering(name: str, price: Any, seconds: float) -> Handler:
     """Names its price after a while, and takes orders."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        asked = await request.json()
+        asked = json.loads(await request.read())
         await asyncio.sleep(seconds)
         if asked["service_type"] == "freight/order":
             said = {"provider": name, "status": "ordered", "order": f"{name}-1", **asked["input"]}
