@@ -1,4 +1,4 @@
-"""An error that no code foresaw fails its attempt: counted, backed off, with its reason, no flood."""
+"""An error that no code foresaw fails its attempt: counted, backed off, with its reason."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_error_of_preparation_fails_the_step_with_its_reason(
     odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken_keyring(monkeypatch, ODD[odd])
-    body = f"{HEAD}{KEYS}workflow: [{{step: s, tool: {{kind: noop, result: '{{{{ keychain.pw }}}}'}}}}]"
+    body = HEAD + KEYS + "workflow: [{step: s, tool: {kind: noop, result: '{{ keychain.pw }}'}}]"
     found, _ = ended(body, tmp_path)
     (fault,) = found["failures"]
     assert found["status"] == "failed"
@@ -185,7 +185,7 @@ def test_an_answer_that_cannot_be_recorded(tmp_path: Path, monkeypatch: pytest.M
         raise ODD["digits"]
 
     monkeypatch.setattr(Redactor, "answer", answer)
-    body = f"{HEAD}{KEYS}workflow: [{{step: s, tool: {{kind: noop, result: '{{{{ keychain.pw }}}}'}}}}]"
+    body = HEAD + KEYS + "workflow: [{step: s, tool: {kind: noop, result: '{{ keychain.pw }}'}}]"
     found, _ = ended(body, tmp_path)
     (fault,) = found["failures"]
     assert (fault["kind"], fault["message"]) == (
@@ -259,6 +259,7 @@ def test_a_job_that_a_worker_cannot_prepare(place: str, monkeypatch: pytest.Monk
 def test_a_token_that_lives_for_ever(life: str, tmp_path: Path) -> None:
     """What made a run repeat its step for ever: the answer of a token endpoint."""
     from aiohttp import web
+
     from work.support import server
 
     async def token(_request: web.Request) -> web.Response:
@@ -267,7 +268,8 @@ def test_a_token_that_lives_for_ever(life: str, tmp_path: Path) -> None:
 
     async def scenario() -> str:
         async with server(token) as url:
-            body = f"""{HEAD}keychain: [{{name: idp, kind: oauth2, endpoint: "{url}", data: {{a: b}}}}]
+            entry = f'{{name: idp, kind: oauth2, endpoint: "{url}", data: {{a: b}}}}'
+            body = f"""{HEAD}keychain: [{entry}]
 workflow: [{{step: s, tool: {{kind: noop, result: "{{{{ keychain.idp.token | length }}}}"}}}}]
 """
             settings = Settings(store=str(tmp_path / "odd.db"))

@@ -129,8 +129,8 @@ def test_what_was_resolved_is_known_to_the_redactor() -> None:
             "/nowhere cannot be read: No such file",
         ),
         (
-            {"name": "a", "kind": "file", "path": "/dev/null", "format": "json"},
-            "/dev/null is not JSON",
+            {"name": "a", "kind": "file", "path": "/proc/self/comm", "format": "json"},
+            "/proc/self/comm is not JSON",
         ),
         (
             {"name": "a", "kind": "secret_manager", "provider": "gcp"},

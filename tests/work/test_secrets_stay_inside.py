@@ -203,7 +203,7 @@ def test_secrets_come_from_three_places(tmp_path: Path) -> None:
         ({"name": "NOPE"}, "not_found", "no secret 'NOPE'"),
         ({"provider": "file", "name": "nowhere"}, "not_found", "no secret 'nowhere'"),
         ({"provider": "vault", "name": "x"}, "config", "provider 'vault' cannot be reached"),
-        ({"provider": "file", "path": "/"}, "config", "/ cannot be read: Is a directory"),
+        ({"provider": "file", "path": "/"}, "config", "/ is not a file but a directory"),
     ],
 )
 def test_secrets_that_are_not_there(inputs: dict[str, Any], kind: str, words: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch import files
 from anabranch.errors import InputError
 from anabranch.work.addresses import ANY, AddressClass, class_of
 
@@ -22,18 +22,10 @@ _CHUNK = 64 * 1024
 def fetch_source(place: str, seconds: float = FETCH_SECONDS) -> bytes:
     """The bytes at a path or a URL. Blocks, but no longer than that."""
     if "://" not in place:
-        return _within(_read(place), place)
+        return files.read_limited(place, SOURCE_BYTES)
     if not place.startswith(("http://", "https://")):
         raise InputError(f"{place.partition('://')[0]} is no way to fetch a directory")
     return _within(_downloaded(place, seconds), _bare(place))
-
-
-def _read(place: str) -> bytes:
-    try:
-        with Path(place).open("rb") as file:
-            return file.read(SOURCE_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{place} cannot be read: {error.strerror}", code="no_file") from None
 
 
 def _downloaded(place: str, seconds: float) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from anabranch import files
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Scalar
 from anabranch.dialects.source import Document, SourceLimits, read_source
@@ -94,12 +95,12 @@ def _given(name: str, rule: Any) -> Text:
 
 
 def _folder(path: Path) -> dict[str, Text]:
-    files = sorted(file for file in path.glob(f"*{SUFFIX}") if not file.name.startswith("."))
-    if not files:
+    found = sorted(file for file in path.glob(f"*{SUFFIX}") if not file.name.startswith("."))
+    if not found:
         raise InputError(
             f"{path} has no rules: put each into a file <alias or address>{SUFFIX}", code="rules"
         )
-    return {alias_of(file.stem): _from_file(file) for file in files}
+    return {alias_of(file.stem): _from_file(file) for file in found}
 
 
 def _from_file(file: Path) -> Text:
@@ -126,17 +127,9 @@ def _rules_of_file(path: Path) -> dict[str, Text]:
 
 
 def _read(path: Path) -> str:
-    most = SourceLimits().bytes_max
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise InputError(f"{path} is longer than {most:,} bytes", code="rules")
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8", code="rules") from None
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such folder or bundle", code="rules") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path} cannot be read: {reason}", code="rules") from None
+        return files.read_text(path, SourceLimits().bytes_max)
+    except files.FileRefused as error:
+        if not path.exists():
+            raise InputError(f"{path}: there is no such folder or bundle", code="rules") from None
+        raise InputError(error.message, code="rules") from None

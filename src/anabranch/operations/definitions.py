@@ -40,14 +40,20 @@ def check(
 
 
 def prepare(
-    source: Source, tools: Iterable[str] = (), rules: Rules | None = None, *, file: str = TEXT
+    source: Source,
+    tools: Iterable[str] = (),
+    rules: Rules | None = None,
+    *,
+    file: str = TEXT,
+    content: bytes | None = None,
 ) -> Prepared:
     """The compiled definition; raises `DefinitionError` with all its errors.
 
     `rules` are those of an orchestration: a folder, a bundle, or a mapping by alias or address.
     `file` is what a text is called: problems name it, and so does a definition without a name.
+    `content` is that of the file which `source` names, where it has been read already.
     """
-    compiled, text, origin = _compiled(source, tools, rules, file)
+    compiled, text, origin = _compiled(source, tools, rules, file, content)
     if compiled.net is None:
         raise DefinitionError(compiled.errors)
     net = compiled.net
@@ -62,10 +68,14 @@ def prepare(
 
 
 def _compiled(
-    source: Source, tools: Iterable[str], rules: Rules | None = None, file: str = TEXT
+    source: Source,
+    tools: Iterable[str],
+    rules: Rules | None = None,
+    file: str = TEXT,
+    content: bytes | None = None,
 ) -> tuple[Compiled, str, str]:
     """The definition, its text and where it came from. A file (or a pipe) is read once."""
-    path = _as_path(source)
+    path = path_in(source)
     if path is None:
         text = _as_text(source)
         if rules is not None:
@@ -73,8 +83,7 @@ def _compiled(
         return compile_source(text, file=file, tools=tools), text, file
     most = SourceLimits().bytes_max
     try:
-        with path.open("rb") as opened:
-            data = opened.read(most + 1)
+        data = content if content is not None else _start_of(path, most + 1)
     except (OSError, ValueError):
         return load(path, tools=tools), "", ""  # raises, and says what is wrong with the file
     if len(data) > most and path.is_file():
@@ -84,6 +93,11 @@ def _compiled(
         return compile_source(text, file=str(path), tools=tools), text, str(path)
     compiled = compile_source(data, file=str(path), tools=tools)
     return compiled, data.decode("utf-8", "replace"), str(path)
+
+
+def _start_of(path: Path, most: int) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(most)
 
 
 def canonical_text(path: Path) -> tuple[str, str]:
@@ -130,7 +144,8 @@ def compiler(tools: Iterable[str] = ()) -> Compile:
     return compile_definition
 
 
-def _as_path(source: Source) -> Path | None:
+def path_in(source: Source) -> Path | None:
+    """The file that is meant, where it is not the definition itself."""
     if isinstance(source, os.PathLike):
         return Path(source)
     if isinstance(source, str) and "\n" not in source and not source.lstrip().startswith("{"):

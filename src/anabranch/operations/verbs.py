@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, get_args
 
+from anabranch import files
+from anabranch.dialects.source import SourceLimits
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import all_went_well, reusable
@@ -21,7 +24,7 @@ from anabranch.kernel.values import ContextPatch
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.decided import telling_who_was_first
-from anabranch.operations.definitions import Prepared, Source, prepare
+from anabranch.operations.definitions import Prepared, Source, path_in, prepare
 from anabranch.operations.preflight import Kinds, require_rules
 from anabranch.operations.reading import Reader
 from anabranch.operations.shown import EventRecord
@@ -68,7 +71,7 @@ class Verbs:
         trace: str = "",
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
-        prepared = source if isinstance(source, Prepared) else prepare(source, self._tools(), rules)
+        prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
         require_rules(prepared.net, chain=self.chain)
         self.kinds.require(prepared.net)
         return await self.engine.start(
@@ -82,6 +85,17 @@ class Verbs:
             returns=returns,
             trace=trace,
         )
+
+    async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:
+        """Files are not read in the event loop, and only regular ones."""
+        path, tools = path_in(source), self._tools()
+        if path is None and (rules is None or isinstance(rules, Mapping)):
+            return prepare(source, tools, rules)
+        content = None
+        if path is not None:
+            most = SourceLimits().bytes_max
+            content = await files.in_thread(partial(files.read_limited, path, most), path)
+        return await asyncio.to_thread(prepare, source, tools, rules, content=content)
 
     async def redrive(self, run: str, *, new: str | None = None, trace: str = "") -> str:
         """Begin a linked run that reuses what succeeded and works again only on what failed.

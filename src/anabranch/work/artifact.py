@@ -18,15 +18,16 @@ import base64
 import gzip
 import os
 import secrets
-import stat
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from anabranch import files
 from anabranch.dialects.result_policy import SCOPES
 from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel.values import Answer, succeeded
@@ -47,6 +48,7 @@ from anabranch.work.payloads import (
 from anabranch.work.port import InlineAnswer, Task
 from anabranch.work.redaction import Redactor
 
+_WRITE_SECONDS = 600.0  # longer than a read may take: one that is given up may still happen
 _GZIP = b"\x1f\x8b"
 
 
@@ -104,7 +106,7 @@ class Artifact:
         if not isinstance(source, str):
             return _as_is(source)  # small enough to have travelled itself
         path = _path(source)
-        content = await asyncio.to_thread(_read, path, self._limit)
+        content = await files.in_thread(partial(_read, path, self._limit), path)
         _check(content, given.get("checksum", given.get("sha256")), path)
         return _as_is(await asyncio.to_thread(_value, content, path, self._limit))
 
@@ -133,7 +135,7 @@ class Artifact:
         path = _path(inputs.text(uri, "uri"))
         content = _content(given["data"], compression)
         self._within_limit(len(content))
-        await asyncio.to_thread(_write, path, content)
+        await files.in_thread(partial(_write, path, content), path, _WRITE_SECONDS)
         return succeeded(_receipt(path.absolute().as_uri(), content, compression))
 
     async def _put_payload(self, data: Any, compression: str, run: str, scope: str) -> Answer:
@@ -181,13 +183,9 @@ def _path(uri: str) -> Path:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise InputError(f"{path} is not a file")  # a pipe or a device might never end
-    size = about.st_size
-    if size > limit:
-        raise InputError(f"{path}: {_too_large(size, limit)}")
-    return path.read_bytes()
+    if not path.exists():
+        raise NotFound(f"{path} does not exist")
+    return files.read_limited(path, limit, "artifact_bytes")
 
 
 def _check(content: bytes, expected: Any, path: Path) -> None:

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from anabranch import files
 from anabranch.clock import Clock, SystemClock
 from anabranch.errors import InputError
 from anabranch.kernel.values import INTERNAL
@@ -74,7 +76,9 @@ class Keychain:
             try:
                 values[name] = _wrapped(await self._resolved(name, rendered))
             except InputError as error:
-                raise KeychainError(f"keychain.{name}: {error.message}") from None
+                may_heal = isinstance(error, files.FileTimeout)
+                said = f"keychain.{name}: {error.message}"
+                raise KeychainError(said, retryable=may_heal) from None
             except KeychainError:
                 raise
             except Exception as error:  # its text may quote the value that was not learnt yet
@@ -96,7 +100,10 @@ class Keychain:
         resolve = KINDS.get(str(kind))
         if resolve is None:
             raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
-        return resolve(entry, self._environment)
+        if resolve not in (_file, _managed):
+            return resolve(entry, self._environment)
+        path = entry.get("path", entry.get("file", entry.get("root", "its file")))
+        return await files.in_thread(partial(resolve, entry, self._environment), path)
 
     async def _token(self, name: str, entry: Mapping[str, Any]) -> Any:
         self._redactor.learn(_wrapped({k: v for k, v in entry.items() if k not in _COMMON}))
@@ -199,13 +206,7 @@ def _json_file(path: Path, wanted: Any) -> Any:
 
 def read_secret_file(path: Path) -> str:
     """The text of a file without the line break editors leave at its end."""
-    try:
-        if path.stat().st_size > _FILE_BYTES:
-            raise InputError(f"{path} is larger than {_FILE_BYTES:,} bytes")
-        return path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise InputError(f"{path} cannot be read: {reason}") from None
+    return files.read_text(path, _FILE_BYTES).removesuffix("\n").removesuffix("\r")
 
 
 def _managed(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:

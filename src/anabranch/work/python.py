@@ -13,11 +13,12 @@ import contextlib
 import io
 import logging
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work import inputs
@@ -30,6 +31,7 @@ from anabranch.work.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 
+_SCRIPT_BYTES = 16 * 1024 * 1024
 _OUTPUT_BYTES = 64 * 1024
 
 
@@ -46,7 +48,7 @@ class Python:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            code = code_of(task.inputs)
+            code = await self._code(task.inputs)
             limit = inputs.timeout(task.inputs)
             request = _request(task, code)
         except InputError as error:
@@ -63,6 +65,12 @@ class Python:
             text = self._redactor.text(outcome.output) if self._redactor else outcome.output
             logger.debug("step %s printed: %s", task.step, text)
         return _answer(outcome, self._isolation)
+
+    async def _code(self, given: Mapping[str, Any]) -> str:
+        """A script is a file: it is not read in the event loop."""
+        if given.get("script") is None:
+            return code_of(given)
+        return await files.in_thread(partial(code_of, given), "script")
 
     async def close(self) -> None:
         if self._processes is not None:
@@ -132,9 +140,9 @@ def _script(value: Any) -> str:
         raise InputError(f"script.source.type '{kind}' cannot be read here; use file or inline")
     path = inputs.text(script.get("uri", source.get("path")), "script.uri").removeprefix("file://")
     try:
-        return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"script.uri: {path} cannot be read: {error}") from None
+        return files.read_text(path, _SCRIPT_BYTES)
+    except files.FileRefused as error:
+        raise InputError(f"script.uri: {error.message}") from None
 
 
 def _request(task: Task, code: str) -> bytes:

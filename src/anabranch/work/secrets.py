@@ -7,12 +7,13 @@ never leaves the worker: where the pipeline's answer repeats it, there are stars
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
@@ -46,7 +47,7 @@ class Secrets:
         if provider == "env":
             return self._environment.get(not_ours(_name(given)))
         if provider == "file":
-            return await asyncio.to_thread(_from_file, given)
+            return await files.in_thread(partial(_from_file, given), "the secret")
         raise InputError(f"provider '{provider}' cannot be reached from here; use env or file")
 
 
@@ -62,4 +63,7 @@ def _from_file(given: Mapping[str, Any]) -> str | None:
         path = Path(inputs.text(given["path"], "path"))
     else:
         path = Path(inputs.text(given.get("root", "."), "root")) / _name(given)
-    return read_secret_file(path) if path.exists() else None
+    try:
+        return read_secret_file(path) if path.exists() else None
+    except ValueError:  # a NUL in it
+        raise InputError(f"{str(path)!r:.200} is not a path") from None

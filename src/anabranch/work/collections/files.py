@@ -12,11 +12,11 @@ A CSV item is a mapping of texts. A field that is missing at the end of a row is
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from anabranch import files
 from anabranch.errors import InputError
 from anabranch.work import inputs
 from anabranch.work.collections.port import (
@@ -45,6 +46,7 @@ T = TypeVar("T")
 
 _HEAD = 64 * 1024
 _BUFFER = 256 * 1024
+_SLOW = ("idna", "punycode")  # their time grows with the square of the text
 _BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
 
@@ -220,10 +222,7 @@ def path_of(value: Any, what: str) -> str:
 
 def opened(path: str) -> BinaryIO:
     try:
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise InputError(f"{path} is not a file")
-        return open(path, "rb", buffering=_BUFFER)
+        return open(files.open_regular(path), "rb", buffering=_BUFFER)
     except OSError as error:
         raise CollectionError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -289,9 +288,9 @@ def _encoding(value: Any) -> str:
     name = inputs.text(value, "encoding").lower()
     try:
         same: Callable[[str], bytes] = partial(str.encode, encoding=name)
-        if same('"\n,;') == b'"\n,;':
+        if codecs.lookup(name).name not in _SLOW and same('"\n,;') == b'"\n,;':
             return name
-    except LookupError:
+    except (LookupError, ValueError):
         pass
     raise InputError(f"encoding '{name:.20}' cannot be read here; use utf-8 or latin-1")
 

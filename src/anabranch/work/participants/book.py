@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch import files
 from anabranch.dialects.nodes import Fields, plain
 from anabranch.dialects.source import SourceLimits, read_source
 from anabranch.errors import InputError
@@ -145,10 +146,7 @@ def read_book(
     environment: Mapping[str, str] | None = None,
 ) -> Book:
     """The book in a YAML or JSON file; paths and modules in it are looked for beside it."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", code="no_file") from None
+    data = files.read_limited(path, _LIMITS.bytes_max)
     document = read_source(data, file=str(path), limits=_LIMITS)
     if document.problems:
         raise InputError("\n".join(map(str, document.problems)), code="bad_book")
