@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import anabranch
 from anabranch import app
 from anabranch.kernel import events as e
 from anabranch.kernel import jobs
+from anabranch.runtime import crew
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.work.callables import Toolbox
@@ -24,6 +26,33 @@ from runtime.support import Doing, engine, log_of, playbook, start, step
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: odd}\n"
 KEYS = "keychain: [{name: pw, kind: static, value: sesame-open}]\n"
 EVENTS_MAX = 60  # of a run that fails; repeated at once and for ever it has thousands in a second
+
+ORCHESTRATION = """{
+ "id": "o", "structure": {"A": {"rule": "r"}}
+}"""
+SOLICIT = {
+    kind: json.dumps(
+        {
+            "workflow_id": "w",
+            "plan": {
+                "steps": [
+                    {
+                        "step_id": "ask",
+                        "service_type": "x",
+                        "target": target,
+                        "fan_in": {"policy": "all"},
+                        "timing": {"timeout": "PT30S"},
+                    }
+                ]
+            },
+        },
+        indent=1,
+    )
+    for kind, target in {
+        "dispatch": {"resolve": "static", "participants": ["a", "b"]},
+        "targets": {"resolve": "task_type", "task_type": "x"},
+    }.items()
+}
 
 ODD: dict[str, BaseException] = {
     "overflow": OverflowError("cannot convert float infinity to integer"),
@@ -226,6 +255,31 @@ workflow: [{{step: s, tool: {{kind: noop, result: "{{{{ keychain.pw.a }}}}"}}}}]
     found, names = ended(body, tmp_path)
     assert found["status"] in ("completed", "failed")
     assert names["job.lost"] == 0
+
+
+@pytest.mark.parametrize("kind", ["dispatch", "targets", "rule"])
+def test_participants_and_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that is prepared and cannot be: whoever is asked, the run comes to an end."""
+
+    def odd(*_given: Any) -> Any:
+        raise ODD["deep"]
+
+    monkeypatch.setattr(crew, "build_task", odd)
+    text = ORCHESTRATION if kind == "rule" else SOLICIT[kind]
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        async with engine(store, {kind: Doing()}) as made:
+            run = await start(made, text)
+            await made.wait(run)
+        events = log_of(store, run)
+        assert len(events) < EVENTS_MAX
+        assert not any(isinstance(event, e.JobLost) for event in events)
+        faults = [one.answer.fault for one in events if isinstance(one, e.JobReported)]
+        assert faults
+        assert all(fault is not None and fault.kind == "internal" for fault in faults)
+
+    run_async(scenario())
 
 
 @pytest.mark.parametrize("place", ["worker", "claim"])

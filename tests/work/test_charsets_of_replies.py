@@ -30,7 +30,7 @@ def fetched(body: bytes, content_type: str) -> Answer:
         http = Http()
         try:
             async with server(handler) as url:
-                return await http.perform(task("http", url=url))  # type: ignore[return-value]
+                return await http.perform(task("http", url=url))
         finally:
             await http.close()
 
@@ -97,7 +97,7 @@ def test_nowhere_else_is_a_charset_of_others_decoded() -> None:
             if isinstance(awaited, ast.Call) and isinstance(awaited.func, ast.Attribute):
                 bare = not awaited.args and not awaited.keywords
                 if bare and awaited.func.attr in ("text", "json"):
-                    wrong.append(f"{name}:{node.lineno}")
+                    wrong.append(f"{name}:{awaited.lineno}")
             if name in allowed or not isinstance(node, ast.Call):
                 continue
             if isinstance(node.func, ast.Attribute) and node.func.attr == "decode" and node.args:

@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from anabranch.errors import AnabranchError
+from anabranch.files import FileTimeout
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work.faults import fault
 from anabranch.work.port import Parked, Task
@@ -55,7 +56,8 @@ class Child:
             wanted = returns if waits and isinstance(returns, str) else ""
             run = await self._start(path, given, child_id(task.key + task.again), parent, wanted)
         except AnabranchError as error:
-            return fault("config", f"child {path}: {error}")
+            kind = "storage_access" if isinstance(error, FileTimeout) else "config"
+            return fault(kind, f"child {path}: {error}")
         if waits:
             return Parked(run)
         return succeeded({"status": "started", "execution_id": run})

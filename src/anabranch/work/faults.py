@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from anabranch.errors import InputError
+from anabranch.files import FileTimeout
 from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.work.texts import clip
 
@@ -65,7 +66,9 @@ def unexpected(error: BaseException, what: str) -> Answer:
 
 
 def misconfigured(error: InputError) -> Answer:
-    """The task cannot run as it is written."""
+    """The task cannot run as it is written; or not now, where what it names does not answer."""
+    if isinstance(error, FileTimeout):
+        return fault("storage_access", error.message)
     return fault("config", error.message)
 
 

@@ -100,7 +100,7 @@ class Keychain:
         resolve = KINDS.get(str(kind))
         if resolve is None:
             raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
-        if resolve not in (_file, _managed):
+        if resolve is not _file and entry.get("provider") != "file":
             return resolve(entry, self._environment)
         path = entry.get("path", entry.get("file", entry.get("root", "its file")))
         return await files.in_thread(partial(resolve, entry, self._environment), path)
