@@ -316,7 +316,7 @@ def test_a_token_that_lives_for_ever(life: str, tmp_path: Path) -> None:
 
     from work.support import server
 
-    async def token(_request: web.Request) -> web.Response:
+    async def token(_request: web.BaseRequest) -> web.StreamResponse:
         text = f'{{"access_token": "sesame-open", "expires_in": {life}}}'
         return web.Response(text=text, content_type="application/json")
 
