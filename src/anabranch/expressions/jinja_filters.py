@@ -1,101 +1,275 @@
-"""The filters templates have: Jinja's harmless ones, bounded twins of the growing ones, and ours.
+"""The filters templates have: bounded twins of Jinja's harmless ones, and ours.
 
 Left out on purpose: `random` (an expression gives the same value every time), everything about
 HTML, `attr`, and the layout filters that pad (`indent`, `wordwrap`, `batch`, `slice`).
+
+A filter that reads or makes more than one value takes the scope of the evaluation first and charges
+it; the others (`FREE`) pick something or look at one number.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
-from jinja2 import Environment, Undefined, pass_environment
-from jinja2.filters import FILTERS, do_float, do_int, do_round, make_attrgetter
+from jinja2 import Environment, Undefined, pass_context
+from jinja2.filters import FILTERS, do_float, do_int, do_round, do_truncate, make_attrgetter
 
-from anabranch.expressions.jinja_limits import Meter
+from anabranch.expressions.jinja_costs import (
+    ELEMENT,
+    SMALL,
+    TEXT_METHODS,
+    Spending,
+    bounded_list,
+    check_key,
+)
+from anabranch.expressions.jinja_filters_lists import list_filters
+from anabranch.expressions.jinja_limits import Meter, TooMuch
+from anabranch.expressions.jinja_quotes import py, sh, sql
 
 Filter = Callable[..., Any]
 
-_FROM_JINJA = (
-    *("abs", "capitalize", "count", "d", "default", "dictsort", "first", "groupby", "last"),
-    *("length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse"),
-    *("select", "selectattr", "sort", "title", "trim", "truncate", "unique", "upper"),
-    *("urlencode", "wordcount"),
-)
+#: They pick something or look at one number: nothing is read or made that could be large.
+FREE = ("abs", "count", "d", "default", "first", "get", "last", "length", "round")
+_WORDS = re.compile(r"\w+")
+_WORD_BEGINNINGS = re.compile(r"([-\s({\[<]+)")
 
 
 def filters(meter: Meter) -> dict[str, Filter]:
-    return {name: FILTERS[name] for name in _FROM_JINJA} | _plain_filters() | _bounded(meter)
-
-
-def _plain_filters() -> dict[str, Filter]:
     return {
-        "b64encode": b64encode,
+        **{name: FILTERS[name] for name in FREE if name in FILTERS},
+        "get": get,
+        "round": bounded_round,
+        **_text_filters(meter),
+        **_conversions(meter),
+        **_bounded(meter),
+        **list_filters(),
+        "sh": sh,
+        "py": py,
+        "sql": sql,
+    }
+
+
+def _text_filters(meter: Meter) -> dict[str, Filter]:
+    """Filters that read a text once. What is no text is written out first, within the limits."""
+    limits = meter.limits
+
+    def on_text(work: Callable[[str], Any], rate: int = 1) -> Filter:
+        @pass_context
+        def run(scope: Spending, value: Any) -> Any:
+            text = value if type(value) is str else meter.text(value)
+            if len(text) > SMALL:
+                scope.charge(len(text) * rate)
+            result = work(text)
+            if type(result) is str and len(result) > limits.text_max:
+                meter.check_text(len(result))
+            return result
+
+        return run
+
+    @pass_context
+    def trim(scope: Spending, value: Any, chars: str | None = None) -> str:
+        made: str = TEXT_METHODS["strip"](scope, meter.text(value), chars)
+        return made
+
+    @pass_context
+    def truncate(scope: Any, value: Any, *args: Any, **kwargs: Any) -> str:
+        text = meter.text(value)
+        scope.charge(2 * len(text))
+        made = do_truncate(scope.environment, text, *args, **kwargs)
+        meter.check_text(len(made))
+        return made
+
+    @pass_context
+    def split(
+        scope: Spending, value: Any, separator: str | None = None, maxsplit: int = -1
+    ) -> list[str]:
+        parts: list[str] = TEXT_METHODS["split"](scope, _text(value), separator, maxsplit)
+        return parts
+
+    return {
+        "capitalize": on_text(str.capitalize),
+        "lower": on_text(str.lower),
+        "split": split,
+        "title": on_text(_titled, rate=16),
+        "trim": trim,
+        "truncate": truncate,
+        "upper": on_text(str.upper),
+        "wordcount": on_text(lambda text: sum(1 for _ in _WORDS.finditer(text)), rate=8),
+    }
+
+
+def _titled(text: str) -> str:
+    return "".join(
+        [item[0].upper() + item[1:].lower() for item in _WORD_BEGINNINGS.split(text) if item]
+    )
+
+
+def _conversions(meter: Meter) -> dict[str, Filter]:
+    limits = meter.limits
+
+    @pass_context
+    def to_int(scope: Spending, value: Any, default: int = 0, base: int = 10) -> int:
+        if isinstance(value, Undefined):
+            return default
+        if isinstance(value, str):
+            scope.charge(len(value))
+            if base != 10 and len(value) > limits.bits_max:
+                raise TooMuch("digits of a number:", len(value), "bits_max", limits.bits_max)
+        return do_int(value, default, base)
+
+    @pass_context
+    def to_float(scope: Spending, value: Any, default: float = 0.0) -> float:
+        if isinstance(value, str):
+            scope.charge(len(value))
+        return default if isinstance(value, Undefined) else do_float(value, default)
+
+    @pass_context
+    def b64encode(scope: Spending, value: Any) -> str:
+        text = _text(value)
+        scope.charge(8 * len(text))
+        made = base64.b64encode(text.encode()).decode("ascii")
+        meter.check_text(len(made))
+        return made
+
+    @pass_context
+    def b64decode(scope: Spending, value: Any) -> str:
+        text = _text(value)
+        scope.charge(2 * len(text))
+        return base64.b64decode(text, validate=True).decode()
+
+    @pass_context
+    def fromjson(scope: Spending, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        scope.charge(16 * len(value))  # a list of two characters takes many bytes
+        return json.loads(value)
+
+    @pass_context
+    def string(scope: Spending, value: Any) -> str:
+        text = meter.text(value)
+        scope.charge(len(text))
+        return text
+
+    return {
         "b64decode": b64decode,
+        "b64encode": b64encode,
         "float": to_float,
         "fromjson": fromjson,
-        "get": get,
         "int": to_int,
-        "items": lambda value: list(_mapping(value).items()),
-        "keys": lambda value: list(_mapping(value)),
-        "round": bounded_round,
-        "split": split,
-        "values": lambda value: list(_mapping(value).values()),
+        "string": string,
     }
 
 
 def _bounded(meter: Meter) -> dict[str, Filter]:
     """Filters that can grow, on the meter."""
 
-    def tojson(value: Any, indent: int | None = None) -> str:
+    @pass_context
+    def tojson(scope: Spending, value: Any, indent: int | None = None) -> str:
         if indent is not None and not 0 <= indent <= 16:
             raise ValueError("tojson: indent must be from 0 to 16")
-        text = json.dumps(meter.plain(value), indent=indent, ensure_ascii=False)
+        plain, cost = meter.measured(value)
+        scope.charge(cost)
+        if indent:
+            meter.check_text(_blanks(plain, indent, meter.limits.text_max))
+        text = json.dumps(plain, indent=indent, ensure_ascii=False)
         meter.check_text(len(text))
+        scope.charge(len(text))
         return text
 
-    def replace(value: Any, old: str, new: str, count: int | None = None) -> str:
-        return meter.replace(meter.text(value), old, new, -1 if count is None else count)
+    @pass_context
+    def replace(scope: Spending, value: Any, old: str, new: str, count: int | None = None) -> str:
+        text = meter.text(value)
+        scope.charge(len(text))
+        made = meter.replace(text, old, new, -1 if count is None else count)
+        scope.charge(len(made))
+        return made
 
-    @pass_environment
-    def join(environment: Environment, value: Any, d: str = "", attribute: Any = None) -> str:
-        return meter.join(d, _picked(environment, value, attribute))
+    @pass_context
+    def join(scope: Any, value: Any, d: str = "", attribute: Any = None) -> str:
+        items = bounded_list(scope, value)
+        made = meter.join(d, _picked(scope.environment, items, attribute))
+        scope.charge(len(made))
+        return made
 
-    @pass_environment
-    def total(environment: Environment, value: Any, attribute: Any = None, start: Any = 0) -> Any:
-        for item in _picked(environment, value, attribute):
-            start = meter.add(start, item)
+    @pass_context
+    def total(scope: Any, value: Any, attribute: Any = None, start: Any = 0) -> Any:
+        for item in _picked(scope.environment, bounded_list(scope, value), attribute):
+            if type(item) is int or type(item) is float:
+                start = start + item
+            else:
+                start = meter.add(start, item)
+                charge_made(scope, start)
         return start
 
-    def percent_format(value: Any, *args: Any, **kwargs: Any) -> str:
+    @pass_context
+    def percent_format(scope: Spending, value: Any, *args: Any, **kwargs: Any) -> str:
         if args and kwargs:
             raise ValueError("format: give positional or named values, not both")
-        return meter.format(meter.text(value), kwargs or args)
+        made = meter.format(meter.text(value), kwargs or args)
+        scope.charge(len(made))
+        return made
+
+    @pass_context
+    def urlencode(scope: Spending, value: Any) -> str:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            return _url_quoted(scope, meter, value, quote)
+        pairs = value.items() if isinstance(value, Mapping) else value
+        parts, length = [], 0
+        for key, item in bounded_list(scope, pairs):
+            part = "=".join(_url_quoted(scope, meter, one, quote_plus) for one in (key, item))
+            length += len(part) + 1
+            meter.check_text(length)
+            parts.append(part)
+        return "&".join(parts)
 
     return {
         "format": percent_format,
         "join": join,
         "replace": replace,
-        "string": meter.text,
         "sum": total,
         "tojson": tojson,
+        "urlencode": urlencode,
     }
+
+
+def _url_quoted(scope: Spending, meter: Meter, value: Any, work: Callable[..., str]) -> str:
+    text = meter.text(value)
+    scope.charge(12 * len(text))  # one character is up to twelve
+    made = work(text, safe="/" if work is quote else "")
+    meter.check_text(len(made))
+    return made
+
+
+def _blanks(plain: Any, indent: int, most: int) -> int:
+    """How many characters of indentation the JSON of this value has, beyond `most` roughly."""
+    total = 0
+    waiting = [(plain, indent)]
+    while waiting and total <= most:
+        value, width = waiting.pop()
+        if isinstance(value, (dict, list)):
+            total += (len(value) + 1) * (width + 1)
+            inner = value.values() if isinstance(value, dict) else value
+            waiting += [(one, width + indent) for one in inner if isinstance(one, (dict, list))]
+    return total
+
+
+def charge_made(scope: Spending, value: Any) -> None:
+    """For what `+`, `*` and `sum` made."""
+    if isinstance(value, str):
+        scope.charge(len(value))
+    elif isinstance(value, (list, tuple)):
+        scope.charge(ELEMENT * len(value))
 
 
 def _picked(environment: Environment, value: Iterable[Any], attribute: Any) -> Iterable[Any]:
     if attribute is None:
         return value
     return map(make_attrgetter(environment, attribute), value)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, Undefined):
-        return {}
-    if isinstance(value, Mapping):
-        return value
-    raise TypeError(f"a mapping is needed here, not a {type(value).__name__}")
 
 
 def _text(value: Any) -> str:
@@ -106,38 +280,15 @@ def _text(value: Any) -> str:
     raise TypeError(f"text is needed here, not a {type(value).__name__}")
 
 
-def b64encode(value: Any) -> str:
-    return base64.b64encode(_text(value).encode()).decode("ascii")
-
-
-def b64decode(value: Any) -> str:
-    return base64.b64decode(_text(value), validate=True).decode()
-
-
-def fromjson(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
-def split(value: Any, separator: str | None = None, maxsplit: int = -1) -> list[str]:
-    return _text(value).split(separator, maxsplit)
-
-
 def get(value: Any, key: Any, default: Any = None) -> Any:
     """`x | get('key', default)`, for keys that are not names and for list positions."""
     if isinstance(value, Undefined) or not isinstance(value, (Mapping, list, tuple)):
         return default
+    check_key(key)
     try:
         return value[key]
     except (LookupError, TypeError):
         return default
-
-
-def to_int(value: Any, default: int = 0, base: int = 10) -> int:
-    return default if isinstance(value, Undefined) else do_int(value, default, base)
-
-
-def to_float(value: Any, default: float = 0.0) -> float:
-    return default if isinstance(value, Undefined) else do_float(value, default)
 
 
 def bounded_round(value: float, precision: int = 0, method: Any = "common") -> float:

@@ -2,7 +2,8 @@
 
 Templates are written by the author of a definition but fed with data from anywhere. So everything
 that could grow without measure (repetition, powers, joining, padding, ranges, loops, the text
-produced) is counted against `Limits` first. Running time is bounded only through these counts.
+produced) is counted against `Limits` first: each value by itself, and the work of one evaluation
+together (`jinja_costs`). Running time is bounded only through these counts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jinja2 import Undefined
 from jinja2.runtime import LoopContext
 
 DEPTH_MAX = 200
+_SPELLED_OUT = re.compile(r"%(\([^)]*\))?[-#0 +]*\d*(\.\d+)?[hlL]?[ra]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Limits:
     range_max: int = 100_000  # numbers in one range()
     turns_max: int = 1_000_000  # turns of all loops together
     bits_max: int = 8_192  # size of a whole number
+    #: Characters and elements (8 each) that one evaluation reads, compares and makes.
+    work_max: int = 64 * 1024 * 1024
 
 
 class TooMuch(Exception):
@@ -67,6 +71,17 @@ class Meter:
             self.check_length(left, len(left) + len(right))
         return left + right
 
+    def floor_divide(self, left: Any, right: Any) -> Any:
+        self._check_numbers(left, right)
+        return left // right
+
+    def _check_numbers(self, left: Any, right: Any) -> None:
+        """Dividing takes the square of the digits, so large numbers are refused as such."""
+        if isinstance(left, int) and left.bit_length() > self.limits.bits_max:
+            self.check_bits(left.bit_length())
+        if isinstance(right, int) and right.bit_length() > self.limits.bits_max:
+            self.check_bits(right.bit_length())
+
     def multiply(self, left: Any, right: Any) -> Any:
         for sequence, count in ((left, right), (right, left)):
             if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
@@ -84,6 +99,7 @@ class Meter:
     def remainder(self, left: Any, right: Any) -> Any:
         if isinstance(left, str):
             return self.format(left, right)
+        self._check_numbers(left, right)
         return left % right
 
     def numbers(self, *args: Any) -> range:
@@ -101,8 +117,10 @@ class Meter:
         if isinstance(value, Undefined):
             return ""
         if value is None or isinstance(value, (bool, int, float)):
+            if isinstance(value, int):
+                self.check_bits(value.bit_length())
             return str(value)
-        text = str(self.plain(value))
+        text = str(_Copy(self.limits, self.limits.text_max).of(value, 0))
         self.check_text(len(text))
         return text
 
@@ -114,6 +132,8 @@ class Meter:
         given = values if isinstance(values, (tuple, Mapping)) else (values,)
         parts = given.values() if isinstance(given, Mapping) else given
         longest = max((len(self.text(part)) for part in parts), default=0)
+        if _SPELLED_OUT.search(template):  # `%r` and `%a` write a character as up to ten
+            longest *= 10
         self.check_text(len(template) + template.count("%") * (longest + width))
         return template % given
 
@@ -149,6 +169,12 @@ class Meter:
         """The value as JSON-like data: no views, tuples, iterators or undefined inside."""
         return _Copy(self.limits).of(value, 0)
 
+    def measured(self, value: Any) -> tuple[Any, int]:
+        """The same, with how many characters and elements (8 each) it has."""
+        copy = _Copy(self.limits)
+        plain = copy.of(value, 0)
+        return plain, copy.work
+
     def copied(self, value: Any) -> Any:
         """The same for a value that was only looked up: it exists, so its size is no danger."""
         return msgspec.to_builtins(value, enc_hook=self.plain)
@@ -157,10 +183,17 @@ class Meter:
 class _Copy:
     """Copies a value into plain data, counting as it goes so that shared parts cannot explode."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, characters: int | None = None) -> None:
         self._items_left = limits.items_max
-        self._characters_left = 4 * limits.text_max
+        self._characters_left = 4 * limits.text_max if characters is None else characters
+        self._characters = self._characters_left
         self._limits = limits
+
+    @property
+    def work(self) -> int:
+        """What was copied, in the units of `work_max`."""
+        items = self._limits.items_max - self._items_left
+        return 8 * items + self._characters - self._characters_left
 
     def of(self, value: Any, depth: int) -> Any:
         self._items_left -= 1
@@ -181,8 +214,8 @@ class _Copy:
         if depth:  # a text on its own was bounded when it was made; here many add up
             self._characters_left -= len(value)
             if self._characters_left < 0:
-                characters = 4 * self._limits.text_max
-                raise TooMuch("text in a value of", characters + 1, "4 x text_max", characters)
+                most = self._limits.text_max
+                raise TooMuch("text in one value of more than", most, "text_max", most)
         return str(value)
 
     def _structure(self, value: Any, depth: int) -> Any:

@@ -17,7 +17,8 @@ from jinja2.parser import Parser
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja_limits import Limits
-from anabranch.expressions.jinja_sandbox import Counting, Sandbox, Scope, survey
+from anabranch.expressions.jinja_sandbox import Sandbox, Scope
+from anabranch.expressions.jinja_tree import Counting, survey
 
 #: `value`: text whose one expression gives its own value. `text`: always rendered. `bare`: an
 #: expression without braces.
@@ -52,7 +53,7 @@ class Program:
         self._mode: Mode = mode
         self._root: Callable[[Scope], Iterator[str]] | None = None
         tree, expression = _parsed(text, mode, sandbox)
-        found = survey(tree)
+        found = survey(tree, sandbox.limits.bits_max)
         _check_words("filter", found.filters, sandbox.filters)
         _check_words("test", found.tests, sandbox.tests)
         self.native = expression is not None

@@ -8,22 +8,34 @@ in the tables below.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Any
 
-from jinja2 import ChainableUndefined, TemplateSyntaxError, Undefined, nodes, pass_context
+from jinja2 import ChainableUndefined, Undefined, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.nodes import EvalContext
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
-from jinja2.visitor import NodeTransformer
 
-from anabranch.expressions.jinja_filters import filters
+from anabranch.expressions.jinja_costs import (
+    FLOAT_METHODS,
+    MAPPING_METHODS,
+    SEQUENCE_METHODS,
+    SMALL,
+    TEXT_METHODS,
+    Spending,
+    bounded_list,
+    charge_comparison,
+    charge_search,
+    check_key,
+    sliced,
+)
+from anabranch.expressions.jinja_filters import charge_made, filters
 from anabranch.expressions.jinja_limits import Limits, Meter, TooMuch
+from anabranch.expressions.jinja_tests import tests
 
 
 class Missing(ChainableUndefined):
@@ -33,29 +45,40 @@ class Missing(ChainableUndefined):
 
 
 class Function:
-    """Something a template may call. Nothing else can be called."""
+    """Something a template may call, with the scope first. Nothing else can be called."""
 
-    __slots__ = ("name", "run", "wants_scope")
+    __slots__ = ("bound", "name", "run")
 
-    def __init__(self, name: str, run: Callable[..., Any], *, wants_scope: bool = False) -> None:
+    def __init__(self, name: str, run: Callable[..., Any], *bound: Any) -> None:
         self.name = name
         self.run = run
-        self.wants_scope = wants_scope
+        self.bound = bound
 
 
-class Scope(Context):
-    """The names of one evaluation. Much cheaper to make than Jinja's own context."""
+class _NoExports:
+    """Jinja notes the names that a template sets, for imports. There are none here."""
+
+    def add(self, _name: str) -> None: ...
+
+    def update(self, _names: Any) -> None: ...
+
+
+class Scope(Context, Spending):
+    """The names of one evaluation and its budget. Much cheaper to make than Jinja's own context:
+    what is the same for all stands in the class."""
+
+    name = None
+    globals_keys: set[str] = set()  # noqa: RUF012 - nobody writes to it
+    blocks: dict[str, Any] = {}  # noqa: RUF012 - nor to this one
+    exported_vars = _NoExports()  # type: ignore[assignment]
+    turns = 0
 
     def __init__(self, sandbox: Sandbox, names: Mapping[str, Any]) -> None:
         self.parent = names  # type: ignore[assignment]  # read by name only, so any mapping will do
         self.vars: dict[str, Any] = {}
         self.environment = sandbox
         self.eval_ctx = sandbox.shared_eval_ctx
-        self.exported_vars: set[str] = set()
-        self.name = None
-        self.globals_keys = set()
-        self.blocks = {}
-        self.turns = 0
+        self.limits = sandbox.limits
 
     def resolve_or_missing(self, key: str) -> Any:
         if key in self.vars:
@@ -65,16 +88,19 @@ class Scope(Context):
         except KeyError:
             return self.environment.globals.get(key, missing)
 
-    def take_turns(self, count: int, limits: Limits) -> None:
+    def take_turns(self, count: int, cost: int = 1) -> None:
         self.turns += count
-        if self.turns > limits.turns_max:
-            raise TooMuch("a count of loop turns of", self.turns, "turns_max", limits.turns_max)
+        if self.turns > self.limits.turns_max:
+            most = self.limits.turns_max
+            raise TooMuch("a count of loop turns of", self.turns, "turns_max", most)
+        self.charge(count * cost)
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    intercepted_binops = frozenset({"+", "*", "//", "**", "%"})
 
     def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.meter = Meter(limits)
         super().__init__(
             undefined=Missing,
@@ -84,10 +110,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             optimized=False,
             finalize=self.meter.text,
         )
-        self.filters = filters(self.meter) | {"_turns": _turns, "_concat": partial(self._concat)}
-        self.globals = {
-            "range": Function("range", self._range, wants_scope=True),
-            "dict": Function("dict", dict),
+        self.filters = filters(self.meter) | INTERNAL
+        self.tests = tests(self.meter)
+        self.globals = {"range": Function("range", self._range), "dict": Function("dict", _dict)}
+        self._operators: dict[str, Callable[[Any, Any], Any]] = {
+            "+": self.meter.add,
+            "*": self.meter.multiply,
+            "//": self.meter.floor_divide,
+            "**": self.meter.power,
+            "%": self.meter.remainder,
         }
         self.shared_eval_ctx = EvalContext(self)
 
@@ -111,6 +142,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._method(obj, attribute) or Missing(name=attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        check_key(argument)
         if isinstance(obj, (dict, list, tuple, str, range, Mapping)):
             try:
                 return obj[argument]
@@ -127,19 +159,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _method(self, obj: Any, name: str) -> Function | None:
         for kind, methods in METHODS:
             if isinstance(obj, kind) and name in methods:
-                bounded = kind is str and name in BOUNDED
-                run = getattr(self.meter, name) if bounded else methods[name]
-                return Function(name, partial(run, obj))
+                return Function(name, methods[name], obj)
         return None
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         kwargs.pop("_loop_vars", None)
         kwargs.pop("_block_vars", None)
         if isinstance(__obj, Function):
-            if __obj.wants_scope:
-                return __obj.run(__context, *args, **kwargs)
-            return __obj.run(*args, **kwargs)
+            return __obj.run(__context, *__obj.bound, *args, **kwargs)
         if isinstance(getattr(__obj, "__self__", None), LoopContext):
+            __context.charge_value(args)  # type: ignore[attr-defined]  # `changed` compares
             return __obj(*args, **kwargs)
         if isinstance(__obj, Undefined):
             raise SecurityError(f"{_name_of(__obj)!r} cannot be called here")
@@ -147,33 +176,76 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     # -- operations --------------------------------------------------------------------------
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
-        match operator:
-            case "+":
-                return self.meter.add(left, right)
-            case "*":
-                return self.meter.multiply(left, right)
-            case "**":
-                return self.meter.power(left, right)
-            case _:
-                return self.meter.remainder(left, right)
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        made = self._operators[operator](left, right)
+        kind = type(made)
+        if kind is not int and kind is not float:
+            charge_made(context, made)  # type: ignore[arg-type]
+        return made
 
     def _range(self, scope: Scope, *args: Any) -> range:
         numbers = self.meter.numbers(*args)
-        scope.take_turns(len(numbers), self.meter.limits)
+        scope.take_turns(len(numbers))
         return numbers
 
-    def _concat(self, parts: list[Any]) -> str:
-        return self.meter.join("", parts)
+
+def _dict(scope: Scope, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+    pairs = [one if isinstance(one, Mapping) else bounded_list(scope, one) for one in args]
+    made = dict(*pairs, **kwargs)
+    scope.charge(2 * len(made))
+    return made
+
+
+# -- what the compiler puts into templates -----------------------------------------------------
 
 
 @pass_context
-def _turns(scope: Scope, iterable: Any) -> list[Any]:
+def _turns(scope: Scope, iterable: Any, cost: int) -> list[Any]:
     """What a loop goes over, counted for the whole evaluation."""
-    limits = scope.environment.meter.limits  # type: ignore[attr-defined]
-    items = list(islice(iterable, limits.turns_max + 1))
-    scope.take_turns(len(items), limits)
+    items = list(islice(iterable, scope.limits.turns_max + 1))
+    scope.take_turns(len(items), cost)
     return items
+
+
+@pass_context
+def _concat(scope: Scope, parts: list[Any]) -> str:
+    made = scope.environment.meter.join("", parts)  # type: ignore[attr-defined]
+    scope.charge(len(made))
+    return str(made)
+
+
+def _compared(work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    @pass_context
+    def run(scope: Scope, left: Any, right: Any) -> Any:
+        if type(left) is not str or len(left) > SMALL:
+            charge_comparison(scope, left, right)
+        return work(left, right)
+
+    return run
+
+
+def _searched(work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    @pass_context
+    def run(scope: Scope, item: Any, container: Any) -> Any:
+        charge_search(scope, item, container)
+        return work(item, container)
+
+    return run
+
+
+INTERNAL = {
+    "_turns": _turns,
+    "_concat": _concat,
+    "_eq": _compared(operator.eq),
+    "_ne": _compared(operator.ne),
+    "_lt": _compared(operator.lt),
+    "_lteq": _compared(operator.le),
+    "_gt": _compared(operator.gt),
+    "_gteq": _compared(operator.ge),
+    "_in": _searched(lambda item, container: item in container),
+    "_notin": _searched(lambda item, container: item not in container),
+    "_sliced": pass_context(sliced),
+}
 
 
 # -- attributes ------------------------------------------------------------------------------
@@ -202,107 +274,11 @@ LOOP_ATTRIBUTES = frozenset(
     | {"previtem", "nextitem", "cycle", "changed"}
 )
 
-#: Methods of text that can grow; the meter has a bounded twin of the same name.
-BOUNDED = frozenset({"replace", "join", "ljust", "rjust", "center", "zfill"})
-
-
-def _named(kind: type, *names: str) -> dict[str, Callable[..., Any]]:
-    return {name: getattr(kind, name) for name in names}
-
-
-#: The methods values have in templates.
+#: The methods values have in templates; each takes the scope first.
 METHODS: tuple[tuple[type, Mapping[str, Callable[..., Any]]], ...] = (
-    (
-        str,
-        _named(str, "upper", "lower", "title", "capitalize", "swapcase", "casefold")
-        | _named(str, "strip", "lstrip", "rstrip", "removeprefix", "removesuffix")
-        | _named(str, "split", "rsplit", "splitlines", "partition", "rpartition")
-        | _named(str, "startswith", "endswith", "find", "rfind", "index", "count")
-        | _named(str, "isdigit", "isalpha", "isalnum", "isnumeric", "isspace", "islower", "isupper")
-        | _named(str, *BOUNDED),
-    ),
-    (
-        Mapping,
-        {
-            "get": lambda mapping, key, default=None: mapping.get(key, default),
-            "keys": list,
-            "values": lambda mapping: list(mapping.values()),
-            "items": lambda mapping: list(mapping.items()),
-        },
-    ),
-    (list, _named(list, "index", "count")),
-    (tuple, _named(tuple, "index", "count")),
-    (float, _named(float, "is_integer")),
+    (str, TEXT_METHODS),
+    (Mapping, MAPPING_METHODS),
+    (list, SEQUENCE_METHODS),
+    (tuple, SEQUENCE_METHODS),
+    (float, FLOAT_METHODS),
 )
-
-
-# -- what a template may contain -------------------------------------------------------------
-
-_REFUSED: Mapping[type[nodes.Node], str] = {
-    nodes.Macro: "macro",
-    nodes.CallBlock: "call",
-    nodes.FilterBlock: "filter",
-    nodes.AssignBlock: "set … endset",
-    nodes.Block: "block",
-    nodes.Extends: "extends",
-    nodes.Include: "include",
-    nodes.Import: "import",
-    nodes.FromImport: "from",
-    nodes.ScopedEvalContextModifier: "autoescape",
-    nodes.NSRef: "set with a dot",
-}
-
-
-@dataclass(slots=True)
-class Survey:
-    """What a template uses, found in one walk."""
-
-    loaded: set[str] = field(default_factory=set)
-    stored: set[str] = field(default_factory=set)
-    filters: dict[str, int] = field(default_factory=dict)  # name → line
-    tests: dict[str, int] = field(default_factory=dict)
-
-
-def survey(tree: nodes.Node) -> Survey:
-    """Walk a template; refuse the statements that could recurse or buffer without measure."""
-    found = Survey()
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        kind = type(node)
-        if kind is nodes.Name:
-            _note_name(node, found)  # type: ignore[arg-type]
-        elif kind is nodes.Filter:
-            found.filters.setdefault(node.name, node.lineno)  # type: ignore[attr-defined]
-        elif kind is nodes.Test:
-            found.tests.setdefault(node.name, node.lineno)  # type: ignore[attr-defined]
-        elif kind in _REFUSED:
-            message = f"{{% {_REFUSED[kind]} %}} is not available here"
-            raise TemplateSyntaxError(message, node.lineno)
-        elif kind is nodes.For and node.recursive:  # type: ignore[attr-defined]
-            raise TemplateSyntaxError("a recursive loop is not available here", node.lineno)
-        waiting.extend(node.iter_child_nodes())
-    return found
-
-
-def _note_name(node: nodes.Name, found: Survey) -> None:
-    if node.name == "self":  # Jinja gives it a meaning of its own
-        raise TemplateSyntaxError("the name 'self' is not available here", node.lineno)
-    (found.loaded if node.ctx == "load" else found.stored).add(node.name)
-
-
-class Counting(NodeTransformer):
-    """Routes loops and `~` through the two internal filters that count."""
-
-    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - the visitor's naming
-        self.generic_visit(node)
-        node.iter = _filtered(node.iter, "_turns")
-        return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _filtered(nodes.List(node.nodes, lineno=node.lineno), "_concat")
-
-
-def _filtered(node: nodes.Node, name: str) -> nodes.Expr:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)

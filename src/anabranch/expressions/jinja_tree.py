@@ -1,0 +1,142 @@
+"""What a template may contain, and how its tree is changed before it becomes code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jinja2 import TemplateSyntaxError, nodes
+from jinja2.visitor import NodeTransformer
+
+_REFUSED: Mapping[type[nodes.Node], str] = {
+    nodes.Macro: "macro",
+    nodes.CallBlock: "call",
+    nodes.FilterBlock: "filter",
+    nodes.AssignBlock: "set … endset",
+    nodes.Block: "block",
+    nodes.Extends: "extends",
+    nodes.Include: "include",
+    nodes.Import: "import",
+    nodes.FromImport: "from",
+    nodes.ScopedEvalContextModifier: "autoescape",
+    nodes.NSRef: "set with a dot",
+}
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a template uses, found in one walk."""
+
+    loaded: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    filters: dict[str, int] = field(default_factory=dict)  # name → line
+    tests: dict[str, int] = field(default_factory=dict)
+
+
+def survey(tree: nodes.Node, bits_max: int) -> Survey:
+    """Walk a template; refuse the statements that could recurse or buffer without measure."""
+    found = Survey()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        kind = type(node)
+        if kind is nodes.Name:
+            _note_name(node, found)  # type: ignore[arg-type]
+        elif kind is nodes.Filter:
+            found.filters.setdefault(node.name, node.lineno)  # type: ignore[attr-defined]
+        elif kind is nodes.Test:
+            found.tests.setdefault(node.name, node.lineno)  # type: ignore[attr-defined]
+        elif kind is nodes.Const:
+            _check_number(node, bits_max)  # type: ignore[arg-type]
+        elif kind in _REFUSED:
+            message = f"{{% {_REFUSED[kind]} %}} is not available here"
+            raise TemplateSyntaxError(message, node.lineno)
+        elif kind is nodes.For and node.recursive:  # type: ignore[attr-defined]
+            raise TemplateSyntaxError("a recursive loop is not available here", node.lineno)
+        waiting.extend(node.iter_child_nodes())
+    return found
+
+
+def _check_number(node: nodes.Const, bits_max: int) -> None:
+    value = node.value
+    if type(value) is int and value.bit_length() > bits_max:
+        bits = value.bit_length()
+        message = f"a whole number of {bits:,} bits is too much; the limit bits_max is {bits_max:,}"
+        raise TemplateSyntaxError(message, node.lineno)
+
+
+def _note_name(node: nodes.Name, found: Survey) -> None:
+    if node.name == "self":  # Jinja gives it a meaning of its own
+        raise TemplateSyntaxError("the name 'self' is not available here", node.lineno)
+    (found.loaded if node.ctx == "load" else found.stored).add(node.name)
+
+
+class Counting(NodeTransformer):
+    """Routes loops, `~`, comparisons and slices through the internal filters that count."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - the visitor's naming
+        cost = sum(_size(part) for part in (*node.body, *([node.test] if node.test else ())))
+        self.generic_visit(node)
+        node.iter = _filtered(node.iter, "_turns", nodes.Const(cost))
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered(nodes.List(node.nodes, lineno=node.lineno), "_concat")
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        sides = [node.expr, *(operand.expr for operand in node.ops)]
+        if all(_is_cheap(left, op, right) for left, op, right in _pairs(sides, node.ops)):
+            return node
+        made: nodes.Expr | None = None
+        for left, op, right in _pairs(sides, node.ops):
+            one = _filtered(left, f"_{op}", right)
+            made = one if made is None else nodes.And(made, one, lineno=node.lineno)
+        return made or node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        part = node.arg
+        ends = [end or nodes.Const(None) for end in (part.start, part.stop, part.step)]
+        return _filtered(node.node, "_sliced", *ends)
+
+
+def _pairs(
+    sides: list[nodes.Expr], operands: list[nodes.Operand]
+) -> list[tuple[nodes.Expr, str, nodes.Expr]]:
+    return [(sides[n], operand.op, sides[n + 1]) for n, operand in enumerate(operands)]
+
+
+def _is_cheap(left: nodes.Expr, op: str, right: nodes.Expr) -> bool:
+    """Comparing with what stands in the template is bounded by the template."""
+    if op in ("in", "notin"):
+        return _is_written_out(right)
+    return _is_written_out(left) or _is_written_out(right)
+
+
+def _is_written_out(node: nodes.Expr) -> bool:
+    if isinstance(node, nodes.Const):
+        return True
+    return isinstance(node, (nodes.List, nodes.Tuple)) and all(
+        isinstance(item, nodes.Const) for item in node.items
+    )
+
+
+def _size(node: nodes.Node) -> int:
+    """The parts of a loop's body that one turn goes through; inner loops pay for themselves."""
+    total = 0
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        total += 1
+        waiting += [part.iter] if isinstance(part, nodes.For) else part.iter_child_nodes()
+    return total
+
+
+def _filtered(node: nodes.Node, name: str, *args: nodes.Expr) -> nodes.Expr:
+    for arg in args:
+        arg.set_lineno(node.lineno)
+    return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno)
