@@ -18,16 +18,21 @@ from typing import Any, TypeVar
 from anabranch.expressions import cel_tree as tree
 from anabranch.expressions.cel_functions import IMPLEMENTATIONS
 from anabranch.expressions.cel_operators import (
+    Operator,
     arithmetic,
     comparison,
     contained,
     element,
     equal,
     negative,
+    spend_characters,
+    spend_operands,
 )
 from anabranch.expressions.cel_parser import parse
 from anabranch.expressions.cel_values import (
+    LIST_MAX,
     NODES_MAX,
+    NUMBERS,
     STEPS_MAX,
     CelError,
     CelEvalError,
@@ -148,9 +153,10 @@ class _Compiler:
             case "in":
                 return lambda frame: contained(left(frame), right(frame), frame.spend)
             case "<" | "<=" | ">" | ">=":
-                work = comparison(op)
-            case _:
-                work = arithmetic(op, strict=self._strict)
+                return _paid(comparison(op), left, right, both=False)
+            case "+":
+                return _paid(arithmetic(op, strict=self._strict), left, right, both=True)
+        work = arithmetic(op, strict=self._strict)
         return lambda frame: work(left(frame), right(frame))
 
     def _macro(self, node: tree.Macro) -> Run:
@@ -175,6 +181,18 @@ class _Compiler:
             case "all":
                 return loop.holds_for_all
         return loop.exists_one
+
+
+def _paid(work: Operator, left: Run, right: Run, *, both: bool) -> Run:
+    """An operator that reads texts and lists, not numbers only."""
+
+    def run(frame: Frame) -> Any:
+        one, other = left(frame), right(frame)
+        if type(one) not in NUMBERS:
+            spend_operands(frame.spend, one, other, both=both)
+        return work(one, other)
+
+    return run
 
 
 def _outside(name: str) -> Run:
@@ -291,6 +309,8 @@ class _Loop:
     def _items(self, frame: Frame) -> list[Any]:
         value = self.over(frame)
         if isinstance(value, list | tuple | dict):
+            if len(value) > LIST_MAX:  # a map from outside may have any number of keys
+                spend_characters(frame.spend, 8 * len(value))
             return list(value)
         raise CelEvalError(f"a {kind_of(value)} has no elements to go through")
 

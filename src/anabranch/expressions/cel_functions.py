@@ -1,7 +1,8 @@
 """The functions and methods an expression can call.
 
 Every implementation takes `spend` first (what it costs beyond a node) and then its arguments; the
-target of a method is its first argument. The two tables at the end are all there is.
+target of a method is its first argument. The tables at the end are all there is; a function that is
+not among the `FREE` ones spends by the length of what it reads.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from anabranch.expressions import cel_statistics as statistics
-from anabranch.expressions.cel_operators import Spend, as_double, comparison, equal
+from anabranch.expressions.cel_operators import (
+    Spend,
+    as_double,
+    comparison,
+    equal,
+    spend_characters,
+)
 from anabranch.expressions.cel_regex import compiled
 from anabranch.expressions.cel_values import (
     NUMBERS,
@@ -28,6 +35,7 @@ from anabranch.expressions.cel_values import (
     text_of,
     within_range,
 )
+from anabranch.expressions.text_search import search_cost
 
 Implementation = Callable[..., Any]
 Arity = tuple[int, int]
@@ -74,9 +82,11 @@ def _double(_spend: Spend, value: Any) -> float:
     raise _no("double", value)
 
 
-def _string(_spend: Spend, value: Any) -> str:
+def _string(spend: Spend, value: Any) -> str:
     if value is None or isinstance(value, list | tuple | dict):
         raise _no("string", value)
+    if isinstance(value, str | bytes):
+        spend_characters(spend, len(value))
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -93,10 +103,11 @@ def _bool(_spend: Spend, value: Any) -> bool:
     raise _no("bool", value)
 
 
-def _bytes(_spend: Spend, value: Any) -> bytes:
+def _bytes(spend: Spend, value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
+        spend_characters(spend, 4 * len(value))
         return value.encode("utf-8", "replace")
     raise _no("bytes", value)
 
@@ -120,18 +131,21 @@ def _size(_spend: Spend, value: Any) -> int:
     raise _no("size", value)
 
 
-def _contains(_spend: Spend, text: Any, part: Any) -> bool:
+def _contains(spend: Spend, text: Any, part: Any) -> bool:
     _texts("contains", text, part)
+    spend_characters(spend, search_cost(len(text), len(part)))
     return part in text
 
 
-def _starts_with(_spend: Spend, text: Any, part: Any) -> bool:
+def _starts_with(spend: Spend, text: Any, part: Any) -> bool:
     _texts("startsWith", text, part)
+    spend_characters(spend, min(len(text), len(part)))
     return bool(text.startswith(part))
 
 
-def _ends_with(_spend: Spend, text: Any, part: Any) -> bool:
+def _ends_with(spend: Spend, text: Any, part: Any) -> bool:
     _texts("endsWith", text, part)
+    spend_characters(spend, min(len(text), len(part)))
     return bool(text.endswith(part))
 
 
@@ -139,16 +153,21 @@ def _matches(spend: Spend, text: Any, pattern: Any) -> bool:
     _texts("matches", text, pattern)
     if len(pattern) > 1024:
         raise CelLimitError("the pattern of matches has more than 1024 characters")
-    return compiled(pattern).search(text, spend)
+    spend_characters(spend, 8 * len(pattern))
+    automaton = compiled(pattern)
+    spend(automaton.built // 8)  # a pattern may be put together anew for each element
+    return automaton.search(text, spend)
 
 
-def _lower(_spend: Spend, text: Any) -> str:
+def _lower(spend: Spend, text: Any) -> str:
     _texts("lowerAscii", text)
+    spend_characters(spend, 4 * len(text))
     return str(text).translate(_LOWER)
 
 
-def _upper(_spend: Spend, text: Any) -> str:
+def _upper(spend: Spend, text: Any) -> str:
     _texts("upperAscii", text)
+    spend_characters(spend, 4 * len(text))
     return str(text).translate(_UPPER)
 
 
@@ -165,6 +184,7 @@ def _join(spend: Spend, values: Any, separator: Any = "") -> str:
         size += len(parts[-1]) + len(separator)
         if size > TEXT_MAX:
             raise CelLimitError(f"a text would get more than {TEXT_MAX:,} characters")
+    spend_characters(spend, size)
     return str(separator).join(parts)
 
 
@@ -254,6 +274,12 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "lowerAscii": _lower,
     "upperAscii": _upper,
 }
+
+#: They look at a few numbers, or at the first characters of a text.
+FREE: Final = frozenset(
+    {"abs", "pow", "relDiff", "safeDiv", "clamp", "u256", "uint256", "int256", "int64", "uint64"}
+    | {"int", "uint", "double", "bool", "dyn", "size"}
+)
 
 #: How many arguments each function takes.
 FUNCTIONS: Final[Mapping[str, Arity]] = {

@@ -16,6 +16,7 @@ from anabranch.expressions.cel_values import (
     KINDS,
     MADE_LIST_MAX,
     NUMBERS,
+    STEP_CHARACTERS,
     TEXT_MAX,
     VALUE_DEPTH_MAX,
     WHOLE,
@@ -35,6 +36,21 @@ Operator = Callable[[Any, Any], Any]
 
 _LEAST, _MOST = INT64
 _UNSIGNED = {UInt, Uint256}
+
+
+def spend_characters(spend: Spend, count: int) -> None:
+    """For texts that are read, compared or made; short ones are paid for by their node."""
+    if count >= STEP_CHARACTERS:
+        spend(count // STEP_CHARACTERS)
+
+
+def spend_operands(spend: Spend, left: Any, right: Any, *, both: bool) -> None:
+    """What an operator reads of texts and lists: all of both sides, or as far as they go along."""
+    if isinstance(left, str | bytes) and isinstance(right, str | bytes):
+        shorter = min(len(left), len(right))
+        spend_characters(spend, len(left) + len(right) if both else shorter)
+    elif both and isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        spend_characters(spend, 8 * (len(left) + len(right)))
 
 
 def no_overload(op: str, left: Any, right: Any) -> CelEvalError:
@@ -173,7 +189,11 @@ def equal(left: Any, right: Any, spend: Spend, depth: int = 0) -> bool:
         return _equal_lists(left, right, spend, depth)
     if one is dict and other is dict:
         return _equal_maps(left, right, spend, depth)
-    return one is other and bool(left == right)
+    if one is not other:
+        return False
+    if (one is str or one is bytes) and len(left) == len(right):
+        spend_characters(spend, len(left))
+    return bool(left == right)
 
 
 def _deeper(depth: int) -> int:

@@ -41,7 +41,7 @@ class _State:
 class Pattern:
     def __init__(self, pattern: str) -> None:
         self._states: list[_State] = [_State()]  # state 0 is the end
-        self._built = 0
+        self.built = 0
         self._start = self._build(read_pattern(pattern), 0)
 
     def _add(self, state: _State) -> int:
@@ -50,8 +50,8 @@ class Pattern:
 
     def _count(self) -> None:
         """Parts and not states: a repetition of nothing takes time as well."""
-        self._built += 1
-        if self._built > STATES_MAX:
+        self.built += 1
+        if self.built > STATES_MAX:
             raise wrong(f"the pattern needs more than {STATES_MAX} states; repeat less")
 
     def _build(self, part: Part, onward: int) -> int:

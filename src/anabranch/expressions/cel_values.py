@@ -21,6 +21,7 @@ LIST_MAX: Final = 64  # of every list that comes from outside, however deep
 MADE_LIST_MAX: Final = 1024  # of a list that an expression puts together
 TEXT_MAX: Final = 1_048_576  # characters of a text that an expression puts together
 STEPS_MAX: Final = 250_000  # of one evaluation
+STEP_CHARACTERS: Final = 64  # read, compared or made by one step
 VALUE_DEPTH_MAX: Final = 64
 
 INT64: Final = (-(2**63), 2**63 - 1)
@@ -129,7 +130,7 @@ def text_of(value: Any) -> str:
 def plain_of(value: Any, depth: int = 0, left: list[int] | None = None) -> Any:
     """The value as it leaves expressions: plain JSON, with 256-bit integers as decimal texts."""
     left = [STEPS_MAX] if left is None else left
-    left[0] -= 1
+    left[0] -= 1 + (len(value) // STEP_CHARACTERS if isinstance(value, str | bytes) else 0)
     if depth > VALUE_DEPTH_MAX or left[0] < 0:
         raise CelLimitError("the value is nested too deep or too large")
     kind = type(value)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from jinja2 import Undefined
 
 from anabranch.expressions.jinja_limits import Limits, Meter, TooMuch
+from anabranch.expressions.text_search import search_cost
 
 ELEMENT: Final = 8
 SMALL: Final = 64  # reading so few characters is paid for by the step or turn that does it
@@ -115,7 +116,7 @@ def charge_comparison(scope: Spending, left: Any, right: Any) -> None:
 
 def charge_search(scope: Spending, item: Any, container: Any) -> None:
     if isinstance(container, str):
-        scope.charge(len(container))
+        scope.charge(search_cost(len(container), len(item) if isinstance(item, str) else 0))
     elif isinstance(container, Mapping):
         check_key(item)
     elif isinstance(container, (list, tuple)):
@@ -152,13 +153,13 @@ def _found_from_the_right(text: str, part: str, start: int, end: int) -> int:
 
 
 def _rfind(scope: Spending, text: str, part: str, start: int = 0, end: int | None = None) -> int:
-    scope.charge(2 * len(text))
+    scope.charge(2 * len(text) + search_cost(len(text), len(part)))
     stop = len(text) if end is None else end
     return _found_from_the_right(text, part, start, stop)
 
 
 def _rpartition(scope: Spending, text: str, separator: str) -> tuple[str, str, str]:
-    scope.charge(3 * len(text))
+    scope.charge(3 * len(text) + search_cost(len(text), len(separator)))
     if not separator:
         raise ValueError("empty separator")
     at = _found_from_the_right(text, separator, 0, len(text))
@@ -172,12 +173,13 @@ def _rsplit(scope: Spending, text: str, sep: str | None = None, maxsplit: int = 
     if sep is None:
         return _few(scope, text.rsplit(None, _most_splits(scope, maxsplit)))
     # Turned round, the first piece is the last one, and the search is linear.
+    scope.charge(search_cost(len(text), len(sep)))
     parts = text[::-1].split(sep[::-1], _most_splits(scope, maxsplit))
     return [part[::-1] for part in reversed(_few(scope, parts))]
 
 
 def _split(scope: Spending, text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
-    scope.charge(len(text))
+    scope.charge(search_cost(len(text), len(sep or "")))
     return _few(scope, text.split(sep, _most_splits(scope, maxsplit)))
 
 
@@ -227,12 +229,22 @@ def _linear(work: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _searching(work: Callable[..., Any]) -> Callable[..., Any]:
+    def run(scope: Spending, text: str, part: str, *window: int) -> Any:
+        scope.charge(search_cost(len(text), len(part)))
+        return work(text, part, *window)
+
+    return run
+
+
 def _metered(name: str) -> Callable[..., str]:
     """The bounded twin of the method, and what it made."""
 
     def run(scope: Spending, text: str, *args: Any) -> str:
         meter: Meter = scope.environment.meter  # type: ignore[attr-defined]
         scope.charge(len(text) + 1)
+        if name == "replace" and args and isinstance(args[0], str):
+            scope.charge(2 * search_cost(len(text), len(args[0])))
         made: str = getattr(meter, name)(text, *args)
         scope.charge(len(made))
         return made
@@ -249,13 +261,13 @@ def _joined(scope: Spending, text: str, parts: Iterable[Any]) -> str:
 
 _ONCE = (
     *("upper", "lower", "title", "capitalize", "swapcase", "casefold"),
-    *("removeprefix", "removesuffix", "partition"),
-    *("startswith", "endswith", "find", "index", "count"),
+    *("removeprefix", "removesuffix", "startswith", "endswith"),
     *("isdigit", "isalpha", "isalnum", "isnumeric", "isspace", "islower", "isupper"),
 )
 
 TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
     **{name: _linear(getattr(str, name)) for name in _ONCE},
+    **{name: _searching(getattr(str, name)) for name in ("find", "index", "count", "partition")},
     **{name: _stripped(getattr(str, name)) for name in ("strip", "lstrip", "rstrip")},
     **{name: _metered(name) for name in ("replace", "ljust", "rjust", "center", "zfill")},
     "join": _joined,

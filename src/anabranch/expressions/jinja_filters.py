@@ -30,6 +30,7 @@ from anabranch.expressions.jinja_costs import (
 from anabranch.expressions.jinja_filters_lists import list_filters
 from anabranch.expressions.jinja_limits import Meter, TooMuch
 from anabranch.expressions.jinja_quotes import py, sh, sql
+from anabranch.expressions.text_search import search_cost
 
 Filter = Callable[..., Any]
 
@@ -184,7 +185,7 @@ def _bounded(meter: Meter) -> dict[str, Filter]:
     @pass_context
     def replace(scope: Spending, value: Any, old: str, new: str, count: int | None = None) -> str:
         text = meter.text(value)
-        scope.charge(len(text))
+        scope.charge(2 * search_cost(len(text), len(old)))
         made = meter.replace(text, old, new, -1 if count is None else count)
         scope.charge(len(made))
         return made
