@@ -6,13 +6,14 @@ author hardly meant. All positions come from the net, so no dialect is needed to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from anabranch.net.analyse_joins import JoinReach, analyse_joins, join_slots_reachable
 from anabranch.net.cycles import Following, rings
-from anabranch.net.net import Branch, Net, Step
+from anabranch.net.forks import meetings
+from anabranch.net.net import Net, Step
 from anabranch.net.problems import Position, Problem, Severity
-from anabranch.net.reach import predecessors, successors
+from anabranch.net.reach import successors
 
 __all__ = ["JoinReach", "analyse", "join_slots_reachable"]
 
@@ -43,15 +44,12 @@ def _problem(
     return Problem(at or Position(1, 1), code, message, hint, severity)
 
 
-def _reached(starts: Iterable[str], following: Following, stop: str | None = None) -> set[str]:
-    """Every step control can come to; it does not go on from `stop`."""
+def _reached(starts: Iterable[str], following: Following) -> set[str]:
+    """Every step control can come to."""
     seen = set(starts)
     frontier = list(seen)
     while frontier:
-        name = frontier.pop()
-        if name == stop:
-            continue
-        for target in following[name]:
+        for target in following[frontier.pop()]:
             if target not in seen:
                 seen.add(target)
                 frontier.append(target)
@@ -104,30 +102,19 @@ def _final_step(net: Net, following: Following) -> Iterator[Problem]:
 def _shared_by_forks(net: Net, following: Following) -> Iterator[Problem]:
     """Steps that more than one token of a fork can come to. Only where the ways first meet: what
     lies behind follows from it."""
-    before = predecessors(net)
-    meetings: dict[str, list[Step]] = {}
-    for step in net.steps.values():
-        for branch in step.branches:
-            for name in _meetings(step.name, branch, following, before):
-                meetings.setdefault(name, []).append(step)
-    for name, forks in meetings.items():
+    found = meetings(net, following)
+    for name, forks in found.forks.items():
         if net.steps[name].barrier is None:
             yield _shared(net.steps[name], forks, processes=net.carries_payload)
-
-
-def _meetings(
-    fork: str, branch: Branch, following: Following, before: Mapping[str, list[str]]
-) -> list[str]:
-    if branch.mode != "inclusive" or len(branch.arcs) < 2:
-        return []
-    counts: dict[str, int] = {}
-    for arc in branch.arcs:
-        # Coming back to the fork starts it anew; that is a cycle, not a meeting.
-        reached = _reached([arc.target], following, stop=fork) if arc.target != fork else set()
-        for name in reached - {fork}:
-            counts[name] = counts.get(name, 0) + 1
-    shared = {name for name, count in counts.items() if count > 1}
-    return [name for name in counts if name in shared and not shared.issuperset(before[name])]
+    if found.partly:
+        yield _problem(
+            net.steps[net.entry].position,
+            "forks-partly-examined",
+            f"the net is large: for {found.partly:,} of its inclusive forks only the steps near by "
+            "were looked at for tokens that meet",
+            "split the definition, or let parts of it meet in one step (`spec: {join: all}`)",
+            "note",
+        )
 
 
 def _for_forks(processes: bool) -> tuple[str, Severity]:
@@ -175,9 +162,11 @@ def _dead_arcs(net: Net) -> Iterator[Problem]:
 
 
 def _cycles(net: Net, following: Following) -> Iterator[Problem]:
+    place = {name: index for index, name in enumerate(net.steps)}
     for members in rings(following):
-        first = next(name for name in net.steps if name in members)
-        names = " → ".join(repr(name) for name in net.steps if name in members)
+        ordered = sorted(members, key=place.__getitem__)
+        first = ordered[0]
+        names = " → ".join(map(repr, ordered))
         at = net.steps[first].position
         if not any(_may_leave(net.steps[name], members) for name in members):
             yield _problem(

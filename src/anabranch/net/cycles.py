@@ -9,19 +9,24 @@ Following = Mapping[str, Sequence[str]]
 
 def rings(following: Following) -> list[set[str]]:
     """Every such group of two or more, and every step that leads to itself. Linear in the edges."""
+    return [
+        set(group)
+        for group in components(following)
+        if len(group) > 1 or group[0] in following[group[0]]
+    ]
+
+
+def components(following: Following) -> list[list[str]]:
+    """All steps in groups of those that reach one another, each before the groups it leads to."""
     reversed_edges: dict[str, list[str]] = {name: [] for name in following}
     for name, targets in following.items():
         for target in targets:
             reversed_edges[target].append(name)
-    found: list[set[str]] = []
+    found: list[list[str]] = []
     placed: set[str] = set()
     for name in reversed(finishing_order(following, following)):
-        if name in placed:
-            continue
-        group = _reached(name, reversed_edges, placed)
-        placed |= group
-        if len(group) > 1 or name in following[name]:
-            found.append(group)
+        if name not in placed:
+            found.append(_reached(name, reversed_edges, placed))
     return found
 
 
@@ -46,12 +51,13 @@ def finishing_order(following: Following, roots: Iterable[str]) -> list[str]:
     return order
 
 
-def _reached(start: str, edges: Following, without: set[str]) -> set[str]:
-    group = {start}
-    frontier = [start]
-    while frontier:
-        for target in edges[frontier.pop()]:
-            if target not in group and target not in without:
-                group.add(target)
-                frontier.append(target)
+def _reached(start: str, edges: Following, placed: set[str]) -> list[str]:
+    """Whoever is not placed yet, and places them."""
+    placed.add(start)
+    group = [start]
+    for name in group:
+        for target in edges[name]:
+            if target not in placed:
+                placed.add(target)
+                group.append(target)
     return group

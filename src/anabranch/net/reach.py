@@ -1,4 +1,4 @@
-"""Which steps can still be reached from where, computed once per net.
+"""Which steps can still be reached from where, worked out when it is asked.
 
 Two relations matter. Along *all* edges: where can control go at all (unreachable steps, barriers).
 Along *scope-preserving* edges: where can control go without leaving its scope. A branch without a
@@ -8,12 +8,13 @@ the spawns belong to the fresh scope below it. Only this second relation can fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from anabranch.net.net import Branch, Net, Step
 
 Reach = Mapping[str, frozenset[str]]
+KEPT_MAX = 512  # steps of a net whose reach is kept
 
 
 def all_edges(branch: Branch) -> Iterable[str]:
@@ -46,14 +47,6 @@ def predecessors(net: Net) -> dict[str, list[str]]:
     return found
 
 
-def _closure(net: Net, edges: Callable[[Branch], Iterable[str]]) -> Reach:
-    following = {
-        name: [t for t in successors(step, edges) if t in net.steps]
-        for name, step in net.steps.items()
-    }
-    return {name: _from(name, following) for name in net.steps}
-
-
 def _from(start: str, following: Mapping[str, list[str]]) -> frozenset[str]:
     seen = {start}
     frontier = [start]
@@ -65,12 +58,43 @@ def _from(start: str, following: Mapping[str, list[str]]) -> frozenset[str]:
     return frozenset(seen)
 
 
+class _Closure(Mapping[str, frozenset[str]]):
+    """What each step reaches, worked out when somebody asks. Of a large net only the last answers
+    are kept: all of them together are the square of its steps."""
+
+    def __init__(self, net: Net, edges: Callable[[Branch], Iterable[str]]) -> None:
+        self._following = {
+            name: [t for t in successors(step, edges) if t in net.steps]
+            for name, step in net.steps.items()
+        }
+        self._kept: dict[str, frozenset[str]] = {}
+
+    def __getitem__(self, name: str) -> frozenset[str]:
+        kept = self._kept
+        found = kept.get(name)
+        if found is None:
+            found = _from(name, self._following)
+            if len(kept) >= KEPT_MAX:
+                kept.pop(next(iter(kept)), None)
+            kept[name] = found
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._following)
+
+    def __len__(self) -> int:
+        return len(self._following)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._following
+
+
 class Reachability:
     """The relations of one net. A step always reaches itself."""
 
     def __init__(self, net: Net) -> None:
-        self.anywhere: Reach = _closure(net, all_edges)
-        self.in_scope: Reach = _closure(net, scope_edges)
+        self.anywhere: Reach = _Closure(net, all_edges)
+        self.in_scope: Reach = _Closure(net, scope_edges)
         self.positions = {name: index for index, name in enumerate(net.steps)}
 
 
