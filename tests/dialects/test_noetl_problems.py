@@ -24,7 +24,7 @@ ELSEWHERE = {
     *("bad-expression", "text-candidate", "encrypted-rule"),
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
     *("kind-off", "self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
-    *("wrong-hash", "join-needs-outcome", "merge-overlap"),
+    *("wrong-hash", "join-needs-outcome", "merge-overlap", "forks-partly-examined"),
     # test_arca_problems.py
     *("removed-key", "dependency-cycle", "unknown-reference", "unmeetable-policy"),
 }
@@ -87,6 +87,8 @@ IN_A_STEP = [
     ("bad-template", 'tool: {kind: noop, result: "{{ a | nope }}"}', 6, 30, "no filter 'nope'"),
     ("bad-template", NOOP + "\nnext: {arcs: [{step: s, when: 'a b'}]}", 7, 33, "unexpected 'b'"),
     ("text-condition", NOOP + "\nnext: {arcs: [{step: s, when: '{{ a }} or b'}]}", 7, 33, "text"),
+    ("unquoted-template", 'tool: {kind: shell, command: "ls {{ a }}"}', 6, 32, "takes in `a`"),
+    ("quoted-twice", """tool: {kind: shell, command: "ls '{{ a | sh }}'"}""", 6, 32, "quotes"),
     ("unknown-step", NOOP + "\nnext: {arcs: [{step: t}]}", 7, 24, "'t', which does not exist"),
     ("unknown-kind", "tool: {kind: pyton, code: x}", 6, 16, "there is no task kind 'pyton'"),
     ("unknown-name", 'tool: {kind: noop, result: "{{ worklod.x }}"}', 6, 30, "'worklod'"),

@@ -7,7 +7,7 @@ import pytest
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja import Jinja, Limits
 from anabranch.expressions.jinja_filters import FREE as FREE_FILTERS
-from anabranch.expressions.jinja_program import _sandbox
+from anabranch.expressions.jinja_program import sandbox_of
 from anabranch.expressions.jinja_sandbox import INTERNAL, METHODS
 from anabranch.expressions.jinja_tests import FREE as FREE_TESTS
 
@@ -165,18 +165,18 @@ def refused(template: str) -> str:
 
 
 def test_every_filter_is_free_or_has_a_hostile_case() -> None:
-    known = set(_sandbox(SMALL).filters) - set(INTERNAL)
+    known = set(sandbox_of(SMALL).filters) - set(INTERNAL)
     assert known == set(FREE_FILTERS) | set(FILTERS)
 
 
 def test_every_test_is_free_or_has_a_hostile_case() -> None:
-    assert set(_sandbox(SMALL).tests) == set(FREE_TESTS) | set(TESTS)
+    assert set(sandbox_of(SMALL).tests) == set(FREE_TESTS) | set(TESTS)
 
 
 def test_every_method_and_global_has_a_hostile_case() -> None:
     known = {(kind.__name__, name) for kind, methods in METHODS for name in methods}
     assert known == set(METHOD_CASES)
-    assert set(_sandbox(SMALL).globals) == {"range", "dict"} <= set(OPERATORS)
+    assert set(sandbox_of(SMALL).globals) == {"range", "dict"} <= set(OPERATORS)
 
 
 @pytest.mark.parametrize("name", sorted(FILTERS))

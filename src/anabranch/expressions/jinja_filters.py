@@ -48,6 +48,7 @@ def filters(meter: Meter) -> dict[str, Filter]:
         **_text_filters(meter),
         **_conversions(meter),
         **_bounded(meter),
+        **_combining(meter),
         **list_filters(),
         "sh": sh,
         "py": py,
@@ -191,23 +192,6 @@ def _bounded(meter: Meter) -> dict[str, Filter]:
         return made
 
     @pass_context
-    def join(scope: Any, value: Any, d: str = "", attribute: Any = None) -> str:
-        items = bounded_list(scope, value)
-        made = meter.join(d, _picked(scope.environment, items, attribute))
-        scope.charge(len(made))
-        return made
-
-    @pass_context
-    def total(scope: Any, value: Any, attribute: Any = None, start: Any = 0) -> Any:
-        for item in _picked(scope.environment, bounded_list(scope, value), attribute):
-            if type(item) is int or type(item) is float:
-                start = start + item
-            else:
-                start = meter.add(start, item)
-                charge_made(scope, start)
-        return start
-
-    @pass_context
     def percent_format(scope: Spending, value: Any, *args: Any, **kwargs: Any) -> str:
         if args and kwargs:
             raise ValueError("format: give positional or named values, not both")
@@ -230,12 +214,33 @@ def _bounded(meter: Meter) -> dict[str, Filter]:
 
     return {
         "format": percent_format,
-        "join": join,
         "replace": replace,
-        "sum": total,
         "tojson": tojson,
         "urlencode": urlencode,
     }
+
+
+def _combining(meter: Meter) -> dict[str, Filter]:
+    """Filters that put the elements of a sequence together."""
+
+    @pass_context
+    def join(scope: Any, value: Any, d: str = "", attribute: Any = None) -> str:
+        items = bounded_list(scope, value)
+        made = meter.join(d, _picked(scope.environment, items, attribute))
+        scope.charge(len(made))
+        return made
+
+    @pass_context
+    def total(scope: Any, value: Any, attribute: Any = None, start: Any = 0) -> Any:
+        for item in _picked(scope.environment, bounded_list(scope, value), attribute):
+            if type(item) is int or type(item) is float:
+                start = start + item
+            else:
+                start = meter.add(start, item)
+                charge_made(scope, start)
+        return start
+
+    return {"join": join, "sum": total}
 
 
 def _url_quoted(scope: Spending, meter: Meter, value: Any, work: Callable[..., str]) -> str:

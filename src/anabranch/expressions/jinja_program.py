@@ -99,14 +99,14 @@ def _is_lookup(node: nodes.Node) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _sandbox(limits: Limits) -> Sandbox:
+def sandbox_of(limits: Limits) -> Sandbox:
     return Sandbox(limits)
 
 
 @lru_cache(maxsize=8192)
 def program(text: str, mode: Mode, limits: Limits) -> Program:
     try:
-        return Program(text, mode, _sandbox(limits))
+        return Program(text, mode, sandbox_of(limits))
     except TemplateSyntaxError as error:
         raise TemplateError(text, sentence(error.message), error.lineno) from None
     except RecursionError:

@@ -10,7 +10,7 @@ tasks, `params` of SQL tasks.
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
@@ -19,6 +19,9 @@ from jinja2 import Undefined, pass_context
 
 from anabranch.expressions.jinja_costs import Spending, bounded_list
 from anabranch.expressions.jinja_limits import Meter
+
+#: What a shell may take for more than a character of a word.
+_SPECIAL = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
 
 
 @pass_context
@@ -39,7 +42,9 @@ def _word(scope: Spending, value: Any) -> str:
     text = _meter(scope).text(value)
     scope.charge(5 * len(text))
     _refuse_nul(text, "sh")
-    return shlex.quote(text)
+    if text and not _SPECIAL.search(text):
+        return text
+    return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 @pass_context

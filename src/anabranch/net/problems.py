@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
@@ -38,11 +39,19 @@ class Problem:
         return f"{self.position}: {self.code}: {kind}{self.message}{hint}"
 
 
+#: Each misspelt name is compared with so many others at most, and only as far as it is a word:
+#: a definition with thousands of both would take the square of them.
+HINTS_MAX = 500
+WORD_MAX = 80
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint naming the closest known word, or the known words when they are few."""
-    options = list(known)
+    options = list(islice(known, HINTS_MAX))
     close = [option for option in options if option.lower() == word.lower()]
-    close = close or get_close_matches(word, options, n=1, cutoff=0.6)
+    if not close and len(word) <= WORD_MAX:
+        near = [option for option in options if len(option) <= WORD_MAX]
+        close = get_close_matches(word, near, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]!r}?"
     if 0 < len(options) <= 12:
@@ -89,6 +98,8 @@ CODES: Mapping[str, str] = {
     "hidden-name": "a step whose result another name hides",
     "bad-template": "a template that cannot be compiled",
     "text-condition": "a condition that is text with templates in it",
+    "unquoted-template": "data that becomes part of a command, a query or code",
+    "quoted-twice": "quotes around a value that is quoted already",
     "dead-rule": "a rule after `else`",
     "old-spelling": "an older way to write something",
     "root-extension": "a mapping at the root that is not part of the language",
@@ -126,6 +137,7 @@ CODES: Mapping[str, str] = {
     # the net
     "unreachable-step": "a step no route leads to",
     "several-tokens": "a step that runs once for each of several tokens of a fork",
+    "forks-partly-examined": "a net too large to look for all tokens that meet",
     "final-step-routed": "the final step also runs as an ordinary step",
     "final-step-routes": "arcs of the final step, which are never followed",
     "dead-arc": "an arc behind one that is always taken",

@@ -27,7 +27,8 @@ from typing import Any
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.credentials import Credentials
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
+from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.expressions.jinja import has_template
 
 _SQL = (
@@ -96,6 +97,17 @@ EXCLUSIVE = (
 TEXTS = frozenset({"url", "method", "command", "query", "cwd"})
 #: Lists of such texts, or one text.
 TEXT_LISTS = frozenset({"commands"})
+#: Texts of another language, in which data must be quoted.
+EMBEDDED: Mapping[tuple[str, str], Quoting] = {
+    ("shell", "command"): SHELL,
+    ("shell", "cmds"): SHELL,
+    ("python", "code"): PYTHON,
+    **{
+        (kind, name): QUERY
+        for kind in ("postgres", "duckdb", "sqlite")
+        for name in ("command", "commands", "query")
+    },
+}
 #: Keys that have a meaning in playbooks which cannot be run so far.
 LATER = ("sink", "assert", "eval", "policy", "output", "result")
 COMMON = (
@@ -157,6 +169,9 @@ class Inputs:
             if canonical in given:
                 self.conflict(self._task, name, canonical)
             given[canonical] = self._value(kind, name, node)
+            if (kind, name) in EMBEDDED:
+                what = f"`{name}` of {self._task.what}"
+                self._templates.embedded(node, what, EMBEDDED[kind, name])
         return given
 
     def _args(self) -> Any:

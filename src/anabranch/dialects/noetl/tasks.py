@@ -154,7 +154,8 @@ class Tasks:
         return task
 
     def _labels(self, what: str, tasks: list[Section], alone: str) -> list[str]:
-        labels: list[str] = []
+        labels: set[str] = set()
+        found: list[str] = []
         for number, task in enumerate(tasks):
             label = task.string("name") or alone or f"task_{number}"
             if label in labels:
@@ -163,8 +164,9 @@ class Tasks:
                 self.findings.add(at, "duplicate-label", message, hint)
             if len(tasks) > 1:
                 task.what = f"task {label!r} of {what}"
-            labels.append(label)
-        return labels
+            labels.add(label)
+            found.append(label)
+        return found
 
     def _kind(self, task: Section) -> str | None:
         node = task.text("kind")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from anabranch.dialects.findings import Findings
@@ -10,8 +11,24 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import view
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja import Condition, Jinja, TemplateError, has_template
+from anabranch.expressions.jinja_embedded import loose_outputs
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.problems import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Quoting:
+    """A language inside a playbook: its filter, what text of it is, what is better than quoting."""
+
+    filter: str
+    is_: str
+    instead: str
+
+
+SHELL = Quoting("sh", "part of the command", "`env`")
+PYTHON = Quoting("py", "part of the code", "`args`")
+SQL = Quoting("sql", "part of the query", "`params`")
+EMBEDDED_MAX = 20  # warnings of one text
 
 
 class Templates:
@@ -54,6 +71,29 @@ class Templates:
             return self._language.rendered(text)
         except TemplateError:
             return Constant(text)
+
+    def embedded(self, node: Node, what: str, quoting: Quoting) -> None:
+        """Warn of what a template brings into a command, a query or code without quoting it."""
+        if isinstance(node, Items):
+            for each in node.items:
+                self.embedded(each, what, quoting)
+        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+            return
+        if not has_template(node.value):
+            return
+        for each in loose_outputs(node.value, quoting.filter)[:EMBEDDED_MAX]:
+            at = self._document.inside(node, each.line)
+            if each.twice:
+                message = f"{what} has quotes around `{each.expression}`, which is quoted already"
+                self._findings.warn(at, "quoted-twice", message, "remove the quotes around it")
+            else:
+                message = (
+                    f"{what} takes in `{each.expression}` as it is: data becomes {quoting.is_}"
+                )
+                hint = (
+                    f"pass it as {quoting.instead}, or write `{each.expression} | {quoting.filter}`"
+                )
+                self._findings.warn(at, "unquoted-template", message, hint)
 
     def condition(self, node: Node, what: str) -> Expression:
         """True or false. A mistake is reported and gives a guard that never holds."""
