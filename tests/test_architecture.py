@@ -29,7 +29,7 @@ LAYERS = [
     "operations",
     "surfaces",
 ]
-FOR_EVERYBODY = {"errors", "ids", "clock", "files", "keccak", "settings"}
+FOR_EVERYBODY = {"cancel", "errors", "ids", "clock", "files", "keccak", "settings"}
 COMPOSITION_ROOT = {"app", "__init__", "__main__"}
 PURE = {"expressions", "net", "kernel"}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from anabranch.cancel import poll
 from anabranch.dialects.durations import parse_duration
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, kind_of
 from anabranch.net.problems import Position, Problem, Severity, did_you_mean
@@ -47,6 +48,7 @@ class Findings:
 
 class Section:
     def __init__(self, node: Fields, what: str, findings: Findings) -> None:
+        poll()
         self.node = node
         self.what = what
         self.findings = findings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anabranch.cancel import poll
 from anabranch.net.problems import Position, Problem
 
 
@@ -38,6 +39,7 @@ class Reading:
         return Stop()
 
     def check_depth(self, depth: int, line: int, column: int) -> None:
+        poll()
         allowed = self.limits.depth_max
         if depth > allowed:
             message = f"the document is nested more than {allowed} deep (the limit depth_max)"

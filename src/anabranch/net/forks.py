@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from anabranch.cancel import poll
 from anabranch.net.cycles import Following, components
 from anabranch.net.net import Branch, Net, Step
 from anabranch.net.reach import predecessors
@@ -57,6 +58,7 @@ class _Walk:
 
     def met(self, fork: str, branch: Branch) -> list[str]:
         """The steps at which more than one arc of the branch first arrives."""
+        poll()
         marks = self._marks(fork, branch)
         return [
             name

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from anabranch.cancel import poll
 from anabranch.net.cycles import finishing_order
 
 SPACE = 28.0  # between neighbours on a rank
@@ -180,6 +181,7 @@ def _order(rows: list[list[Point]]) -> None:
     for row in rows:
         place |= {id(point): float(index) for index, point in enumerate(row)}
     for sweep in range(SWEEPS):
+        poll()
         downwards = sweep % 2 == 0
         for row in rows if downwards else reversed(rows):
             wanted = {
@@ -219,6 +221,7 @@ def _place_across(rows: list[list[Point]]) -> float:
             x += _distance(row[index - 1], point) if index else 0.0
             point.x = x
     for sweep in range(SWEEPS + 2):
+        poll()
         downwards = sweep % 2 == 0
         for row in rows if downwards else reversed(rows):
             _settle(row, downwards=downwards)

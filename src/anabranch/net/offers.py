@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from anabranch.cancel import poll
 from anabranch.net.net import Branch, GatherRule, Join, Net, Slot, Step
 
 Vector = tuple[int, ...]
@@ -95,6 +96,7 @@ class Offers:
 
     def outlook(self, declared: Declared, without: tuple[str, str] | None = None) -> Outlook:
         """What can become of this join, perhaps if one step never came to one outcome."""
+        poll()
         wanted = _Wanted(declared.join.slots, self._outcomes)
         scope = self._scope([arc.target for arc in declared.branch.arcs])
         fronts = self._fronts(scope, wanted, without)

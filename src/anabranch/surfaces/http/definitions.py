@@ -27,6 +27,7 @@ from anabranch.surfaces.http.looking import Looking, look
 from anabranch.surfaces.http.problems import ApiError, place_problem
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, PARTS, Query, Route
+from anabranch.surfaces.http.threads import Flag, in_thread
 
 PAGE = Query("limit", "how many at most", "integer", least=1, most=500, default=50)
 CURSOR = Query("cursor", "`next` of the page before")
@@ -89,7 +90,7 @@ class Compilations:
     def __init__(self, most: int = 64) -> None:
         self._most = most
         self._kept: OrderedDict[bytes, Prepared] = OrderedDict()
-        self._under_way: dict[bytes, asyncio.Task[Prepared]] = {}
+        self._under_way: dict[bytes, tuple[asyncio.Task[Prepared], Flag]] = {}
 
     async def get(
         self,
@@ -114,13 +115,18 @@ class Compilations:
         return found
 
     async def _compiled(self, key: bytes, work: Callable[[], Prepared]) -> Prepared:
-        """Once for all who ask for it at the same time."""
-        task = self._under_way.get(key)
-        if task is None:
-            task = asyncio.ensure_future(asyncio.to_thread(work))
-            self._under_way[key] = task
-            task.add_done_callback(lambda _: self._under_way.pop(key))
-        return await asyncio.shield(task)
+        """Once for all who ask for it at the same time; not at all when they have all gone."""
+        task, flag = self._under_way.get(key, (None, Flag()))
+        if task is None or flag.given_up:
+            flag = Flag()
+            task = asyncio.ensure_future(asyncio.to_thread(flag.run, work))
+            self._under_way[key] = task, flag
+            task.add_done_callback(lambda ended: self._ended(key, ended))
+        return await flag.wait(task)
+
+    def _ended(self, key: bytes, task: asyncio.Task[Prepared]) -> None:
+        if self._under_way.get(key, (None,))[0] is task:
+            del self._under_way[key]
 
 
 COMPILED = web.AppKey("compiled", Compilations)
@@ -139,7 +145,7 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     given = await read_body(request, DefinitionGiven)
     source, tools = source_of(given.definition), tools_of(request)
     file = label_of(given.file)
-    compiled: Compiled = await asyncio.to_thread(check, source, tools, given.rules, file=file)
+    compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
     net = compiled.net
     kinds = request.app[PARTS].verbs.kinds
     refused = list(kinds.refused(net)) if net is not None else []
@@ -157,7 +163,7 @@ async def check_one(request: web.Request) -> web.StreamResponse:
 async def respell(request: web.Request) -> web.StreamResponse:
     """A playbook in the canonical spelling."""
     given = await read_body(request, PlaybookText)
-    text = await asyncio.to_thread(canonical_form, given.definition, label_of(given.file))
+    text = await in_thread(canonical_form, given.definition, label_of(given.file))
     return answer(shapes.Respelled(definition=text, changed=text != given.definition))
 
 
@@ -166,7 +172,7 @@ async def draw_one(request: web.Request) -> web.StreamResponse:
     given = await read_body(request, DefinitionGiven)
     ready = await prepared(request, given.definition, given.rules, given.file)
     form: str = asked["format"]
-    text = await asyncio.to_thread(draw, ready.net, form)
+    text = await in_thread(draw, ready.net, form)
     return drawing(text, form, raw=asked["raw"])
 
 

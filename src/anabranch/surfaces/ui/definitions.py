@@ -6,7 +6,6 @@ beside the text and below it. Without scripts a button does the same.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -17,6 +16,7 @@ from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.operations.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.audit import SUBJECT
+from anabranch.surfaces.http.threads import in_thread
 from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.drafts import TEXT_MAX, Draft, examined, keep, runnable
 from anabranch.surfaces.ui.examples import EXAMPLES
@@ -152,7 +152,7 @@ async def _draft(ui: Ui, text: str, rules: str, form: Any) -> Draft:
         read = _rules(rules)
     except InputError as error:
         return Draft(text, refused=error)
-    return await asyncio.to_thread(examined, ui, text, read, form)
+    return await in_thread(examined, ui, text, read, form)
 
 
 async def _recent(ui: Ui, request: web.Request) -> dict[str, Any]:

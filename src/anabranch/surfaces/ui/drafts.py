@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from anabranch.operations.inputs import Wanted, inputs_of, parameters_of
 from anabranch.operations.preflight import missing_rules
 from anabranch.operations.templates import DIALECT as TEMPLATE
 from anabranch.operations.templates import Templates
+from anabranch.surfaces.http.threads import in_thread
 from anabranch.surfaces.ui.context import Ui
 from anabranch.surfaces.ui.forms import given_of
 
@@ -115,19 +115,19 @@ async def runnable(
 ) -> Prepared:
     """What is started; raises with everything that is wrong."""
     if draft.template is None:
-        return await asyncio.to_thread(prepare, draft.text, _tools(ui), rules)
+        return await in_thread(prepare, draft.text, _tools(ui), rules)
     text = definition_text(draft.template.materialise(given))
-    return await asyncio.to_thread(prepare, text, _tools(ui))
+    return await in_thread(prepare, text, _tools(ui))
 
 
 async def keep(ui: Ui, text: str, rules: Mapping[str, Any] | None) -> tuple[str, bool]:
     """Put it into the store; its fingerprint, and whether it was not there before."""
-    if await asyncio.to_thread(_is_template, text):
+    if await in_thread(_is_template, text):
         mark = fingerprint(TEMPLATE, text)
         known = ui.parts.store.definition(mark) is not None
         Templates(ui.parts.store).put(text, "<text>")
         return mark, not known
-    ready = await asyncio.to_thread(prepare, text, _tools(ui), rules)
+    ready = await in_thread(prepare, text, _tools(ui), rules)
     mark = ready.definition.fingerprint
     if ui.parts.store.definition(mark) is not None:
         return mark, False

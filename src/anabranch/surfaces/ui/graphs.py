@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 
 from anabranch.net.draw_svg import svg
 from anabranch.net.net import Net
+from anabranch.surfaces.http.threads import in_thread
 
 KEPT = 32
 
@@ -19,7 +19,7 @@ class Graphs:
         """Large ones take a while, so that is done beside the event loop."""
         drawn = self._drawn.get(net.fingerprint)
         if drawn is None:
-            drawn = await asyncio.to_thread(svg, net, live=True)
+            drawn = await in_thread(svg, net, live=True)
             self._drawn[net.fingerprint] = drawn
             if len(self._drawn) > KEPT:
                 self._drawn.popitem(last=False)
