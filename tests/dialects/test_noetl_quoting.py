@@ -25,7 +25,7 @@ NASTY = [
 
 
 def quoted(value: Any, name: str) -> str:
-    return Jinja().rendered(f"{{{{ x | {name} }}}}").evaluate({"x": value})
+    return str(Jinja().rendered(f"{{{{ x | {name} }}}}").evaluate({"x": value}))
 
 
 def found(tool: str, kind: str) -> list[Problem]:

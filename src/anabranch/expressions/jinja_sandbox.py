@@ -111,7 +111,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             finalize=self.meter.text,
         )
         self.filters = filters(self.meter) | INTERNAL
-        self.tests = tests(self.meter)
+        self.tests = tests(self.meter)  # type: ignore[assignment]
         self.globals = {"range": Function("range", self._range), "dict": Function("dict", _dict)}
         self._operators: dict[str, Callable[[Any, Any], Any]] = {
             "+": self.meter.add,

@@ -15,7 +15,7 @@ from jinja2.tests import TESTS
 from anabranch.expressions.jinja_costs import Spending, charge_comparison, charge_search
 from anabranch.expressions.jinja_limits import Meter
 
-Test = Callable[..., bool]
+Test = Callable[..., Any]
 
 #: They look at the kind of a value, never into it.
 FREE = (
@@ -35,7 +35,7 @@ _COMPARISONS = {
 
 def tests(meter: Meter) -> dict[str, Test]:
     return {
-        **{name: TESTS[name] for name in FREE},
+        **{name: TESTS[name] for name in FREE},  # type: ignore[misc]
         **{name: _comparison(work) for name, work in _COMPARISONS.items()},
         "in": contained,
         "odd": lambda value: _number(value, "odd") % 2 == 1,

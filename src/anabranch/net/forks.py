@@ -39,6 +39,8 @@ class Meetings:
 def meetings(net: Net, following: Following, *, work: int = WORK) -> Meetings:
     walk = _Walk(net, following, work)
     found: dict[str, list[Step]] = {}
+    if not walk.can_meet(net):
+        return Meetings(found, 0, 0)
     for step in net.steps.values():
         for branch in step.branches:
             if branch.mode == "inclusive" and len(branch.arcs) > 1:
@@ -55,6 +57,13 @@ class _Walk:
         self._work = work + WORK_PER_ARC * sum(map(len, following.values()))
         self.followed = 0
         self.partly = 0
+
+    def can_meet(self, net: Net) -> bool:
+        """Whether anything would be worth telling: where ways come together, something must not
+        wait for all of them."""
+        return any(
+            step.barrier is None and len(self._before[name]) > 1 for name, step in net.steps.items()
+        ) or any(_leads_twice(branch) for step in net.steps.values() for branch in step.branches)
 
     def met(self, fork: str, branch: Branch) -> list[str]:
         """The steps at which more than one arc of the branch first arrives."""
@@ -93,6 +102,11 @@ class _Walk:
             for target in targets:
                 arrive(target, marks[name])
         return marks
+
+
+def _leads_twice(branch: Branch) -> bool:
+    """Two of its arcs lead to one step."""
+    return len({arc.target for arc in branch.arcs}) < len(branch.arcs)
 
 
 def _next_narrow(following: Following) -> dict[str, str]:

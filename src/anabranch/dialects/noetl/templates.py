@@ -81,18 +81,14 @@ class Templates:
             return
         if not has_template(node.value):
             return
-        for each in loose_outputs(node.value, quoting.filter)[:EMBEDDED_MAX]:
-            at = self._document.inside(node, each.line)
-            if each.twice:
-                message = f"{what} has quotes around `{each.expression}`, which is quoted already"
+        for loose in loose_outputs(node.value, quoting.filter)[:EMBEDDED_MAX]:
+            at, shown = self._document.inside(node, loose.line), loose.expression
+            if loose.twice:
+                message = f"{what} has quotes around `{shown}`, which is quoted already"
                 self._findings.warn(at, "quoted-twice", message, "remove the quotes around it")
             else:
-                message = (
-                    f"{what} takes in `{each.expression}` as it is: data becomes {quoting.is_}"
-                )
-                hint = (
-                    f"pass it as {quoting.instead}, or write `{each.expression} | {quoting.filter}`"
-                )
+                message = f"{what} takes in `{shown}` as it is: data becomes {quoting.is_}"
+                hint = f"pass it as {quoting.instead}, or write `{shown} | {quoting.filter}`"
                 self._findings.warn(at, "unquoted-template", message, hint)
 
     def condition(self, node: Node, what: str) -> Expression:
