@@ -36,6 +36,7 @@ class Settings:
     no_inline: str = ""  # kinds of work that this process does not do: "shell python"
     inline_bytes_max: int = 64 * 1024  # a larger result is kept as a payload and passed as a ref
     result_bytes_max: int = 64 * 1024 * 1024  # a larger one is an error
+    expression_bytes_max: int = 256 * 1024 * 1024  # of large values that expressions read at once
     http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call
     http_addresses: str = ""  # where calls of definitions may go; empty: any, see work/addresses.py
     rule_addresses: str = "public"  # where API calls and nodes that rules name may go

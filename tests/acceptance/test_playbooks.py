@@ -181,6 +181,13 @@ def test_it_does_what_stands_beside_it(
     run_here(case.path, case, stage, monkeypatch)
 
 
+def test_it_does_the_same_when_every_value_is_kept_outside_the_log(
+    case: Case, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_INLINE_BYTES_MAX", "1")
+    run_here(case.path, case, stage, monkeypatch)
+
+
 # -- what is said about the text -------------------------------------------------------------
 
 

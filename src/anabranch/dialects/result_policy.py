@@ -53,6 +53,8 @@ class ResultPolicy(msgspec.Struct, frozen=True, kw_only=True):
     ttl_seconds: float | None = None
     compression: Literal["none", "gzip"] = "none"
     keep_inline: bool = False
+    #: Whether the definition says what is inline; otherwise the setting of the engine does.
+    decides: bool = False
     accumulate: Accumulation | None = None
 
 
@@ -71,6 +73,7 @@ def read_policy(output: Mapping[str, Any] | None) -> ResultPolicy:
         ttl_seconds=_ttl(store.get("ttl")),
         compression="gzip" if packed == "gzip" else "none",
         keep_inline=kind == "eventlog",
+        decides=kind == "eventlog" or given.get("inline_max_bytes") is not None,
         accumulate=_accumulation(given.get("accumulate")),
     )
 

@@ -29,7 +29,7 @@ def open_fan(turn: Turn, token: Token, fan: Fan) -> None:
     elif fan.targets is not None:
         schedule(turn, token, CUT_SLOT)
     else:
-        _ask(turn, token, fan, names_for(turn.state, token))
+        _ask(turn, token, fan)
 
 
 def targets_found(turn: Turn, item: SlotOver) -> None:
@@ -44,7 +44,7 @@ def targets_found(turn: Turn, item: SlotOver) -> None:
         fault = item.fault or (answer.fault if answer is not None else None)
         turn.later(Conclude(token.id, _search_failed(fault)))
         return
-    _ask(turn, token, fan, {**names_for(turn.state, token), "found": answer.result})
+    _ask(turn, token, fan, found=answer.result)
 
 
 def _search_failed(fault: Fault | None) -> Fault:
@@ -56,10 +56,15 @@ def _search_failed(fault: Fault | None) -> Fault:
     return fault
 
 
-def _ask(turn: Turn, token: Token, fan: Fan, names: Mapping[str, Any]) -> None:
-    """Find the slots."""
+def _ask(turn: Turn, token: Token, fan: Fan, found: Any = None) -> None:
+    """Find the slots; `found` is what the search for targets came to."""
+    names = names_for(turn.state, token, turn.values)
     try:
+        if fan.targets is not None:
+            names["found"] = turn.values.whole(found)
         slots = fan.over.evaluate(names)
+        if isinstance(slots, list | tuple):
+            slots = [turn.values.fit(slot) for slot in slots]
     except ExpressionError as error:
         turn.later(Conclude(token.id, Fault("expression", str(error), retryable=False)))
         return
@@ -140,9 +145,9 @@ def _judge(turn: Turn, job: Job) -> tuple[str, float | None]:
     fan = turn.net.steps[job.step].fan
     assert fan is not None, "a slot belongs to a fan"
     assert job.answer is not None, "judged after an answer"
-    names = {"answer": job.answer.result, "outcome": job.answer.outcome}
+    names = turn.values.view({"answer": job.answer.result, "outcome": job.answer.outcome})
     if fan.usable is not None and not fan.usable.evaluate(names):
-        return _said_no(job.answer.result), None
+        return _said_no(names["answer"]), None
     if fan.score is None:
         return "", None
     score = fan.score.evaluate(names)

@@ -7,7 +7,7 @@ not work out makes it a failure, and nothing half done is left.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anabranch.errors import ExpressionError, InputError
@@ -26,6 +26,7 @@ from anabranch.kernel.routing import (
 )
 from anabranch.kernel.state import Token
 from anabranch.kernel.turn import EndRun, Turn
+from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import ContextPatch, Ending, Fault
 from anabranch.net.net import Branch, Step
 
@@ -40,6 +41,7 @@ class _Plan:
     branch: Branch | None = None
     taken: tuple[Taken, ...] = ()
     end: str = ""
+    payload: Mapping[str, Any] | None = None  # what is handed on, where anything gets it
 
 
 def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> None:
@@ -49,8 +51,8 @@ def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> Non
     if plan.patches:
         turn.emit(e.ContextPatched(plan.patches, f"token {token.id}"))
         turn.readmit = True
-    payload = _payload_after(token)
     scope = turn.state.scopes[token.scope]
+    payload = token.payload if plan.payload is None else plan.payload
     if plan.branch is not None and plan.end == "":
         _spawn(turn, token, plan, payload)
     outcome = outcome_of(token, plan.ending)
@@ -86,15 +88,20 @@ def _fail_fast(turn: Turn, token: Token, plan: _Plan) -> None:
 
 def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Plan:
     step = turn.step_of(token)
-    names = names_for(turn.state, token)
-    names["event"] = boundary_event(token, ending, fault, turn.at)
+    names = names_for(turn.state, token, turn.values)
+    event = boundary_event(token, ending, fault, turn.at)
+    names["event"] = turn.values.view(event)
     try:
         if ending == "done" and step.locals:
-            names["event"]["locals"] = _locals(step, names)
+            _set_locals(step, names, event)
         patches = _patches(token, step, names) if ending == "done" else _last_words(token, ending)
         if patches:
-            names["ctx"] = preview(turn.state.ctx, patches)
-        return _routes(turn, step, _Plan(ending, fault, patches), token, names)
+            patches = fit_patches(turn.state.ctx, patches, turn.values)
+            names["ctx"] = turn.values.view(preview(turn.state.ctx, patches))
+        plan = _routes(turn, step, _Plan(ending, fault, patches), token, names)
+        if _hands_on(turn, plan, token):
+            plan = replace(plan, payload=_payload_after(turn, token))
+        return plan
     except (ExpressionError, InputError) as error:
         wrong = Fault(error.code, f"step {token.step}: {error}", retryable=False)
         return _Plan("failed", wrong, end="no_match")
@@ -107,17 +114,23 @@ def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[st
         return _Plan(ending, fault, patches, end="leaf")
     if ending == "failed" and _fails_fast_anyway(turn):
         return _Plan(ending, fault, patches, end="stopped")  # nobody would come to run what follows
-    taken = tuple(taken_arcs(branch, names))
+    taken = tuple(taken_arcs(branch, names, turn.values))
     if taken or branch.join is not None:
-        return _Plan(ending, fault, patches + _on_the_way(taken, names), branch, taken)
+        patches += _on_the_way(turn, taken, names, patches)
+        return _Plan(ending, fault, patches, branch, taken)
     if turn.net.policy.no_route_is_error:
         wrong = Fault("no_route", f"no arc of step {token.step} matches", retryable=False)
         return _Plan("failed", fault or wrong, patches, end="no_match")
     return _Plan(ending, fault, patches, end="no_match")
 
 
-def _on_the_way(taken: tuple[Taken, ...], names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:
-    """What the arcs that fire write into the context."""
+def _on_the_way(
+    turn: Turn,
+    taken: tuple[Taken, ...],
+    names: Mapping[str, Any],
+    before: tuple[ContextPatch, ...],
+) -> tuple[ContextPatch, ...]:
+    """What the arcs that fire write into the context, after what the step wrote `before`."""
     if not any(each.arc.patches for each in taken):
         return ()
     made = tuple(
@@ -125,18 +138,17 @@ def _on_the_way(taken: tuple[Taken, ...], names: Mapping[str, Any]) -> tuple[Con
         for each in taken
         for patch in each.arc.patches
     )
-    preview(names["ctx"], made)  # refuses what does not fit
+    ctx = preview(turn.state.ctx, before)
+    made = fit_patches(ctx, made, turn.values)
+    preview(ctx, made)  # refuses what does not fit
     return made
 
 
-def _locals(step: Step, names: dict[str, Any]) -> dict[str, Any]:
+def _set_locals(step: Step, names: Mapping[str, Any], event: dict[str, Any]) -> None:
     """What the step sets for its own routes; each sees those before it."""
-    event = names["event"]
-    found = dict(event.get("locals", {}))
+    found = event["locals"] = dict(event.get("locals", {}))
     for patch in step.locals:
-        event["locals"] = found
         found[patch.key] = patch.value.evaluate(names)
-    return found
 
 
 def _patches(token: Token, step: Step, names: Mapping[str, Any]) -> tuple[ContextPatch, ...]:
@@ -156,8 +168,20 @@ def _last_words(token: Token, ending: Ending) -> tuple[ContextPatch, ...]:
     return token.answer.patches
 
 
-def _payload_after(token: Token) -> Mapping[str, Any]:
+def _hands_on(turn: Turn, plan: _Plan, token: Token) -> bool:
+    """Whether anything gets the payload: what follows, or the join of its scope."""
+    branch = plan.branch
+    if branch is not None and (branch.carry_payload or branch.join is not None):
+        return True
+    return token.step in turn.state.scopes[token.scope].takes
+
+
+def _payload_after(turn: Turn, token: Token) -> Mapping[str, Any]:
+    """The payload overlaid with the result: key by key, also where it is too large to travel."""
     result = token.answer.result if token.answer is not None else None
+    if turn.values.stands_in(result):
+        whole = turn.values.whole(result)
+        result = turn.values.fit_fields(whole) if isinstance(whole, Mapping) else None
     if isinstance(result, Mapping):
         return {**token.payload, **result}
     return token.payload

@@ -108,10 +108,10 @@ def _ask_source_again(turn: Turn, decision: Decision, job: Job) -> bool:
 def _by_rule(turn: Turn, token: Token, decision: Decision, reply: Any) -> Said | Fault:
     if decision.when is None:
         return Said(None)
-    names = names_for(turn.state, token)
-    names["answer"] = token.answer.result if token.answer is not None else None
-    names["reply"] = reply
+    names = names_for(turn.state, token, turn.values)
+    answer = token.answer.result if token.answer is not None else None
     try:
+        names["answer"], names["reply"] = turn.values.whole(answer), turn.values.whole(reply)
         said = decision.when.evaluate(names)
     except ExpressionError as error:
         message = f"the decision of step {token.step}: {error}"

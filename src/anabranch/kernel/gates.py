@@ -20,6 +20,7 @@ from anabranch.kernel.rounds import begin_again
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Gate, State, Token
 from anabranch.kernel.turn import Activate, Conclude, Turn
+from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Admission, Decision, Step
 
@@ -41,7 +42,7 @@ def readmit(turn: Turn) -> None:
         if admission is None:
             continue
         try:
-            allowed = admitted(admission, names_for(turn.state, token))
+            allowed = admitted(admission, names_for(turn.state, token, turn.values))
         except ExpressionError:
             continue  # it stays where it is; `explain` shows the gate
         if allowed:
@@ -162,8 +163,9 @@ def _decide_admission(turn: Turn, token: Token, stimulus: s.Decide) -> None:
 def patch(turn: Turn, stimulus: s.PatchContext) -> None:
     if not stimulus.patches:
         raise InputError("there is nothing to patch", code="patch")
-    preview(turn.state.ctx, stimulus.patches)
-    turn.emit(e.ContextPatched(stimulus.patches, stimulus.actor))
+    patches = fit_patches(turn.state.ctx, stimulus.patches, turn.values)
+    preview(turn.state.ctx, patches)
+    turn.emit(e.ContextPatched(patches, stimulus.actor))
     turn.readmit = True
 
 

@@ -31,6 +31,7 @@ from anabranch.kernel.tracker import (
     wants_cut,
 )
 from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
+from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import Answer, Fault
 from anabranch.net.net import Loop
 
@@ -47,9 +48,9 @@ def loop_id(token: int) -> str:
 
 
 def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
-    names = names_for(turn.state, token)
+    names = names_for(turn.state, token, turn.values)
     try:
-        source = loop.over.evaluate(names)
+        source = turn.values.fit(loop.over.evaluate(names))
         window = _window(loop, names)
         size = _size(source)
     except (ExpressionError, InputError) as error:
@@ -218,6 +219,10 @@ def _fail_fast(turn: Turn, tracker: Tracker, step: str) -> None:
 
 def _take_cut(turn: Turn, tracker: Tracker, job: Job, fault: Fault | None) -> None:
     found = job.answer.result if job.answer is not None and fault is None else None
+    try:
+        found = turn.values.whole(found)
+    except ExpressionError as error:
+        found, fault = None, Fault(error.code, str(error), retryable=False)
     shards = _found_shards(tracker, found)
     if found is None or shards is None:
         why = fault.message if fault is not None else "what its reader found does not fit"
@@ -315,9 +320,10 @@ def _first_failure(tracker: Tracker) -> str:
 def _patch(turn: Turn, job: Job, answer: Answer) -> Fault | None:
     """Context writes of a shard, taken as they come back."""
     try:
-        preview(turn.state.ctx, answer.patches)
-    except InputError as error:
+        patches = fit_patches(turn.state.ctx, answer.patches, turn.values)
+        preview(turn.state.ctx, patches)
+    except (ExpressionError, InputError) as error:
         return Fault(error.code, str(error), retryable=False)
-    turn.emit(e.ContextPatched(answer.patches, f"token {job.token}"))
+    turn.emit(e.ContextPatched(patches, f"token {job.token}"))
     turn.readmit = True
     return None

@@ -15,21 +15,22 @@ import msgspec
 
 from anabranch.errors import ExpressionError
 from anabranch.kernel.state import State, Token
+from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Arc, Branch, Step
 
 _EMPTY: Mapping[str, Any] = {}
 
 
-def names_for(state: State, token: Token) -> dict[str, Any]:
+def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[str, Any]:
     """What a guard, a template or a job of this token can see. Values are not copied."""
     return {
         "run": state.run,
-        "workload": state.workload,
-        "ctx": state.ctx,
-        "args": token.args,
-        "payload": token.payload,
-        "results": state.results,
+        "workload": values.view(state.workload),
+        "ctx": values.view(state.ctx),
+        "args": values.view(token.args),
+        "payload": values.view(token.payload),
+        "results": values.view(state.results),
         "labels": state.labels,
     }
 
@@ -74,13 +75,15 @@ class Taken:
     args: Mapping[str, Any]
 
 
-def taken_arcs(branch: Branch, names: Mapping[str, Any]) -> list[Taken]:
+def taken_arcs(
+    branch: Branch, names: Mapping[str, Any], values: ValueAccess = INLINE
+) -> list[Taken]:
     """The arcs that fire; raises `ExpressionError` where a guard or an argument cannot be had."""
     taken: list[Taken] = []
     for arc in branch.arcs:
         if arc.guard is not None and not arc.guard.evaluate(names):
             continue
-        taken.append(Taken(arc, _arguments(arc, names)))
+        taken.append(Taken(arc, values.fit_fields(_arguments(arc, names))))
         if branch.mode == "exclusive":
             break
     return taken

@@ -35,11 +35,14 @@ from anabranch.kernel.turn import (
     SlotOver,
     Turn,
 )
+from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
 
 
-def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]:
+def step(
+    net: Net, state: State, stimulus: s.Stimulus, at: int, values: ValueAccess = INLINE
+) -> list[e.Event]:
     """Decide what `stimulus`, arriving at instant `at`, means for this run."""
     if state.finished:
         if isinstance(stimulus, s.Decide) and gates.said_before(state, stimulus):
@@ -47,7 +50,14 @@ def step(net: Net, state: State, stimulus: s.Stimulus, at: int) -> list[e.Event]
         raise Refused(f"run {state.run} has ended: {state.status}", code="run_finished")
     if not state.run and not isinstance(stimulus, s.Start):
         raise Refused("the run has not been started", code="not_started")
-    turn = Turn(net, state, at, first_token=state.next_token, tokens_before=len(state.tokens))
+    turn = Turn(
+        net,
+        state,
+        at,
+        first_token=state.next_token,
+        tokens_before=len(state.tokens),
+        values=values,
+    )
     try:
         _STIMULI[type(stimulus)](turn, stimulus)
         if type(stimulus) is not s.JobStart:  # nothing follows from a start
@@ -97,7 +107,9 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.run,
             net.fingerprint,
             net.name,
-            deep_merge({**net.workload, **_computed(net, stimulus)}, stimulus.input),
+            turn.values.fit_fields(
+                deep_merge({**net.workload, **_computed(net, stimulus)}, stimulus.input)
+            ),
             deadline,
             stimulus.parent,
             stimulus.origin,

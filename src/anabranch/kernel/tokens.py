@@ -23,6 +23,7 @@ from anabranch.kernel.routing import (
 )
 from anabranch.kernel.state import Token
 from anabranch.kernel.turn import Activate, Conclude, Turn
+from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import ContextPatch, Ending, Fault
 from anabranch.net.net import Step
 from anabranch.net.reach import positions
@@ -74,7 +75,7 @@ def _stop_running_wild(turn: Turn, token: Token) -> None:
 def _admit(turn: Turn, token: Token, step: Step) -> bool:
     assert step.admission is not None, "only asked where there is a gate"
     try:
-        allowed = admitted(step.admission, names_for(turn.state, token))
+        allowed = admitted(step.admission, names_for(turn.state, token, turn.values))
     except ExpressionError as error:
         message = f"admission of step {token.step}: {error}"
         finish(turn, token, "failed", Fault("expression", message, retryable=False))
@@ -232,8 +233,9 @@ def _keep_costs(turn: Turn, token: Token) -> None:
 def _patch(turn: Turn, patches: tuple[ContextPatch, ...], by: str) -> None:
     """Writes of a step run that goes no further; what does not fit is as good as not said."""
     try:
+        patches = fit_patches(turn.state.ctx, patches, turn.values)
         preview(turn.state.ctx, patches)
-    except InputError:
+    except (ExpressionError, InputError):
         return
     if patches:
         turn.emit(e.ContextPatched(patches, by))

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from anabranch.kernel.events import Event, TokenCreated
 from anabranch.kernel.evolve import evolve
 from anabranch.kernel.state import State, Token
+from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Net, Step
 
@@ -80,6 +81,7 @@ class Turn:
     readmit: bool = False
     first_token: int = 0  # tokens from here on came into being in this turn
     tokens_before: int = 0  # how many there were when it began
+    values: ValueAccess = INLINE
 
     def emit(self, event: Event) -> None:
         evolve(self.state, event, self.at)

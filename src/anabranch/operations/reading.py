@@ -97,8 +97,8 @@ class Reader:
         state, net = self.state_of(head), self.net(head)
         return {
             **self._summary(net, state),
-            "input": public(state.workload, net.private),
-            "context": public(state.ctx, net.private),
+            "input": public(self._whole(state.workload), net.private),
+            "context": public(self._whole(state.ctx), net.private),
             "labels": dict(head.labels),
             "definition": head.definition,
             "origin": head.origin,

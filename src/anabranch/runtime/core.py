@@ -28,15 +28,18 @@ from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.live import LiveRun, load_state
 from anabranch.runtime.messages import answer_bytes
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.payloads import Light, brings_ref
 from anabranch.runtime.pools import EVERY_POOL, Pools
 from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.sealing import Sealed, opened
+from anabranch.runtime.stored_values import READ_BYTES_MAX, StoredValues
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
 RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is until a purge
 #: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
 BYTES_PER_EVENT = 64
+INLINE_BYTES_MAX = 64 * 1024  # a larger value is kept as a payload
 ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
 
 
@@ -55,6 +58,9 @@ class Core:
         snapshot_every: int = 200,
         retention_ms: int = RETENTION_MS,
         pools: Pools | None = None,
+        inline_bytes_max: int = INLINE_BYTES_MAX,
+        value_bytes_max: int | None = None,
+        read_bytes_max: int = READ_BYTES_MAX,
     ) -> None:
         self.store = store
         self.nets = nets
@@ -77,6 +83,10 @@ class Core:
         self.follow_ups = FollowUps(lanes, self.pools, self.pulse, self._holds, self.family)
         self._touched: dict[str, LiveRun] = {}
         self._payloads: dict[str, bytes] = {}
+        self._payloads_before: dict[str, bytes] = {}  # of the last batch: perhaps not durable yet
+        self._values = StoredValues(
+            self._payload, self._keep_value, inline_bytes_max, value_bytes_max, read_bytes_max
+        )
         self._answers: dict[int, bytes] = {}
 
     # -- in ----------------------------------------------------------------------------------
@@ -93,6 +103,16 @@ class Core:
         """Write this payload with the next batch, for this run."""
         self._payloads[sha256] = content
         self._holds.stored(run, sha256)
+
+    def _keep_value(self, live: LiveRun, light: Light) -> None:
+        """An expression made a value that is too large to be recorded."""
+        self.keep_payload(live.state.run, light.sha256, light.content)
+        self._holds.found(live.state, light.result)
+        live.holds_refs = True
+
+    def _payload(self, sha256: str) -> bytes | None:
+        known = self._payloads.get(sha256) or self._payloads_before.get(sha256)
+        return known if known is not None else self.store.payload(sha256)
 
     def answer_message(self, message_id: int, answer: bytes) -> None:
         """Answer this message with the next batch."""
@@ -185,7 +205,8 @@ class Core:
         return AnabranchError(f"run {run} is set aside: {why}", code="defect")
 
     def _step(self, live: LiveRun, stimulus: s.Stimulus, now: int) -> None:
-        events = step(live.net, live.state, stimulus, now)
+        live.holds_refs = live.holds_refs or brings_ref(stimulus)
+        events = step(live.net, live.state, stimulus, now, self._values.of(live))
         if not events:
             return
         live.fresh.extend(events)
@@ -227,7 +248,9 @@ class Core:
             if isinstance(effect, Replied) and effect.message:
                 batch.answers[effect.message] = answer_bytes(effect.error)
         self._touched, self.follow_ups.effects = {}, []
-        self._payloads, self._answers = {}, {}
+        self._payloads_before, self._payloads = self._payloads, {}
+        self._answers = {}
+        self._values.trim()
         return Turned(batch, effects)
 
     def _let_go(self, run: str, status: str) -> None:

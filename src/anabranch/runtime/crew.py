@@ -25,7 +25,7 @@ from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.net.net import Net, Work
 from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.live import LiveRun
-from anabranch.runtime.payloads import Resolved, holds_ref, resolve
+from anabranch.runtime.payloads import Resolved, holds_ref, loader, resolve
 from anabranch.runtime.sealing import Sealed
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.payloads import is_ref
@@ -116,7 +116,8 @@ class Crew:
     async def _with_keys(self, live: LiveRun, effect: Execute, safe: Safe) -> Answer | Parked:
         """Work of a definition with a keychain: inputs are rendered with the secrets in hand."""
         try:
-            keyring = await safe.keyring(live.net, live.state.workload)
+            workload = resolve(live.state.workload, self._fetch)
+            keyring = await safe.keyring(live.net, workload)
             job = live.state.jobs.get(effect.job)
             if job is None or nobody_waits(live.state, job):
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
@@ -263,10 +264,11 @@ def _guarded(perform_now: Callable[[Task], Answer], task: Task) -> Answer:
 
 
 def _resolve_refs(names: dict[str, Any], fetch: Callable[[str], bytes | None]) -> None:
-    """Work sees whole values where guards see their stand-ins."""
-    for name in ("results", "args", "payload", "ctx"):
+    """Work sees whole values where the log has their stand-ins."""
+    load = loader(fetch)
+    for name in ("results", "args", "payload", "ctx", "workload"):
         if holds_ref(names[name]):
-            names[name] = Resolved(names[name], fetch)
+            names[name] = Resolved(names[name], load)
 
 
 def nobody_waits(state: State, job: Job) -> bool:
@@ -301,7 +303,7 @@ def build_task(
     if token.loop:
         return _loop_task(live, job, work, names, fetch)
     if job.slot >= 0:
-        names["slot"] = slot_value(state.gathers[job.gather], job.slot)
+        names["slot"] = resolve(slot_value(state.gathers[job.gather], job.slot), fetch)
     elif job.slot == JUDGE_SLOT:
         names["answer"] = resolve(token.answer.result if token.answer is not None else None, fetch)
     inputs = work.inputs.evaluate(names) if work.inputs is not None else {}

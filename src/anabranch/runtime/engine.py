@@ -76,6 +76,9 @@ class Engine:
             snapshot_every=settings.snapshot_every,
             retention_ms=int(settings.retention_days * 86_400_000),
             pools=Pools(settings.pools_here),
+            inline_bytes_max=settings.inline_bytes_max,
+            value_bytes_max=settings.result_bytes_max,
+            read_bytes_max=settings.expression_bytes_max,
         )
         self.core.on_defect = self._set_aside
         self._safe = safe

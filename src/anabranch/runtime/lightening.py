@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.values import Answer, failed
-from anabranch.runtime.payloads import TooLarge, lighten
+from anabranch.kernel.values import Answer, ContextPatch, failed
+from anabranch.runtime.payloads import TooLarge, lighten, may_exceed
+from anabranch.work.payloads import is_ref
 
 Keep = Callable[[str, str, bytes], None]  # run, sha256, content: written with the next batch
 
@@ -28,21 +30,49 @@ class Lightener:
         return stimulus
 
     def _report(self, run: str, report: s.JobReport) -> s.JobReport:
-        if getattr(report.answer, "inline", False):
-            return report  # somebody asked for the whole value
+        fit = self._inline if getattr(report.answer, "inline", False) else self._answer
         try:
-            light = lighten(report.answer.result, self._inline_max, self._result_max)
+            answer = fit(run, report.answer)
         except TooLarge as error:
             answer = failed("result", str(error), retryable=False)
-            return s.JobReport(report.job, report.attempt, answer)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             answer = failed("result", f"the result is not JSON: {error}", retryable=False)
-            return s.JobReport(report.job, report.attempt, answer)
-        if not light.sha256:
+        if answer is report.answer:
             return report
-        self._keep(run, light.sha256, light.content)
-        answer = msgspec.structs.replace(report.answer, result=light.result)
         return s.JobReport(report.job, report.attempt, answer)
+
+    def _inline(self, _run: str, answer: Answer) -> Answer:
+        """The definition asks for the whole value; only what is too large for any is refused."""
+        if self._result_max is not None and may_exceed(answer.result, self._result_max):
+            lighten(answer.result, self._result_max, self._result_max)  # raises if it does
+        return answer
+
+    def _answer(self, run: str, answer: Answer) -> Answer:
+        result = self._light(run, answer.result)
+        if result is not answer.result:
+            answer = msgspec.structs.replace(answer, result=result)
+        if answer.patches:
+            patches = tuple(self._patch(run, patch) for patch in answer.patches)
+            answer = msgspec.structs.replace(answer, patches=patches)
+        return answer
+
+    def _patch(self, run: str, patch: ContextPatch) -> ContextPatch:
+        """What work writes into the context is recorded twice, with its report and as a patch."""
+        if not may_exceed(patch.value, self._inline_max):
+            return patch
+        if patch.reducer == "merge" and isinstance(patch.value, Mapping):
+            value: Any = {key: self._light(run, each) for key, each in patch.value.items()}
+        else:
+            value = self._light(run, patch.value)
+        return ContextPatch(patch.key, value, patch.reducer)
+
+    def _light(self, run: str, value: Any) -> Any:
+        if is_ref(value):
+            return value  # a policy of the task has put it aside already
+        light = lighten(value, self._inline_max, self._result_max)
+        if light.sha256:
+            self._keep(run, light.sha256, light.content)
+        return light.result
 
     def _park(self, run: str, park: s.JobPark) -> s.JobPark | s.JobReport:
         """A large memory of work that waits is no different."""

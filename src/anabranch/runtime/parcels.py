@@ -27,7 +27,7 @@ from anabranch.kernel.values import Answer
 from anabranch.net.net import Net, Work
 from anabranch.runtime.crew import tries_of
 from anabranch.runtime.live import LiveRun
-from anabranch.runtime.payloads import Resolved, holds_ref, resolve
+from anabranch.runtime.payloads import Resolved, holds_ref, loader, resolve, resolved
 from anabranch.work.collections.port import KIND
 from anabranch.work.payloads import PLACE, REF, is_ref
 from anabranch.work.port import Task
@@ -150,9 +150,16 @@ def _rendered(
 
 
 def _whole(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
-    """Work sees whole values where guards see their stand-ins."""
+    """Work sees whole values where the log has their stand-ins."""
+    load = loader(fetch)
     return {
-        name: Resolved(value, fetch) if isinstance(value, Mapping) and holds_ref(value) else value
+        name: (
+            resolved(value, load)
+            if name == "slot"
+            else Resolved(value, load)
+            if isinstance(value, Mapping) and holds_ref(value)
+            else value
+        )
         for name, value in names.items()
     }
 
@@ -176,7 +183,7 @@ def refs_in(value: Any) -> Iterator[str]:
 def refs_of(parcel: Parcel, shared: Mapping[str, Any]) -> set[str]:
     """What has to be fetched before the work can begin."""
     heard = parcel.heard.result if parcel.heard is not None else None
-    values = [parcel.args, parcel.payload, parcel.memory, heard, shared]
+    values = [parcel.args, parcel.payload, parcel.slot, parcel.memory, heard, shared]
     return set(refs_in(values))
 
 

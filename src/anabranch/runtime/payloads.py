@@ -1,23 +1,29 @@
 """Large results travel as refs.
 
-A result above the limit is kept by its hash beside the log, and what goes into the log, the context
-and the guards is a small stand-in: where it is, how big, a preview, and the small fields of a
-mapping, so that a guard on `count` still works. Jobs get the whole value back, wherever in their
-arguments, the context or the results the stand-in was put.
+A result above the limit is kept by its hash beside the log, and what goes into the log and the
+context is a small stand-in: where it is, how big, a preview, and the small fields of a mapping.
+Whatever reads it, work or expression, gets the whole value back (`runtime.stored_values` does that
+for the expressions of the kernel).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from anabranch.errors import AnabranchError
+from anabranch.kernel import stimuli as s
 from anabranch.kernel.evolve_loops import MANIFEST
 from anabranch.kernel.tracker import in_order
+from anabranch.kernel.values import ContextPatch
 from anabranch.work.payloads import PLACE, REF, decoded, encoded, hash_of, is_ref, purged
 from anabranch.work.results import ResultPolicy, seen_by_tasks, stand_in
 
 _POLICY = ResultPolicy()  # of results for which nobody has said anything
+
+
+Fetch = Callable[[str], bytes | None]  # the content of a payload by its hash
+Load = Callable[[str], Any]  # its value
 
 
 class TooLarge(AnabranchError):
@@ -51,6 +57,29 @@ def lighten(result: Any, inline_max: int, result_max: int | None = None) -> Ligh
     return Light(stand_in(_POLICY, result, content, content), hash_of(content), content)
 
 
+def may_exceed(value: Any, limit: int) -> bool:
+    """Whether the JSON of a value may be longer than this; a small value is not walked through
+    twice, a large one not to its end."""
+    return _size(value, limit // 2) > limit // 2
+
+
+def _size(value: Any, enough: int) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else 3 * len(value)
+    size = 8
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            size += len(key) + _size(each, enough - size)
+            if size > enough:
+                break
+    elif isinstance(value, list | tuple):
+        for each in value:
+            size += _size(each, enough - size)
+            if size > enough:
+                break
+    return size
+
+
 def holds_ref(value: Any) -> bool:
     """Is there a stand-in anywhere in it? Only containers are looked into."""
     if isinstance(value, Mapping):
@@ -62,20 +91,32 @@ def holds_ref(value: Any) -> bool:
     return False
 
 
-def resolve(value: Any, fetch: Callable[[str], bytes | None]) -> Any:
+def resolve(value: Any, fetch: Fetch) -> Any:
     """The value with every stand-in in it replaced by what it stands for."""
+    return resolved(value, loader(fetch))
+
+
+def loader(fetch: Fetch) -> Load:
+    """Reads payloads by their hash; one that is gone is an error that says so."""
+
+    def load(sha256: str) -> Any:
+        content = fetch(sha256)
+        if content is None:
+            raise purged(sha256)
+        return decoded(content)
+
+    return load
+
+
+def resolved(value: Any, load: Load) -> Any:
     if not holds_ref(value):
         return value
     if isinstance(value, list):
-        return [resolve(each, fetch) for each in value]
+        return [resolved(each, load) for each in value]
     if not is_ref(value):
-        whole = {key: resolve(each, fetch) for key, each in value.items()}
+        whole = {key: resolved(each, load) for key, each in value.items()}
         return _with_results(whole) if MANIFEST in whole else whole
-    sha256 = str(value[REF]["ref"]).removeprefix(PLACE)
-    content = fetch(sha256)
-    if content is None:
-        raise purged(sha256)
-    return decoded(content)
+    return seen_by_tasks(load(str(value[REF]["ref"]).removeprefix(PLACE)), value)
 
 
 def _with_results(whole: dict[str, Any]) -> dict[str, Any]:
@@ -85,18 +126,36 @@ def _with_results(whole: dict[str, Any]) -> dict[str, Any]:
     return {"results": in_order(parts, manifest.get("items", 0)), **whole}
 
 
+def brings_ref(stimulus: s.Stimulus) -> bool:
+    """Does what arrives hold the first stand-in of a run? Asked before it takes effect."""
+    match stimulus:
+        case s.JobReport():
+            return holds_ref(stimulus.answer.result) or _in_patches(stimulus.answer.patches)
+        case s.PatchContext():
+            return _in_patches(stimulus.patches)
+        case s.Start():
+            return holds_ref(stimulus.input) or bool(stimulus.reuse)
+        case s.Wake():
+            return holds_ref(stimulus.payload)
+        case _:
+            return False
+
+
+def _in_patches(patches: Sequence[ContextPatch]) -> bool:
+    return any(holds_ref(patch.value) for patch in patches)
+
+
 class Resolved(Mapping[str, Any]):
     """A mapping whose values are resolved when they are looked at.
 
     What stood for a larger value still answers to `_ref`, `_preview` and their companions."""
 
-    def __init__(self, values: Mapping[str, Any], fetch: Callable[[str], bytes | None]) -> None:
+    def __init__(self, values: Mapping[str, Any], load: Load) -> None:
         self._values = values
-        self._fetch = fetch
+        self._load = load
 
     def __getitem__(self, key: str) -> Any:
-        value = self._values[key]
-        return seen_by_tasks(resolve(value, self._fetch), value)
+        return resolved(self._values[key], self._load)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -103,7 +103,14 @@ class World:
         """The core of an engine that has just been started on this store."""
         nets = Nets(self.store, lambda definition: self.known[definition.fingerprint])
         lanes = OneLane(self.concurrency, self.dice)
-        core = Core(self.store, nets, lanes, snapshot_every=snapshot_every, pools=self.pools())
+        core = Core(
+            self.store,
+            nets,
+            lanes,
+            snapshot_every=snapshot_every,
+            pools=self.pools(),
+            inline_bytes_max=self.inline_bytes_max,
+        )
         core.on_defect = _raise
         return core
 

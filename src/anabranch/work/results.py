@@ -14,7 +14,7 @@ rounds gave, put together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from anabranch.dialects.result_policy import Accumulation, ResultPolicy, read_policy
@@ -90,31 +90,24 @@ def seen_by_tasks(result: Any, travels: Any) -> Any:
     return WithRef(result, travels) if replaced and isinstance(result, Mapping) else result
 
 
-class WithRef(Mapping[str, Any]):
-    """A whole mapping that also answers to `_ref` and its companions, without listing them."""
+class WithRef(dict[str, Any]):
+    """A whole mapping that also answers to what only its stand-in has (`_ref`, `_preview`, names
+    given by `select`), without listing it: in every other respect it is the whole."""
 
-    __slots__ = ("_fields", "_whole")
+    __slots__ = ("_fields",)
 
     def __init__(self, whole: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        self._whole = whole
+        super().__init__(whole)
         self._fields = fields
 
-    def __getitem__(self, key: str) -> Any:
-        if key in self._whole:
-            return self._whole[key]
-        name = _ALIASES.get(key, key)
-        if name in _COMPANIONS:
-            return self._fields[name]
-        raise KeyError(key)
+    def __missing__(self, key: str) -> Any:
+        return self._fields[_ALIASES.get(key, key)]
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._whole  # so that nobody takes it for a stand-in with fields left out
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._whole)
-
-    def __len__(self) -> int:
-        return len(self._whole)
+    def get(self, key: str, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
 
 # -- rounds put together ---------------------------------------------------------------------

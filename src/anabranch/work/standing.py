@@ -13,7 +13,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Program, Rule, TaskSpec
 from anabranch.work.means import Means
-from anabranch.work.port import Task
+from anabranch.work.port import Task, whole
 from anabranch.work.progress import Progress
 from anabranch.work.results import keep, read_policy
 from anabranch.work.scope import Scope
@@ -86,7 +86,10 @@ class Standing:
             answer = msgspec.structs.replace(answer, result=result)
         redactor = self._means.redactor
         clean = result if redactor is None else redactor.clean(result)  # the store is outside
-        self.take(spec, answer, await keep(policy, clean, self._means.payloads, self._task.run))
+        travels = await keep(policy, clean, self._means.payloads, self._task.run)
+        if policy.decides and travels is clean:
+            answer = whole(answer)  # the limit of the engine is for results without a policy
+        self.take(spec, answer, travels)
 
     # -- writing -----------------------------------------------------------------------------
 

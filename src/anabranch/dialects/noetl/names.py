@@ -41,10 +41,31 @@ from anabranch.dialects.noetl.outcomes import (
 def _steps(given: Given) -> Mapping[str, Any]:
     results: Given = given.get("results", EMPTY)
     event = given.get("event")
-    if event is not None and event.get("result") is not None:
-        # The step that just ended is its own latest result, whatever was there before.
-        results = Layered({event["step"]: event["result"]}, results)
-    return results
+    return results if event is None else _LatestResults(event, results)
+
+
+class _LatestResults(Mapping[str, Any]):
+    """The step that just ended is its own latest result, whatever was there before."""
+
+    __slots__ = ("_event", "_results")
+
+    def __init__(self, event: Given, results: Given) -> None:
+        self._event = event
+        self._results = results
+
+    def __getitem__(self, key: str) -> Any:
+        if key == self._event["step"]:  # looked at only then: it may have to be fetched
+            result = self._event.get("result")
+            if result is not None:
+                return result
+        return self._results[key]
+
+    def __iter__(self) -> Iterator[str]:
+        latest = () if self._event.get("result") is None else (self._event["step"],)
+        return iter(dict.fromkeys([*self._results, *latest]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class _Steps(Mapping[str, Any]):

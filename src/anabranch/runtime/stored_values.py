@@ -1,0 +1,135 @@
+"""Large values for the expressions of the kernel: read from the payload store, and put there.
+
+A guard, a template or a loop reads a large value as if it stood in the log; the payload is fetched
+when the expression looks at it and stays decoded for the next one. A value that an expression makes
+too large to be recorded is kept as a payload, written in the batch that records its stand-in.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anabranch.errors import AnabranchError, ExpressionError
+from anabranch.runtime.live import LiveRun
+from anabranch.runtime.payloads import (
+    Fetch,
+    Light,
+    Resolved,
+    TooLarge,
+    lighten,
+    loader,
+    may_exceed,
+    resolved,
+)
+from anabranch.work.payloads import is_ref
+
+#: Decoded values that stay in memory, by the size of their JSON.
+CACHE_BYTES = 16 * 1024 * 1024
+#: What the expressions of one turn of a run may read of large values.
+READ_BYTES_MAX = 256 * 1024 * 1024
+
+Keep = Callable[[LiveRun, Light], None]
+
+
+class StoredValues:
+    """One per engine."""
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        keep: Keep,
+        inline_bytes_max: int,
+        value_bytes_max: int | None,
+        read_bytes_max: int = READ_BYTES_MAX,
+    ) -> None:
+        self._fetch = fetch
+        self.keep = keep
+        self.inline_bytes_max = inline_bytes_max
+        self.value_bytes_max = value_bytes_max
+        self.read_bytes_max = read_bytes_max
+        self._decoded: OrderedDict[str, tuple[int, Any]] = OrderedDict()  # hash → size, value
+        self._decoded_bytes = 0
+
+    def of(self, live: LiveRun) -> RunValues:
+        return RunValues(self, live)
+
+    def load(self, sha256: str) -> tuple[int, Any]:
+        """The size and the value of a payload."""
+        known = self._decoded.get(sha256)
+        if known is not None:
+            self._decoded.move_to_end(sha256)
+            return known
+        size = 0
+
+        def fetch(wanted: str) -> bytes | None:
+            nonlocal size
+            content = self._fetch(wanted)
+            size = len(content or b"")
+            return content
+
+        value = loader(fetch)(sha256)
+        self._decoded[sha256] = (size, value)
+        self._decoded_bytes += size
+        return size, value
+
+    def trim(self) -> None:
+        """After a turn: no more stays in memory than the cache may hold."""
+        while self._decoded_bytes > CACHE_BYTES:
+            _, (size, _) = self._decoded.popitem(last=False)
+            self._decoded_bytes -= size
+
+
+class RunValues:
+    """The `ValueAccess` of one run for one stimulus."""
+
+    __slots__ = ("_bytes_read", "_live", "_stored")
+
+    def __init__(self, stored: StoredValues, live: LiveRun) -> None:
+        self._stored = stored
+        self._live = live
+        self._bytes_read = 0
+
+    def view(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
+        return Resolved(values, self._load) if self._live.holds_refs else values
+
+    def whole(self, value: Any, /) -> Any:
+        return resolved(value, self._load) if self._live.holds_refs else value
+
+    def stands_in(self, value: Any, /) -> bool:
+        return self._live.holds_refs and is_ref(value)
+
+    def fit(self, value: Any, /) -> Any:
+        limit = self._stored.inline_bytes_max
+        if not may_exceed(value, limit) or is_ref(value):
+            return value
+        try:
+            light = lighten(value, limit, self._stored.value_bytes_max)
+        except TooLarge as error:
+            raise ExpressionError(str(error).replace("the result", "a value", 1)) from None
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ExpressionError(f"a value cannot be recorded: {error}") from None
+        if light.sha256:
+            self._stored.keep(self._live, light)
+        return light.result
+
+    def fit_fields(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
+        if not values or not may_exceed(values, self._stored.inline_bytes_max):
+            return values
+        return {key: self.fit(value) for key, value in values.items()}
+
+    def _load(self, sha256: str) -> Any:
+        try:
+            size, value = self._stored.load(sha256)
+        except AnabranchError as error:
+            raise ExpressionError(str(error), code=error.code) from None
+        self._bytes_read += size
+        if self._bytes_read > self._stored.read_bytes_max:
+            raise ExpressionError(
+                f"expressions read {self._bytes_read:,} bytes of large values at once, over the "
+                f"limit of {self._stored.read_bytes_max:,} (setting "
+                "ANABRANCH_EXPRESSION_BYTES_MAX): let a step select what is needed",
+                code="expression_bytes_max",
+            )
+        return value
