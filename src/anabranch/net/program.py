@@ -145,3 +145,4 @@ class Iteration:
     keep_results: bool = True
     stops: bool = False  # at the first item that failed for good; those after it are left alone
     retries: int = 0  # how often a failed item may go out once more
+    ordered: bool = False  # one after the other: each sees the context as the one before left it

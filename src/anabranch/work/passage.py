@@ -199,13 +199,15 @@ class Passage:
 
     async def _inner_loop(self, spec: TaskSpec, loop: InnerLoop, task: Task) -> Answer:
         around = self._standing.seen_inside()
-        context = self.scope.ctx
+        context = Scope(self.scope.ctx, None)  # as the next item sees it
 
         async def one(index: int, iteration: Mapping[str, Any]) -> Done:
             item = msgspec.structs.replace(self._task, key=f"{task.key}/{index}", again=task.again)
-            scope = Scope(context, iteration)
+            scope = Scope(context.ctx, iteration)
             answer = await Passage(loop.program, item, self._means, scope, around).run()
             assert isinstance(answer, Answer), "only the outermost passage parks"
+            if loop.window is None:  # one after the other
+                context.take(answer.patches)
             return Done(answer, scope.shared)
 
         done = await InnerCrossing(loop, spec.label, task.names).run(one)

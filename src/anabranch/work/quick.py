@@ -56,6 +56,10 @@ class Quick:
             task, kind=spec.kind, attempt=1, program=None, memory=None, heard=None
         )
 
+    def see(self, context: Mapping[str, Any]) -> None:
+        """What the items to come see as the context of the run."""
+        self._names = {**self._names, "ctx": context}
+
     def perform(self, key: str, given: dict[str, Any]) -> Done:
         """Carry out the task for one item; `given` is what its templates see as `iter`."""
         spec = self._spec

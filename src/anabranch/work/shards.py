@@ -185,6 +185,7 @@ class Crossing:
         self._stopped = False  # an item failed, and that ends the loop
         self.parked: Parked | None = None  # its one item waits for an answer from outside
         self._shard_id = _shard_id(task)
+        self._context = Scope(task.names.get("ctx", {}), None)  # as the next item sees it
         self._quick = short_way(iteration.program, means, task)
         self._over: list[int] = []  # items that have an end, in the order in which they had it
         self._before: Checkpoint | None = None  # where another worker stood when it was lost
@@ -201,7 +202,7 @@ class Crossing:
         self._succeeded = before.succeeded
         self._failures = list(before.failed)
         self._shared = dict(before.shared)
-        self._patches = list(before.patches)
+        self._write(before.patches)
         self._stopped = before.stopped
         if isinstance(self._results, list):
             self._results[: len(before.results)] = before.results
@@ -285,7 +286,7 @@ class Crossing:
         index, key, value = item
         task = msgspec.structs.replace(self._task, key=self._key(index, key))
         given = self._iter(index, key, value)
-        scope = Scope(task.names.get("ctx", {}), given)
+        scope = Scope(self._context.ctx, given)
         answer = await Passage(self._iteration.program, task, self._means, scope).run()
         if isinstance(answer, Parked) and self._task.shard.size == 1:
             self.parked = answer
@@ -307,7 +308,7 @@ class Crossing:
                 fault = Fault(error.code, str(error), retryable=False)
             else:
                 self._succeeded += 1
-                self._patches.extend(answer.patches)
+                self._write(answer.patches)
                 self._keep(index, answer.result)
                 return
         fault = fault or Fault("unknown", "the item failed")
@@ -317,7 +318,14 @@ class Crossing:
             return
         self._stopped = self._iteration.stops
         if answer.status == "error":
-            self._patches.extend(answer.patches)  # a rule said fail, and wrote that
+            self._write(answer.patches)  # a rule said fail, and wrote that
+
+    def _write(self, patches: Sequence[ContextPatch]) -> None:
+        self._patches.extend(patches)
+        if patches and self._iteration.ordered:
+            self._context.take(patches)
+            if self._quick is not None:
+                self._quick.see(self._context.ctx)
 
     def _for_good(self, fault: Fault) -> bool:
         """No further try will follow."""

@@ -68,6 +68,7 @@ class Looping:
             self.loop.keep_results,
             stops=_ends_at_once(self.loop),
             retries=self.loop.item_retries,
+            ordered=not self.around.together,
         )
         if retry.attempts == 1 and self.retries:
             retry = Retry(attempts=1 + self.retries, delay_ms=1_000)
