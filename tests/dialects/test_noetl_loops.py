@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from anabranch.dialects.noetl.loops import spread
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Loop, Retry, Step
@@ -60,32 +59,25 @@ def test_a_loop_is_local_and_sequential_unless_it_says_otherwise() -> None:
     loop, iteration = local("")
     assert (loop.mode, window(loop), loop.shard_size) == ("local", None, None)
     assert (loop.fail_fast, loop.allow_partial, loop.item_retries) == (True, False, 0)
-    assert (iteration.iterator, iteration.concurrency) == ("x", 1)
+    assert (iteration.iterator, iteration.parallel, iteration.ordered) == ("x", False, True)
     assert [task.kind for task in iteration.program.tasks] == ["noop"]
     assert looping(f"loop: {{in: [1]}}\n{NOOP}")[1].iterator == "item"
 
 
 def test_a_parallel_loop_runs_eight_items_at_once_by_default() -> None:
     loop, iteration = local(", spec: {mode: parallel}")
-    assert (window(loop), iteration.concurrency, loop.shard_size) == (8, 1, None)
+    assert (window(loop), iteration.parallel, loop.shard_size) == (8, True, None)
+    assert not iteration.ordered
 
 
-def test_many_items_in_flight_share_few_shards() -> None:
+def test_there_is_a_shard_for_every_item_in_flight() -> None:
     loop, iteration = local(", spec: {mode: parallel, max_in_flight: 100}")
-    assert (window(loop), iteration.concurrency, loop.shard_size) == (4, 25, 50)
-
-
-@pytest.mark.parametrize("in_flight", [*range(1, 40), 97, 100, 101, 1_000])
-def test_never_more_items_in_flight_than_asked_for(in_flight: int) -> None:
-    shards, concurrency = spread(in_flight)
-    assert shards * concurrency <= in_flight
-    assert shards * concurrency >= 0.85 * in_flight
-    assert shards <= 8
+    assert (window(loop), iteration.parallel, loop.shard_size) == (100, True, None)
 
 
 def test_the_number_in_flight_may_be_a_template() -> None:
     loop, iteration = local(', spec: {mode: parallel, max_in_flight: "{{ workload.w }}"}')
-    assert (window(loop), iteration.concurrency) == (7, 1)
+    assert (window(loop), iteration.parallel) == (7, True)
 
 
 def test_best_effort_goes_on_after_failures() -> None:
@@ -146,7 +138,7 @@ def test_a_fan_out_by_default() -> None:
     loop, iteration = parts(fanned())
     assert (loop.mode, window(loop), loop.shard_size) == ("fanout", 8, None)
     assert (loop.fail_fast, loop.allow_partial, loop.keep_results) == (False, False, True)
-    assert (iteration.concurrency, iteration.key) == (1, None)
+    assert (iteration.parallel, iteration.key) == (False, None)
 
 
 def test_a_fan_out_in_full() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.kernel.tracker import Shard, ShardReport
@@ -53,8 +54,9 @@ class FailsNow(Fails):
 
 def cross(work: Performer, shard: Shard, **how: Any) -> tuple[Any, ShardReport]:
     program = Program((spec("work", value="{{ local.iter.n }}"),))
-    iteration = Iteration(program, "n", **{"stops": True, **how})
-    task = shard_task(iteration, shard)
+    at_once = how.pop("at_once", 1)
+    iteration = Iteration(program, "n", **{"stops": True, "parallel": at_once > 1, **how})
+    task = msgspec.structs.replace(shard_task(iteration, shard), inputs={"at_once": at_once})
     answer = run(Shards(Means(performers={"work": work}), Numbers()).perform(task))
     assert isinstance(answer, Answer)
     assert answer.shard is not None
@@ -105,7 +107,7 @@ def test_items_picked_from_a_shard_stop_too_and_give_results_by_index() -> None:
 
 def test_several_at_once_end_what_is_under_way_and_begin_nothing_more() -> None:
     work = Fails(1)
-    results, report = cross(work, Shard(0, 0, 20), concurrency=4)
+    results, report = cross(work, Shard(0, 0, 20), at_once=4)
     begun = len(work.seen)
     assert 1 < begun <= 5
     assert report.unbegun == tuple(range(begun, 20))

@@ -139,7 +139,7 @@ class Iteration:
 
     program: Program
     iterator: str  # the item's name in templates
-    concurrency: int = 1  # items of one shard at work at once
+    parallel: bool = False  # items of a shard may run at once, as many as the loop allows
     key: Expression | None = None  # gives an item's idempotency key
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     keep_results: bool = True

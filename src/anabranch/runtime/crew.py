@@ -353,7 +353,7 @@ def _loop_task(
     tracker = state.loops[f"l{job.token}"]
     shard = tracker.in_flight.get(job.id)
     inputs = (
-        {}
+        {"at_once": tracker.window}
         if shard is not None
         else {
             "cursor": tracker.cursor,

@@ -122,7 +122,7 @@ def perform_scripted_shard(
 
     iteration: Iteration = task.program
     program = Program((TaskSpec(_SCRIPTED, _SCRIPTED),))
-    scripted = replace(iteration, program=program, concurrency=1, reducers={})
+    scripted = replace(iteration, program=program, parallel=False, reducers={})
     answer = perform_composed(msgspec.structs.replace(task, program=scripted), store, perform)
     assert isinstance(answer, Answer), "what is scripted does not park"
     return (None if silent[0] else timed(answer, sum(delays))), sum(delays)

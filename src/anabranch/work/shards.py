@@ -25,6 +25,7 @@ from anabranch.work import checkpoints
 from anabranch.work.busy import Meter, Stopwatch
 from anabranch.work.checkpoints import Checkpoint
 from anabranch.work.faults import unexpected
+from anabranch.work.permits import LoopPermits, Permits
 from anabranch.work.pipeline import Means, Passage
 from anabranch.work.port import Parked, Task
 from anabranch.work.quick import Quick, short_way
@@ -98,12 +99,19 @@ def _owned(task: Task) -> Any:
 class Shards:
     """The performer for the jobs of a loop."""
 
-    def __init__(self, means: Means, reader: Items, heed: Heed | None = None) -> None:
-        """`heed` hears of every shard that begins, and may ask it at any time how far it is."""
+    def __init__(
+        self, means: Means, reader: Items, heed: Heed | None = None, *, alone: bool = True
+    ) -> None:
+        """`heed` hears of every shard that begins, and may ask it at any time how far it is.
+
+        `alone` says that every shard of a loop is worked on here. Where others work on it too,
+        nobody can count items over all of them: each shard then does one item at a time.
+        """
         self._means = means
         self._reader = reader
         self._heed = heed
         self._meter = Meter()
+        self._permits = LoopPermits() if alone else None
 
     async def perform(self, task: Task) -> Answer | Parked:
         watch = Stopwatch(self._meter)
@@ -114,13 +122,20 @@ class Shards:
             crossing = Crossing(task, iteration, self._means, watch)
             if self._heed is not None:
                 self._heed(task, crossing)
-            await crossing.run(_keyed(items, iteration, task))
+            await self._cross(crossing, _keyed(items, iteration, task), task)
         except AnabranchError as error:
             retryable = bool(getattr(error, "retryable", False))
             return failed("collection", str(error), retryable=retryable)
         except Exception as error:
             return unexpected(error, "the items cannot be read")
         return crossing.parked or crossing.answer(round(watch.seconds * 1000))
+
+    async def _cross(self, crossing: Crossing, items: Sequence[Item], task: Task) -> None:
+        if not task.program.parallel or self._permits is None:
+            await crossing.run(items)
+            return
+        with self._permits.of(task.loop, task.inputs.get("at_once", 1)) as permits:
+            await crossing.run(items, permits)
 
 
 def _keyed(items: Sequence[Item], iteration: Iteration, task: Task) -> Sequence[Item]:
@@ -232,16 +247,16 @@ class Crossing:
             stopped=self._stopped,
         )
 
-    async def run(self, items: Sequence[Item]) -> None:
+    async def run(self, items: Sequence[Item], permits: Permits | None = None) -> None:
         if self._before is not None:
             over = self._before.indexes
             items = [item for item in items if item[0] not in over]
         if self._quick is not None:
             await self._watch.timed(self._run_quick(items, self._quick))
-        elif self._iteration.concurrency == 1:
+        elif permits is None:
             await self._watch.timed(self._in_turn(items))
         else:
-            await self._several(items)
+            await self._several(items, permits)
 
     async def _run_quick(self, items: Sequence[Item], way: Quick) -> None:
         breath = time.perf_counter() + BREATHE_SECONDS
@@ -262,14 +277,18 @@ class Crossing:
         """The same for every attempt at this item, wherever and whenever it is made."""
         return f"{self._task.loop}/{key or index}"
 
-    async def _several(self, items: Sequence[Item]) -> None:
+    async def _several(self, items: Sequence[Item], permits: Permits) -> None:
         """As many at once as allowed; the next begins as soon as one is done."""
         waiting = iter(items)
 
-        count = min(self._iteration.concurrency, len(items))
+        async def some() -> None:
+            for item in waiting:
+                async with permits:
+                    await self._watch.timed(self._in_turn((item,)))
+
         async with asyncio.TaskGroup() as group:
-            for _ in range(count):
-                group.create_task(self._watch.timed(self._in_turn(waiting)))
+            for _ in range(min(permits.limit, len(items))):
+                group.create_task(some())
 
     async def _in_turn(self, items: Iterable[Item]) -> None:
         breath = time.perf_counter() + BREATHE_SECONDS

@@ -27,7 +27,6 @@ from anabranch.net.program import Iteration, Program
 
 IN_FLIGHT = 8  # items of a parallel loop, or shards of a fan-out, when nothing is said
 IN_FLIGHT_MAX = 100_000
-FEW = 8  # up to that many items in flight each is a shard of its own
 LoopMode = Literal["local", "fanout"]
 LOOP_MODES: tuple[LoopMode, ...] = ("local", "fanout")
 MODES = ("sequential", "parallel")
@@ -45,27 +44,24 @@ class Looping:
 
     loop: Loop
     iterator: str
-    concurrency: int
     key: Expression | None
     lease_ms: int | None
     retries: int
     defaults: Defaults
     around: Around
-    at_once: Expression | None  # items at once, however they are spread over shards
 
     def one_at_a_time(self) -> Looping:
         """Items that wait for an answer from outside have a shard, and so a job, each."""
-        loop = replace(self.loop, shard_size=1, window=self.at_once)
-        return replace(self, loop=loop, concurrency=1)
+        return replace(self, loop=replace(self.loop, shard_size=1))
 
     def work(self, program: Program, retry: Retry, timeout_ms: int | None) -> Work:
         iteration = Iteration(
             program,
             self.iterator,
-            self.concurrency,
-            self.key,
-            self.loop.reducers,
-            self.loop.keep_results,
+            parallel=self.around.together and self.loop.mode == "local",
+            key=self.key,
+            reducers=self.loop.reducers,
+            keep_results=self.loop.keep_results,
             stops=_ends_at_once(self.loop),
             retries=self.loop.item_retries,
             ordered=not self.around.together,
@@ -141,23 +137,19 @@ class Loops:
         )
         if mode == "fanout":
             self._lost_order(loop, kind)
-            made, concurrency = self._distributed(common, fanout.window or in_flight), 1
-            at_once = made.window
+            made = self._distributed(common, fanout.window or in_flight)
         else:
-            at_once = self._at_once(kind or "sequential", in_flight, loop)
-            made, concurrency = self._local(common, at_once)
+            made = replace(common, window=self._at_once(kind or "sequential", in_flight, loop))
         together = mode == "fanout" or kind == "parallel"
         around = Around(loops=True, together=together, reducers=fanout.reducers or {})
         return Looping(
             made,
             iterator,
-            concurrency,
             fanout.iter_key,
             fanout.lease_ms,
             retries,
             defaults,
             around,
-            at_once,
         )
 
     # -- how many at once --------------------------------------------------------------------
@@ -169,13 +161,6 @@ class Loops:
                 self.no_effect(section, in_flight)
             return None
         return Constant(IN_FLIGHT) if in_flight is None else self.count(in_flight)
-
-    def _local(self, loop: Loop, at_once: Expression | None) -> tuple[Loop, int]:
-        if not isinstance(at_once, Constant):
-            return replace(loop, window=at_once), 1
-        window, concurrency = spread(at_once.value)
-        size = loop.shard_size or (2 * concurrency if concurrency > 1 else None)
-        return replace(loop, window=Constant(window), shard_size=size), concurrency
 
     def no_effect(self, section: Section, in_flight: Node) -> None:
         message = f"{section.what} is sequential, so `max_in_flight` has no effect"
@@ -320,16 +305,6 @@ def read_failure(policy: Section) -> str | None:
     mode = failure.choice("mode", FAILURES, "fail_fast") if "mode" in failure else None
     failure.finish(also=("mode",))
     return mode
-
-
-def spread(in_flight: int) -> tuple[int, int]:
-    """So many items at once as shards in flight times items at once in a shard.
-
-    Never more than asked for, and with few shards for many items."""
-    if in_flight <= FEW:
-        return in_flight, 1
-    window = max(range(3, FEW + 1), key=lambda count: (in_flight // count * count, -count))
-    return window, in_flight // window
 
 
 def _ends_at_once(loop: Loop) -> bool:

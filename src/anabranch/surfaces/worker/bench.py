@@ -86,7 +86,7 @@ class Bench:
         means = Means(performers=self._performers, payloads=payloads, redactor=self._redactor)
         reader = SentOrRead(CollectionReader(self._collections))
         self._performers["pipeline"] = Pipeline(means)
-        self._performers["loop.shard"] = Shards(means, reader, self._note)
+        self._performers["loop.shard"] = Shards(means, reader, self._note, alone=False)
         self._performers["playbook"] = Child(self._start_child)
 
     async def close(self) -> None:
