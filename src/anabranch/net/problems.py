@@ -109,6 +109,7 @@ CODES: Mapping[str, str] = {
     "unknown-credential": "a credential that is not in the keychain",
     "misplaced-task": "a task that cannot stand at this place",
     "shared-write": "items that run at once write the same context key",
+    "decision-arc": "an arc of a decision that does not say which way it means",
     "no-reducer": "`set_shared` without a reducer for it",
     "lost-order": "a sequential loop that is run as a fan-out",
     # rules

@@ -27,6 +27,20 @@ from anabranch.net.program import Iteration, Program
 
 IN_FLIGHT = 8  # items of a parallel loop, or shards of a fan-out, when nothing is said
 IN_FLIGHT_MAX = 100_000
+#: What `iter` holds of every item; an item of that name would hide it, or be hidden by it.
+OF_EVERY_ITEM = frozenset(
+    {
+        "index",
+        "iter_index",
+        "iter_key",
+        "loop_id",
+        "shard_id",
+        "parent",
+        "_index",
+        "_first",
+        "_last",
+    }
+)
 LoopMode = Literal["local", "fanout"]
 LOOP_MODES: tuple[LoopMode, ...] = ("local", "fanout")
 MODES = ("sequential", "parallel")
@@ -212,10 +226,9 @@ class Loops:
     def iterator(self, loop: Section) -> str:
         node = loop.text("iterator")
         name = "item" if node is None else str(node.value)
-        if node is not None and (not name.isidentifier() or name in RESERVED):
-            hint = "use a word of letters, digits and `_`"
-            if name in RESERVED:
-                hint = "choose another one"
+        taken = name in RESERVED or name in OF_EVERY_ITEM
+        if node is not None and (not name.isidentifier() or taken):
+            hint = "choose another one" if taken else "use a word of letters, digits and `_`"
             message = f"{name!r} cannot be the name of an item"
             self.findings.add(node.position, "bad-name", message, hint)
         return name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
@@ -15,6 +16,16 @@ from anabranch.net.problems import did_you_mean
 
 Mode = Literal["exclusive", "inclusive"]
 MODES: tuple[Mode, ...] = ("exclusive", "inclusive")
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """The guard of an arc out of a decision that has none of its own: a rejection is no way on."""
+
+    text: str = "approved"
+
+    def evaluate(self, names: Mapping[str, Any]) -> bool:
+        return names["event"]["ending"] != "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,19 @@ class Router:
             router.require("arcs", "list the arcs, each with the `step` it leads to")
         router.finish()
         return self._branch(list(arcs) if arcs is not None else [], mode, router.what)
+
+    def after_decision(self, branches: tuple[Branch, ...], step: Section) -> tuple[Branch, ...]:
+        """What follows a decision: a rejection is followed only by arcs that ask for it."""
+        for branch in branches:
+            bare = [arc for arc in branch.arcs if arc.guard is None]
+            if bare and branch.arcs[0].guard is not None:  # it looks like an `else`
+                message = f"an arc of {step.what} has no `when`: it is followed only after approval"
+                hint = "write `when: \"{{ outcome.status == 'error' }}\"` if it is for a rejection"
+                self.findings.warn(bare[0].position or step.position, "decision-arc", message, hint)
+        return tuple(
+            replace(branch, arcs=tuple(_approved(arc) for arc in branch.arcs))
+            for branch in branches
+        )
 
     def _branch(self, nodes: list[Node], mode: Mode, what: str) -> tuple[Branch, ...]:
         arcs = [self._arc(node, f"arc {n} in {what}") for n, node in enumerate(nodes, 1)]
@@ -89,3 +113,7 @@ class Router:
         message = f"{what} leads to the step {name!r}, which does not exist"
         self.findings.add(node.position, "unknown-step", message, hint)
         return None
+
+
+def _approved(arc: Arc) -> Arc:
+    return arc if arc.guard is not None else replace(arc, guard=Approved())

@@ -82,6 +82,8 @@ class Steps:
         self._leftovers(section)
         section.finish(also=("when", "result", "output", "vars"))
         tool = self._with_variables(tool or self._without_tool(section), section, name)
+        if tool.decision is not None:
+            branches = self.router.after_decision(branches, section)
         if looping is None:
             self._without_loop(section, spec)
         elif tool.program is not None and tool.program.waits:
