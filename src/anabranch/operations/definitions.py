@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.dialects.port import Compiled
-from anabranch.dialects.registry import compile_source, load
+from anabranch.dialects.registry import load
 from anabranch.dialects.source import SourceLimits
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 from anabranch.operations.bundles import Rules, with_rules
+from anabranch.operations.compile_cache import CACHE
 from anabranch.runtime.nets import Compile
 from anabranch.store.ports import Definition
 
@@ -80,7 +81,7 @@ def _compiled(
         text = _as_text(source)
         if rules is not None:
             text = with_rules(text, file, rules)
-        return compile_source(text, file=file, tools=tools), text, file
+        return CACHE.compile(text, file=file, tools=tools), text, file
     most = SourceLimits().bytes_max
     try:
         data = content if content is not None else _start_of(path, most + 1)
@@ -90,8 +91,8 @@ def _compiled(
         return load(path, tools=tools), "", ""  # says how large it is
     if rules is not None:
         text = with_rules(data.decode("utf-8", "replace"), str(path), rules)
-        return compile_source(text, file=str(path), tools=tools), text, str(path)
-    compiled = compile_source(data, file=str(path), tools=tools)
+        return CACHE.compile(text, file=str(path), tools=tools), text, str(path)
+    compiled = CACHE.compile(data, file=str(path), tools=tools)
     return compiled, data.decode("utf-8", "replace"), str(path)
 
 
@@ -134,7 +135,7 @@ def compiler(tools: Iterable[str] = ()) -> Compile:
     known = frozenset(tools)
 
     def compile_definition(definition: Definition) -> Net:
-        compiled = compile_source(
+        compiled = CACHE.compile(
             definition.source, file=definition.origin, tools=known, any_tool=True
         )
         if compiled.net is None:
