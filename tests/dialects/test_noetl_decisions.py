@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -23,12 +24,11 @@ ASKS = (
 )
 
 
-def decided(arcs: str, verdict: str) -> anabranch.RunResult:
+def decided(arcs: str, verdict: Literal["fulfil", "reject"]) -> anabranch.RunResult:
     async def scenario() -> anabranch.RunResult:
         async with asyncio.timeout(30), anabranch.Engine(":memory:") as engine:
             run = await engine.start(ASKS.replace("ARCS", arcs))
-            word = "fulfil" if verdict == "fulfil" else "reject"
-            await engine.decide(run, "may_i", word, actor="kim", reason="too late")
+            await engine.decide(run, "may_i", verdict, actor="kim", reason="too late")
             return await engine.wait(run)
 
     return asyncio.run(scenario())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import anabranch
+from anabranch.dialects.registry import compile_source
 from anabranch.operations import compile_cache
 from anabranch.operations.compile_cache import CompileCache
 
@@ -17,7 +18,7 @@ TEXT = "metadata: {name: NAME}\nworkflow: [{step: a, tool: {kind: noop}}]\n"
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what was compiled."""
     seen: list[str] = []
-    really = compile_cache.compile_source
+    really = compile_source
 
     def counting(text: Any, **how: Any) -> Any:
         seen.append(text if isinstance(text, str) else text.decode())

@@ -25,7 +25,7 @@ class Approved:
     text: str = "approved"
 
     def evaluate(self, names: Mapping[str, Any]) -> bool:
-        return names["event"]["ending"] != "failed"
+        return bool(names["event"]["ending"] != "failed")
 
 
 @dataclass(frozen=True, slots=True)
