@@ -29,7 +29,9 @@ LAYERS = [
     "operations",
     "surfaces",
 ]
-FOR_EVERYBODY = {"cancel", "errors", "ids", "clock", "files", "keccak", "settings"}
+FOR_EVERYBODY = {
+    *("cancel", "errors", "ids", "clock", "files", "keccak", "settings", "store_files"),
+}
 COMPOSITION_ROOT = {"app", "__init__", "__main__"}
 PURE = {"expressions", "net", "kernel"}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from anabranch.errors import StoreError, StoreInUse
+from anabranch.store_files import inode_of, protect, unprotect
 
 _TRIES = 20  # somebody who asks for the owner holds the lock for some microseconds
 _PAUSE_SECONDS = 0.005
@@ -25,6 +26,10 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._descriptor is not None
 
     def acquire(self, owner: str) -> None:
         if self._descriptor is not None:
@@ -41,13 +46,15 @@ class FileLock:
         if self._descriptor is None:
             return
         # Removed before it is unlocked: whoever locks the removed file notices (see `_try`).
-        self._path.unlink(missing_ok=True)
+        if _is(self._descriptor, self._path):  # somebody may have removed ours, others made theirs
+            self._path.unlink(missing_ok=True)
         self.forget()
 
     def forget(self) -> None:
         """Let go of the descriptor only: after a fork the lock belongs to the parent."""
         if self._descriptor is not None:
             _held.discard(self)
+            unprotect(inode_of(os.fstat(self._descriptor)))
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -77,6 +84,7 @@ class FileLock:
         if _lock(descriptor, fcntl.LOCK_EX) and _is(descriptor, self._path):
             self._descriptor = descriptor
             _held.add(self)
+            protect(inode_of(os.fstat(descriptor)), str(self._path.with_suffix("")))
             return True
         os.close(descriptor)
         return False

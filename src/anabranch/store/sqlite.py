@@ -17,9 +17,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.errors import Conflict, StoreError
+from anabranch.errors import Conflict, StoreError, UnusableStore
 from anabranch.store import sqlite_commit, sqlite_retention
 from anabranch.store.checks import check_payloads, checked_payload
+from anabranch.store.file_watch import FileWatch
+from anabranch.store.held_file import hold
 from anabranch.store.ports import (
     Batch,
     Definition,
@@ -37,7 +39,7 @@ from anabranch.store.sqlite_access import SqliteAccess
 from anabranch.store.sqlite_errors import CONSTRAINT, translate
 from anabranch.store.sqlite_file import (
     STATEMENTS,
-    lock_of,
+    Ownership,
     open_reader,
     open_writer,
     prepare,
@@ -76,21 +78,31 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             raise StoreError(f"synchronous is FULL or NORMAL, not {synchronous!r}")
         # Every name of the file leads to the same lock.
         self._path = path = Path(os.path.realpath(path))
-        prepare(path, create=not read_only)
-        self._lock = lock_of(path)
-        self._writer = None if read_only else open_writer(path, synchronous)
+        self._held = hold(path, create=not read_only)
         try:
-            self._reader = open_reader(path)
+            prepare(self._held, create=not read_only)
+            self._open(synchronous, read_only=read_only)
         except BaseException:
-            if self._writer is not None:
-                self._writer.close()
+            self._held.let_go()
             raise
+        self._held.guard()
+        self._watch = FileWatch(self._held)
+        self._lock = Ownership(self._held)
         self._writing = Lock()
         self._reading = Lock()
         self._joining = 0  # the thread whose writes are one at present
         self._posted = True  # what was posted before us counts as news
         self._seen_version = -1
         self._closed = False
+
+    def _open(self, synchronous: Synchronous, *, read_only: bool) -> None:
+        self._writer = None if read_only else open_writer(self._path, synchronous)
+        try:
+            self._reader = open_reader(self._path)
+        except BaseException:
+            if self._writer is not None:
+                self._writer.close()
+            raise
 
     # Journal
 
@@ -244,6 +256,8 @@ class SqliteStore(SqliteHooks, SqliteAccess):
     def changed(self) -> bool:
         # On the connection that writes: it alone does not count our own commits as news.
         db, lock = self._writer or self._reader, self._writing if self._writer else self._reading
+        self._check_open()
+        self._watch.look()
         posted, self._posted = self._posted, False
         if not lock.acquire(blocking=False):
             return True  # a commit is in progress; nobody waits for it to learn this
@@ -296,11 +310,18 @@ class SqliteStore(SqliteHooks, SqliteAccess):
 
     def close(self) -> None:
         with self._reading, self._writing:
-            self._closed = True
-            self._reader.close()
-            if self._writer is not None:
-                self._writer.close()
-        self._lock.release()
+            if not self._closed:
+                self._closed = True
+                self._close_connections()
+                self._lock.release()
+                self._held.let_go()
+
+    def _close_connections(self) -> None:
+        if self._watch.lost is None:  # otherwise SQLite must not move its log into that file
+            self._held.unguard()
+        self._reader.close()
+        if self._writer is not None:
+            self._writer.close()
 
     # Plumbing
 
@@ -348,13 +369,15 @@ class SqliteStore(SqliteHooks, SqliteAccess):
         with self._writing:
             self._check_open()
             try:
+                self._watch.before_write()
                 yield self._writer
+                self._watch.after_write()
             except BaseException as error:
                 if self._writer.in_transaction:
                     with suppress(sqlite3.Error):  # the first error is the one to tell
                         self._writer.execute("ROLLBACK")
                 if isinstance(error, _DRIVER_ERRORS):
-                    raise translate(error, self._path) from error
+                    raise self._told(error) from error
                 raise
 
     @contextmanager
@@ -364,7 +387,13 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             try:
                 yield self._reader
             except _DRIVER_ERRORS as error:
-                raise translate(error, self._path) from error
+                raise self._told(error) from error
+
+    def _told(self, error: Exception) -> StoreError:
+        said = translate(error, self._path)
+        if isinstance(said, UnusableStore):
+            self._held.damage = self._held.damage or said
+        return said
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,20 +1,22 @@
 """Opening a SQLite file: whose it is, whether it is sound, and bringing its schema up to date.
 
-Nothing is written before the file is known to be ours. The first look reads the header as bytes;
-the second asks SQLite, in a way that leaves the directory as it was found.
+Nothing is written before the file is known to be ours. The first look reads the header as bytes,
+through the descriptor that this process keeps of it (see `held_file`); the second asks SQLite, in a
+way that leaves the directory as it was found.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from anabranch.errors import NotFound, StoreError, UnusableStore
+from anabranch.errors import StoreError, StoreInUse, UnusableStore
 from anabranch.store.file_lock import FileLock
+from anabranch.store.held_file import HeldFile
 from anabranch.store.sqlite_errors import translate
 from anabranch.store.statements import load_migrations, load_statements
 
@@ -34,6 +36,7 @@ CHECKPOINT_PAGES = 4000
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 
 _ALONE = "ro&immutable=1"  # nobody else has the file open: no locks and no side files
+NAMELESS = "an engine whose lock file was removed"
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
 _PAUSE_SECONDS = 0.01
@@ -41,8 +44,32 @@ _USER_VERSION_AT = 60
 _APPLICATION_ID_AT = 68
 
 
-def lock_of(path: Path) -> FileLock:
-    return FileLock(path.with_name(path.name + ".lock"))
+class Ownership:
+    """That one engine owns the store: by a file beside it that says who, and by the inode itself.
+
+    The file can be removed, and goes by name; the lock on the inode cannot, and says nothing.
+    """
+
+    def __init__(self, held: HeldFile) -> None:
+        self._held = held
+        self._file = FileLock(held.path.with_name(held.path.name + ".lock"))
+
+    def acquire(self, owner: str) -> None:
+        self._file.acquire(owner)
+        if not self._held.own():
+            self._file.release()
+            raise StoreInUse(
+                f"{self._held.path} is in use by {NAMELESS}: stop that engine first, or send it "
+                "your request instead of starting a second one"
+            )
+
+    def release(self) -> None:
+        if self._file.held:
+            self._held.disown()
+            self._file.release()
+
+    def owner(self) -> str | None:
+        return self._file.owner() or (NAMELESS if self._held.owned() else None)
 
 
 @contextmanager
@@ -54,20 +81,18 @@ def reporting(path: Path) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-def prepare(path: Path, *, create: bool) -> None:
+def prepare(held: HeldFile, *, create: bool) -> None:
     """Make sure that there is a sound file with our schema, or say what is there instead."""
-    size = _size(path)
-    if not size and not create:
-        raise NotFound(f"there is no store at {path}: check the path")
+    path = held.path
     with reporting(path):
-        version = _version(path) if size else 0
+        version = _version(held) if os.fstat(held.descriptor).st_size else 0
         if version < len(MIGRATIONS) and not create:
             raise UnusableStore(
                 f"{path} has schema {version}, this program needs {len(MIGRATIONS)}: "
                 "open it once for writing, which upgrades it"
             )
         if version < len(MIGRATIONS):
-            _bring_up_to_date(path, version)
+            _bring_up_to_date(held, version)
 
 
 def open_writer(path: Path, synchronous: str) -> sqlite3.Connection:
@@ -176,32 +201,12 @@ def _switch_to_log(db: sqlite3.Connection) -> str:
     return "locked by others"
 
 
-def _size(path: Path) -> int:
-    """The size of the file, 0 when there is none."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise StoreError(
-                f"cannot open {path}: there is no directory {path.parent}. Create it first.",
-                code="store_cannot_open",
-            ) from None
-        return 0
-    except OSError as error:
-        raise StoreError(
-            f"cannot open {path}: {error.strerror}", code="store_cannot_open"
-        ) from error
-    if not stat.S_ISREG(found.st_mode):
-        what = "a directory" if stat.S_ISDIR(found.st_mode) else "not an ordinary file"
-        raise StoreError(
-            f"cannot open {path}: it is {what}. Name a file.", code="store_cannot_open"
-        )
-    return found.st_size
-
-
-def _version(path: Path) -> int:
+def _version(held: HeldFile) -> int:
     """The schema version of a file of ours; any other file is refused, untouched."""
-    _look_at_header(path)
+    path = held.path
+    _look_at_header(held)
+    if held.in_use:  # by this process, which has looked at it
+        return _look(path, "rw")
     how, before = _how_to_look(path), path.stat()
     try:
         return _look(path, how)
@@ -229,10 +234,10 @@ def _look(path: Path, how: str) -> int:
         return _look_inside(db, path)
 
 
-def _look_at_header(path: Path) -> None:
+def _look_at_header(held: HeldFile) -> None:
+    path = held.path
     try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
+        header = os.pread(held.descriptor, _HEADER_BYTES, 0)
     except OSError as error:
         raise StoreError(
             f"cannot read {path}: {error.strerror}", code="store_cannot_open"
@@ -279,17 +284,23 @@ def _check_identity(path: Path, *, application: int, version: int) -> None:
         )
 
 
-def _bring_up_to_date(path: Path, version: int) -> None:
+def _bring_up_to_date(held: HeldFile, version: int) -> None:
     """Create the schema or upgrade it; nobody may be at work in a file that is upgraded."""
-    lock = lock_of(path)
-    if version:
-        lock.acquire("an upgrade of the schema")
+    if not version:
+        _create_or_upgrade(held.path)
+        return
+    lock = Ownership(held)
+    lock.acquire("an upgrade of the schema")
     try:
-        with closing(_connect(path, "rwc")) as db:
-            db.execute("PRAGMA page_size = 4096")
-            migrate(db, MIGRATIONS)
+        _create_or_upgrade(held.path)
     finally:
         lock.release()
+
+
+def _create_or_upgrade(path: Path) -> None:
+    with closing(_connect(path, "rwc")) as db:
+        db.execute("PRAGMA page_size = 4096")
+        migrate(db, MIGRATIONS)
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.errors import StoreError
+from anabranch.store.held_file import HeldFile
 from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Entry, Hook
 from anabranch.store.memory_hooks import hook_exists
 from anabranch.store.sqlite_errors import CONSTRAINT
@@ -20,6 +21,7 @@ class SqliteHooks:
     """A part of `SqliteStore`."""
 
     if TYPE_CHECKING:
+        _held: HeldFile
 
         def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
 
@@ -30,6 +32,8 @@ class SqliteHooks:
         return [Entry(*row) for row in rows]
 
     def probe_write(self) -> None:
+        if self._held.damage is not None:
+            raise self._held.damage
         with self._transaction() as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             db.execute("SAVEPOINT probe")

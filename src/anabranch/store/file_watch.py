@@ -1,0 +1,117 @@
+"""Are the files on disk still the ones that this process writes to?
+
+SQLite writes on into a file that was removed or replaced under it, and nothing tells: what is
+committed there is gone with the process. So before a write is acknowledged, and now and then
+without one, the names are looked up again. That costs a few microseconds for each transaction.
+
+Noticed are: a database, log or shared memory that was removed, moved or replaced; a header that is
+no header; a database that is shorter than its header says; a log that was cut. Damage inside a page
+is noticed by SQLite when it reads that page.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from anabranch.errors import StoreError
+from anabranch.store.held_file import HeldFile
+from anabranch.store_files import Inode, inode_of
+
+_MAGIC = b"SQLite format 3\x00"
+_WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+_WAL_HEADER_BYTES = 32
+_SALTS = slice(16, 24)  # of the header of a log; SQLite changes them whenever it begins it anew
+_PATIENCE_SECONDS = 10.0  # another process may be at a checkpoint, which writes the header first
+_PAUSE_SECONDS = 0.02
+
+
+class FileWatch:
+    """What one store handle expects to find; begins when its connections are open."""
+
+    def __init__(self, held: HeldFile) -> None:
+        self._held = held
+        self.lost: StoreError | None = None  # why nothing may be written any more
+        self._names: tuple[tuple[str, Inode], ...] = ()
+        self._wal = f"{held.path}-wal"
+        self._wal_size = 0  # of the log when it was last looked at
+        self._salts = b""
+        self._size_before = 0
+        if held.wal is not None and held.shm is not None:
+            suffixes = {"": held.descriptor, "-wal": held.wal, "-shm": held.shm}
+            self._names = tuple(
+                (f"{held.path}{suffix}", inode_of(os.fstat(descriptor)))
+                for suffix, descriptor in suffixes.items()
+            )
+
+    def before_write(self) -> None:
+        """Remember how long the log is: a write would fill up what was cut off."""
+        if self.lost is not None:
+            raise self.lost
+        if self._names:
+            try:
+                self._size_before = os.stat(self._wal).st_size
+            except OSError as error:
+                self._lose(f"{error.filename} is gone ({error.strerror})")
+
+    def after_write(self) -> None:
+        """Raises unless what was just written will be found again."""
+        self.look()
+        if not self._names or self._held.wal is None:
+            return
+        size = os.fstat(self._held.wal).st_size
+        header = os.pread(self._held.wal, _WAL_HEADER_BYTES, 0)
+        salts = header[_SALTS]
+        wrote = size > self._size_before
+        if size and wrote and header[:4] not in _WAL_MAGIC:
+            self._lose(f"{self._wal} has lost its beginning")
+        if self._size_before < self._wal_size:  # somebody has shortened it; SQLite begins it anew
+            if not wrote:
+                return
+            if salts == self._salts:
+                self._lose(f"{self._wal} was cut short by another program")
+        self._wal_size, self._salts = size, salts
+
+    def look(self) -> None:
+        """Raises unless the files are there, are the same ones and whole as far as can be seen."""
+        if self.lost is not None:
+            raise self.lost
+        size = 0
+        for name, inode in self._names:
+            try:
+                found = os.stat(name)
+            except OSError as error:
+                self._lose(f"{name} is gone ({error.strerror})")
+            if (found.st_dev, found.st_ino) != inode:
+                self._lose(f"{name} was replaced by another file")
+            size = size or found.st_size or -1
+        if self._names:
+            self._check_header(size)
+
+    def _check_header(self, size: int) -> None:
+        header = os.pread(self._held.descriptor, 32, 0)
+        if not header.startswith(_MAGIC):
+            self._lose(f"the header of {self._held.path} is damaged")
+        if size >= _expected_size(header):
+            return
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < end:
+            time.sleep(_PAUSE_SECONDS)
+            size = os.fstat(self._held.descriptor).st_size
+            if size >= _expected_size(os.pread(self._held.descriptor, 32, 0)):
+                return
+        self._lose(f"{self._held.path} was cut short: it has {size:,} bytes")
+
+    def _lose(self, what: str) -> None:
+        self.lost = StoreError(
+            f"the store {self._held.path} is not the file any more that this process has open: "
+            f"{what}. Nothing was acknowledged since. Find out which program did it, put the files "
+            "back or restore a backup, and start again.",
+            code="store_lost",
+        )
+        raise self.lost
+
+
+def _expected_size(header: bytes) -> int:
+    page = int.from_bytes(header[16:18], "big")
+    return int.from_bytes(header[28:32], "big") * (65_536 if page == 1 else page)

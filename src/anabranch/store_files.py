@@ -1,0 +1,69 @@
+"""The files of the stores that this process has open; nothing else in it may open one of them.
+
+POSIX takes away every lock that a process has on a file as soon as the process closes any
+descriptor of that file. A task that reads the engine's database, say as an artifact, would so leave
+the engine without its locks: the next process that closes the database believes that it is the last
+one and removes the write-ahead log, into which the engine goes on writing. So whoever opens a file
+that a user has named asks here first. Files are told by their inode: a link is no way round.
+"""
+
+from __future__ import annotations
+
+import os
+
+from anabranch.errors import InputError
+
+Inode = tuple[int, int]  # device and number
+
+_inodes: dict[Inode, str] = {}
+_names: dict[str, str] = {}  # also of files that are not there yet
+
+
+def inode_of(about: os.stat_result) -> Inode:
+    return about.st_dev, about.st_ino
+
+
+def protect(inode: Inode, store: str) -> None:
+    """From now on this is a file of that store."""
+    _inodes[inode] = store
+
+
+def protect_names(store: str) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal", ".lock"):
+        _names[store + suffix] = store
+
+
+def unprotect(inode: Inode) -> None:
+    _inodes.pop(inode, None)
+
+
+def unprotect_store(store: str) -> None:
+    """This process has let go of it."""
+    for known in (_inodes, _names):
+        for key in [key for key, owner in known.items() if owner == store]:
+            del known[key]  # type: ignore[arg-type]
+
+
+def is_store_file(about: os.stat_result) -> bool:
+    """Whether that is a file of a store which this process has open."""
+    return inode_of(about) in _inodes
+
+
+def refuse_store_file(path: str | os.PathLike[str]) -> None:
+    """Raises where that names a file of a store which this process has open."""
+    if not _inodes:
+        return
+    try:
+        found = is_store_file(os.stat(path))
+    except (OSError, ValueError):  # whoever opens it says what is wrong with it
+        found = False
+    try:
+        found = found or os.path.realpath(path) in _names
+    except (OSError, ValueError):
+        return
+    if found:
+        raise InputError(
+            f"{os.fspath(path)} belongs to the store of this engine, which nothing else may open "
+            "here: name another file",
+            code="store_file",
+        )
