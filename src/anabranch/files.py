@@ -20,10 +20,10 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from anabranch.errors import InputError
+from anabranch.store_files import refuse_store_file
 
 T = TypeVar("T")
 Path = str | os.PathLike[str]
-Guard = Callable[[Path, os.stat_result], None]
 
 FILE_SECONDS = 30.0  # a file that has not been read by then is given up
 THREADS_MAX = 16
@@ -43,10 +43,6 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 
-#: Asked about every file before it is opened, and again about what was opened; raises `FileRefused`
-#: for files that nobody may read through a path, such as those of an open store.
-guards: list[Guard] = []
-
 
 class FileRefused(InputError):
     """A file that is not read. The message names the file, what is wrong, and the limit."""
@@ -65,6 +61,7 @@ class FileTimeout(FileRefused):
 
 def open_regular(path: Path) -> int:
     """A descriptor of a regular file; `OSError` where there is none, `FileRefused` for all else."""
+    refuse_store_file(path)
     try:
         _check(path, os.stat(path))  # opening a device may already do something
         descriptor = os.open(path, _FLAGS)
@@ -84,8 +81,6 @@ def _check(path: Path, about: os.stat_result) -> None:
         raise FileRefused(
             f"{os.fspath(path)} is not a file but {kind}: only regular files are read"
         )
-    for guard in guards:
-        guard(path, about)
 
 
 def read_limited(path: Path, limit: int, setting: str = "") -> bytes:

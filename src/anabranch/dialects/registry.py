@@ -14,6 +14,7 @@ from anabranch.errors import DefinitionError, InputError
 from anabranch.net.analyse import analyse
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem
+from anabranch.store_files import refuse_store_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def compile_or_raise(text: str | bytes, *, file: str = "<text>", tools: Iterable
 
 def _contents(path: str | os.PathLike[str], most: int) -> tuple[bytes, int]:
     """The start of a file, and its size. A pipe has no size until it is read."""
+    refuse_store_file(path)
     try:
         with Path(path).open("rb") as file:
             data = file.read(most)

@@ -19,6 +19,7 @@ from anabranch.operations.bundles import Rules, with_rules
 from anabranch.operations.compile_cache import CACHE
 from anabranch.runtime.nets import Compile
 from anabranch.store.ports import Definition
+from anabranch.store_files import refuse_store_file
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 TEXT = "<text>"  # what a definition is called that came from no file
@@ -97,6 +98,7 @@ def _compiled(
 
 
 def _start_of(path: Path, most: int) -> bytes:
+    refuse_store_file(path)
     with path.open("rb") as opened:
         return opened.read(most)
 
@@ -116,6 +118,7 @@ def canonical_form(text: str, file: str = TEXT) -> str:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
+    refuse_store_file(path)
     beside = path.with_name(f".{path.name}.anabranch")
     try:
         beside.write_text(text, encoding="utf-8")

@@ -31,6 +31,7 @@ from anabranch import files
 from anabranch.dialects.result_policy import SCOPES
 from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel.values import Answer, succeeded
+from anabranch.store_files import refuse_store_file
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
@@ -236,6 +237,7 @@ def _content(data: Any, compression: str) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
+    refuse_store_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

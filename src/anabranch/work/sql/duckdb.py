@@ -19,6 +19,7 @@ from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles
+from anabranch.work.sql.own_store import refuse_own_store
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
@@ -59,6 +60,8 @@ class DuckDb:
             return fault("config", MISSING)
         try:
             return await self._performed(path, read_only, work)
+        except InputError as error:
+            return misconfigured(error)
         except duckdb.Error as error:  # the file could not be opened
             return _fault(error, path, None)
         except TimeoutError:
@@ -70,6 +73,7 @@ class DuckDb:
             self._blocking = Blocking(self._options.threads)
             self._files = OpenFiles(self._blocking.run_to_the_end, self._options.file_keep_seconds)
         tidy = all(command.statement.verb in _TIDY for command in work.commands)
+        await self._blocking.run_to_the_end(partial(refuse_own_store, path, work, None))
         shared = path != ":memory:"  # there every task has a database of its own
         session = partial(_session, path, work, self._options)
         if not shared:

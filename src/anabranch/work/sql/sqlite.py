@@ -19,6 +19,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
+from anabranch.work.sql.own_store import refuse_own_store
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import SQLITE
@@ -58,6 +59,8 @@ class Sqlite:
         session = partial(_session, path, work, self._options)
         try:
             return await self._blocking.run(session, work.timeout_seconds)
+        except InputError as error:
+            return misconfigured(error)
         except TimeoutError:
             limit = f"{work.timeout_seconds:g}"
             return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
@@ -77,6 +80,7 @@ def place(given: Any) -> str:
 
 
 def _session(path: str, work: SqlTask, options: SqlOptions, halt: Halt) -> Answer:
+    refuse_own_store(path, work)
     collector = Collector(options)
     try:
         connection = _connect(path, halt)

@@ -1,0 +1,97 @@
+"""No task and no definition opens the store of the engine that runs it, by whatever name."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch import Engine
+from anabranch.errors import AnabranchError
+from anabranch.settings import Settings
+
+NAMES = {
+    "the database": "own.db",
+    "its log": "own.db-wal",
+    "its shared memory": "own.db-shm",
+    "its lock file": "own.db.lock",
+    "a symbolic link": "soft.json",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "soft.json").symlink_to("own.db")
+    return tmp_path
+
+
+def playbook(tool: dict[str, Any], **more: Any) -> dict[str, Any]:
+    step = {"step": "one", "tool": tool, **more.pop("step", {})}
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "reads"}}
+    return {**head, **more, "workflow": [step]}
+
+
+async def said(folder: Path, definition: Any) -> str:
+    """What a run of it says went wrong."""
+    async with Engine(folder / "own.db", settings=Settings()) as engine:
+        result = await engine.wait(await engine.start(definition))
+        assert result.status != "completed", result
+        return str(result.problem) + str(result.steps)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "artifact get": {"kind": "artifact", "action": "get", "uri": "NAME"},
+    "artifact put": {"kind": "artifact", "action": "put", "uri": "NAME", "data": "x"},
+    "python script": {"kind": "python", "script": "NAME"},
+    "playbook path": {"kind": "playbook", "path": "NAME"},
+    "sqlite": {"kind": "sqlite", "database": "NAME", "query": "SELECT 1"},
+    "sqlite by address": {"kind": "sqlite", "database": "file:NAME?mode=ro", "query": "SELECT 1"},
+    "sqlite attached": {
+        "kind": "sqlite",
+        "database": ":memory:",
+        "query": "ATTACH 'NAME' AS own",
+    },
+    "duckdb": {"kind": "duckdb", "database": "NAME", "query": "SELECT 1"},
+    "duckdb text": {"kind": "duckdb", "query": "SELECT content FROM read_blob('NAME')"},
+}
+
+
+def named(tool: Any, name: str) -> Any:
+    return {key: value.replace("NAME", name) if isinstance(value, str) else value
+            for key, value in tool.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_names_the_store_is_refused(folder: Path, kind: str) -> None:
+    if kind.startswith("duckdb"):
+        pytest.importorskip("duckdb")
+    for name in NAMES.values():
+        told = asyncio.run(said(folder, playbook(named(KINDS[kind], name))))
+        assert "belongs to the store of this engine" in told, (name, told)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("source", ["csv", "jsonl"])
+def test_a_loop_over_the_store_is_refused(folder: Path, source: str, name: str) -> None:
+    loop = {"in": {source: NAMES[name]}, "iterator": "row"}
+    told = asyncio.run(said(folder, playbook({"kind": "noop"}, step={"loop": loop})))
+    assert "belongs to the store of this engine" in told
+
+
+def test_a_secret_in_the_store_is_refused(folder: Path) -> None:
+    entry = [{"name": "own", "kind": "file", "path": "own.db"}]
+    told = asyncio.run(said(folder, playbook({"kind": "noop"}, keychain=entry)))
+    assert "belongs to the store of this engine" in told
+
+
+def test_a_definition_in_the_store_is_refused(folder: Path) -> None:
+
+    async def start() -> None:
+        async with Engine(folder / "own.db", settings=Settings()) as engine:
+            await engine.start(folder / "soft.json")
+
+    with pytest.raises(AnabranchError, match="belongs to the store of this engine"):
+        asyncio.run(start())
