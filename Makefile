@@ -68,8 +68,10 @@ browser:                ## a Chromium for the tests of the pages, where there is
 bench: $(STAMP)         ## print the benchmark table
 	@$(BIN)/python -m bench
 
-soak: $(STAMP)          ## long simulation; SEEDS=100000 for more
+soak: $(STAMP)          ## long simulation, then kills beside a second terminal; SEEDS=100000 ROUNDS=1000
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
+	@ANABRANCH_TERMINAL_ROUNDS=$(or $(ROUNDS),1000) \
+	  $(BIN)/python -m pytest -q tests/acceptance/test_second_terminal_kill_nine.py
 
 crowd: $(STAMP)         ## kill a server and its workers for a minute while 200 clients watch
 	@ANABRANCH_CROWD_CLIENTS=$(or $(CLIENTS),200) ANABRANCH_CROWD_SECONDS=$(or $(SECONDS),60) \
