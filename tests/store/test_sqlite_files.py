@@ -225,7 +225,7 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 4096)
 
 
-HARM: dict[str, tuple[Callable[[Path], None], str]] = {
+HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "database removed": (lambda path: path.unlink(), "store.db is gone"),
     "database moved": (lambda path: path.rename(path.with_name("away.db")), "store.db is gone"),
     "database replaced": (replaced, "store.db was replaced"),
@@ -287,9 +287,8 @@ db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("VACUUM")
 print(db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
 """
-    payloads = {}
     for last in range(2, 40):
-        store.commit(a_batch(a_commit("r1", last, snapshot=bytes(50_000)), payloads=payloads))
+        store.commit(a_batch(a_commit("r1", last, snapshot=bytes(50_000))))
         if last % 10 == 0:
             others(path, shrink)
             assert store.changed()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import NoReturn
 
 from anabranch.errors import StoreError
 from anabranch.store.held_file import HeldFile
@@ -48,18 +49,14 @@ class FileWatch:
         """Remember how long the log is: a write would fill up what was cut off."""
         if self.lost is not None:
             raise self.lost
-        if self._names:
-            try:
-                self._size_before = os.stat(self._wal).st_size
-            except OSError as error:
-                self._lose(f"{error.filename} is gone ({error.strerror})")
+        if self._held.wal is not None:
+            self._size_before = os.fstat(self._held.wal).st_size
 
     def after_write(self) -> None:
         """Raises unless what was just written will be found again."""
-        self.look()
+        size = self.look()
         if not self._names or self._held.wal is None:
             return
-        size = os.fstat(self._held.wal).st_size
         header = os.pread(self._held.wal, _WAL_HEADER_BYTES, 0)
         salts = header[_SALTS]
         wrote = size > self._size_before
@@ -72,11 +69,14 @@ class FileWatch:
                 self._lose(f"{self._wal} was cut short by another program")
         self._wal_size, self._salts = size, salts
 
-    def look(self) -> None:
-        """Raises unless the files are there, are the same ones and whole as far as can be seen."""
+    def look(self) -> int:
+        """Raises unless the files are there, are the same ones and whole as far as can be seen.
+
+        Returns how long the log is.
+        """
         if self.lost is not None:
             raise self.lost
-        size = 0
+        sizes = []
         for name, inode in self._names:
             try:
                 found = os.stat(name)
@@ -84,9 +84,11 @@ class FileWatch:
                 self._lose(f"{name} is gone ({error.strerror})")
             if (found.st_dev, found.st_ino) != inode:
                 self._lose(f"{name} was replaced by another file")
-            size = size or found.st_size or -1
-        if self._names:
-            self._check_header(size)
+            sizes.append(found.st_size)
+        if not sizes:
+            return 0
+        self._check_header(sizes[0])
+        return sizes[1]
 
     def _check_header(self, size: int) -> None:
         header = os.pread(self._held.descriptor, 32, 0)
@@ -102,7 +104,7 @@ class FileWatch:
                 return
         self._lose(f"{self._held.path} was cut short: it has {size:,} bytes")
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, what: str) -> NoReturn:
         self.lost = StoreError(
             f"the store {self._held.path} is not the file any more that this process has open: "
             f"{what}. Nothing was acknowledged since. Find out which program did it, put the files "
