@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from anabranch.store.sqlite import SqliteStore
 from surfaces.support import HELLO
 
 from .beside import site
@@ -34,11 +36,18 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_server_whose_store_is_taken_away_ends_and_says_why(tmp_path: Path, harm: str) -> None:
     do, words = HARM[harm]
     with site(tmp_path) as at:
-        assert at.ended(at.start(HELLO)) == "completed"
+        run = at.start(HELLO)
+        assert at.ended(run) == "completed"
         do(at.store)
         assert at.process.wait(60) == 1
         said = (tmp_path / "server.log").read_text()
+    (saved,) = tmp_path.glob("s.db.saved-*")
+    with closing(SqliteStore(saved)) as store:
+        head = store.head(run)
+        assert head is not None
+        assert head.status == "completed"
     assert words in said
+    assert str(saved.name) in said
     assert "restore a backup" in said
     assert "Traceback" not in said
 

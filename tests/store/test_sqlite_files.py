@@ -264,6 +264,30 @@ def test_an_idle_engine_notices_too(
         store.changed()
 
 
+@pytest.mark.parametrize("harm", ["database removed", "database replaced", "log removed"])
+def test_an_engine_that_lost_its_files_saves_what_was_acknowledged(
+    path: Path, store: SqliteStore, harm: str
+) -> None:
+    store.commit(a_batch(a_commit("r1", 2)))
+    HARM[harm][0](path)
+    with suppress(StoreError):
+        store.commit(a_batch(a_commit("r2", 1)))
+    store.release()
+    store.close()
+    (saved,) = path.parent.glob("store.db.saved-*")
+    with closing(SqliteStore(saved)) as copy:
+        assert copy.head("r1") == a_head("r1", 2)
+
+
+def test_no_copy_is_saved_of_a_file_that_cannot_be_read(path: Path, store: SqliteStore) -> None:
+    path.write_bytes(b"")
+    overwritten(path)
+    with suppress(StoreError):
+        store.changed()
+    store.close()
+    assert list(path.parent.glob("*saved*")) == []
+
+
 @linux
 def test_a_log_that_was_lost_is_not_moved_into_a_file_that_others_use_now(
     path: Path, store: SqliteStore

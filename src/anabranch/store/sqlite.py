@@ -35,6 +35,7 @@ from anabranch.store.ports import (
     Record,
     Snapshot,
 )
+from anabranch.store.saved_copy import save_copy
 from anabranch.store.sqlite_access import SqliteAccess
 from anabranch.store.sqlite_errors import CONSTRAINT, translate
 from anabranch.store.sqlite_file import (
@@ -94,6 +95,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
         self._posted = True  # what was posted before us counts as news
         self._seen_version = -1
         self._closed = False
+        self._acquired = False  # at some time
 
     def _open(self, synchronous: Synchronous, *, read_only: bool) -> None:
         self._writer = None if read_only else open_writer(self._path, synchronous)
@@ -277,6 +279,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
         self._check_open()
         self._check_writable()
         self._lock.acquire(owner)
+        self._acquired = True
 
     def release(self) -> None:
         self._lock.release()
@@ -319,6 +322,8 @@ class SqliteStore(SqliteHooks, SqliteAccess):
     def _close_connections(self) -> None:
         if self._watch.lost is None:  # otherwise SQLite must not move its log into that file
             self._held.unguard()
+        elif self._acquired and self._writer is not None:
+            save_copy(self._writer, self._path)
         self._reader.close()
         if self._writer is not None:
             self._writer.close()
