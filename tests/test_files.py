@@ -55,27 +55,6 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting(kind: str, tmp_pa
         files.read_limited(path, 10)
 
 
-def test_a_guard_is_asked_before_a_file_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "a"
-    file.write_bytes(b"x")
-    seen: list[int] = []
-
-    def guard(_path: files.Path, about: os.stat_result) -> None:
-        seen.append(about.st_ino)
-        raise files.FileRefused("not this one")
-
-    def no_open(*_given: object) -> int:
-        raise AssertionError("it was opened")
-
-    monkeypatch.setattr(files, "guards", [guard])
-    monkeypatch.setattr(os, "open", no_open)
-    with pytest.raises(files.FileRefused, match="not this one"):
-        files.read_limited(file, 10)
-    assert seen == [file.stat().st_ino]
-
-
 def test_a_read_without_an_answer_is_given_up_and_counted(stuck: threading.Event) -> None:
     async def scenario() -> None:
         with pytest.raises(files.FileTimeout, match=r"no answer of the file system within 0.05 s"):
