@@ -10,6 +10,7 @@
     ├── NotFound             no such run, definition or payload
     └── StoreError
         ├── Conflict         another writer was first; nothing was written
+        ├── DamagedRun       rows of one run are not what was written; the other runs are fine
         ├── StoreInUse       another engine owns this store
         └── UnusableStore    foreign, newer or corrupt file; it was left untouched
 
@@ -81,6 +82,19 @@ class StoreError(AnabranchError):
 
 class Conflict(StoreError):
     code = "conflict"
+
+
+class DamagedRun(StoreError):
+    """What the store holds of this run cannot be what was written."""
+
+    code = "damaged_run"
+
+    def __init__(self, run: str, what: str, how: str = "is damaged") -> None:
+        self.run, self.what = run, what
+        super().__init__(
+            f"run {run or '?'} {how}: {what}. `anabranch store check` lists all damage; "
+            "restore the store from a backup, or leave this run as it is: the others go on"
+        )
 
 
 class StoreInUse(StoreError):

@@ -65,9 +65,11 @@ def read_story(path: Path, run: str) -> Story:
     assert head.seq == expected - 1, "the head does not stand at the end of the log"
     pairs = history(rows)
     assert len(pairs) == head.seq
-    state = load_state(None, rows)
+    state = load_state(None, rows, run)
     laws.check_rest(state)
-    assert encode_state(state) == encode_state(load_state(*tail)), "the snapshot tells otherwise"
+    assert encode_state(state) == encode_state(load_state(*tail, run)), (
+        "the snapshot tells otherwise"
+    )
     return _checked(Story(run, pairs, state))
 
 

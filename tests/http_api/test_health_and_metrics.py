@@ -39,7 +39,17 @@ def test_a_server_that_works_is_live_and_ready() -> None:
                 assert (reply.json["status"], reply.json["reasons"]) == ("ok", [])
                 assert reply.headers["Cache-Control"] == "no-store"
             names = [check["name"] for check in reply.json["checks"]]
-            wanted = ["engine", "turns", "commits", "loop", "timers", "store", "webhooks", "disk"]
+            wanted = [
+                "engine",
+                "turns",
+                "commits",
+                "loop",
+                "timers",
+                "runs",
+                "store",
+                "webhooks",
+                "disk",
+            ]
             assert names == wanted
 
     run(work())

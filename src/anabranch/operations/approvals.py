@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import gate_id
 from anabranch.kernel.privacy import public
@@ -131,7 +131,10 @@ class Approvals:
             if head is None or head.finished:
                 self._rows.pop(run, None)
                 continue
-            rows = open_gates(head, self._net(head), load_state(snapshot, tail))
+            try:
+                rows = open_gates(head, self._net(head), load_state(snapshot, tail, run))
+            except DamagedRun:
+                rows = []  # it is set aside: an answer would reach nobody
             if rows:
                 self._rows[run] = rows
             else:
@@ -196,7 +199,7 @@ def _with_answers(store: Store, row: Approval) -> Approval:
             reason=event.reason,
             evidence=event.evidence,
         )
-        for at, event in history(store.read(row.run))
+        for at, event in history(store.read(row.run), run=row.run)
         if isinstance(event, e.GateDecided) and event.gate == row.gate
     ]
     return msgspec.structs.replace(row, answered=found)

@@ -38,7 +38,7 @@ def earlier(store: Store, run: str, gate: str) -> Earlier | None:
     """The last answer to a gate, by its id or its step. Reads the whole log: in a thread."""
     found: Earlier | None = None
     steps: dict[str, str] = {}  # token → step
-    for at, event in history(store.read(run)):
+    for at, event in history(store.read(run), run=run):
         match event:
             case e.TokenCreated():
                 steps[str(event.token)] = event.step

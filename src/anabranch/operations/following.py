@@ -14,6 +14,7 @@ from threading import Lock
 from anabranch.kernel import events as e
 from anabranch.operations.shown import EventRecord, Shown
 from anabranch.runtime.effects import Published
+from anabranch.store.damage import events_of
 from anabranch.store.ports import Journal
 
 ROWS_AT_ONCE = 128
@@ -74,7 +75,7 @@ class Follower:
                     return
                 size += len(record.events)
                 seen = max(0, self.seq - record.first_seq + 1)
-                for event in e.decode_events(record.events)[seen:]:
+                for event in events_of(self.run, record)[seen:]:
                     yield record.at, event
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NoReturn
 
-from anabranch.kernel.replay import replay
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.reading import Reader
-from anabranch.runtime.live import history
+from anabranch.runtime.live import replayed
 from anabranch.runtime.nets import Nets
+from anabranch.store.damage import require_reached, require_sound
 from anabranch.store.ports import Head, Journal, Store
 
 NEAR_ROWS = 100  # of the log: a few milliseconds at most
@@ -53,13 +53,15 @@ class Glance(Reader):
         return self.state_of(self.find(run))
 
     def state_of(self, head: Head) -> State:
+        require_sound(head)
         state, size = self._states.pop(head.run, (State(), 0))
         self._bytes -= size
         if state.started_at != head.created_at:  # a purged run may have given its id to another
             state, size = State(), 0
         if state.seq < head.seq:
             size += require_near(self._store, head.run, state.seq)
-            replay(history(self._store.read(head.run, state.seq), state.seq), state)
+            replayed(self._store.read(head.run, state.seq), state, head.run)
+        require_reached(head, state)
         if size <= NEAR_BYTES:
             self._keep(head.run, state, size)
         return state

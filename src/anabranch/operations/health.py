@@ -71,7 +71,8 @@ class Health:
 
     async def report(self) -> HealthReport:
         vital = [self._running(), self._turns(), self._commits()]
-        others = [self._held_up(), self._timers(), *await self._stored(), self._disk()]
+        others = [self._held_up(), self._timers(), self._set_aside()]
+        others += [*await self._stored(), self._disk()]
         checks = vital + others + self._pools()
         levels = [check.level for check in checks]
         status: Level = "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
@@ -139,6 +140,15 @@ class Health:
         return Check(
             name="loop", level="warn", value=loop.held_seconds, unit="seconds", reason=reason
         )
+
+    def _set_aside(self) -> Check:
+        """Without their names: health is told to those who have no token."""
+        count = len(self._engine.core.broken)
+        if not count:
+            return Check(name="runs", level="ok")
+        runs = "1 run is" if count == 1 else f"{count:,} runs are"
+        said = f"{runs} set aside: the log of the server names them and says why"
+        return Check(name="runs", level="warn", reason=said)
 
     async def _stored(self) -> list[Check]:
         """One probe at a time: a store that hangs must not collect threads."""

@@ -7,6 +7,7 @@ For all others a row that cannot hold anything wanted is not even decoded.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from anabranch.errors import AnabranchError, InputError
+from anabranch.errors import AnabranchError, DamagedRun, InputError
 from anabranch.kernel import events as e
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.shown import SHOWN_KINDS, EventRecord, Shown
@@ -29,6 +30,7 @@ from anabranch.store.ports import Head, Record, Store
 _RENAMED = frozenset({"loop.opened", "loop.shard_scheduled", "loop.shard_closed", "loop.settled"})
 _FOLLOWED = ("loop.", "job.")  # their names depend on what came before
 RUNS_FOLLOWED = 256
+log = logging.getLogger("anabranch.webhooks")
 BYTES_AT_ONCE = 8 * 1024 * 1024  # of bodies; memory stays bounded however much there is to tell
 KINDS = tuple(
     sorted({str(each.__struct_config__.tag) for each in e.Event.__args__} - _RENAMED)
@@ -102,11 +104,19 @@ class Finder:
         for entry in entries:
             if size > bytes_max:
                 break
-            told = self._wanted(entry, wish, now) if wish.may_want(entry) else []
+            told = self._looked_at(entry, wish, now) if wish.may_want(entry) else []
             found += told
             size += sum(len(one.body) for one in told)
             position = entry.position
         return found, position
+
+    def _looked_at(self, entry: Entry, wish: _Wish, now: int) -> list[Delivery]:
+        """A row that cannot be read is passed over: the rows of other runs stand behind it."""
+        try:
+            return self._wanted(entry, wish, now)
+        except DamagedRun as damage:
+            log.error("webhook %s is not told: %s", wish.hook.id, damage.message)
+            return []
 
     def _wanted(self, entry: Entry, wish: _Wish, now: int) -> list[Delivery]:
         head = self._store.head(entry.run)
@@ -132,7 +142,9 @@ class Finder:
             shown = Shown(entry.run, private)
             shown.seq = entry.first_seq - 1
         row = Record(entry.first_seq, entry.count, entry.at, entry.events)
-        return [shown.record(at, event) for at, event in history([row], entry.first_seq - 1)]
+        return [
+            shown.record(at, event) for at, event in history([row], entry.first_seq - 1, entry.run)
+        ]
 
     def _follow(self, hook: str, entry: Entry, private: str) -> Shown:
         """What came before in this run, from memory or from its log."""
@@ -141,7 +153,9 @@ class Finder:
         if shown is None or shown.seq != entry.first_seq - 1:
             shown = Shown(entry.run, private)
             if entry.first_seq > 1:
-                shown.skip(history(self._store.read(entry.run))[: entry.first_seq - 1])
+                shown.skip(
+                    history(self._store.read(entry.run), run=entry.run)[: entry.first_seq - 1]
+                )
         self._followed[key] = shown
         if len(self._followed) > RUNS_FOLLOWED:
             self._followed.popitem(last=False)

@@ -22,6 +22,7 @@ from anabranch.operations.snapshots import snapshot_of
 from anabranch.runtime.live import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import resolve
+from anabranch.store.damage import damage_of, require_reached, require_sound
 from anabranch.store.ports import Head, HeadFilter, Store
 
 NEWEST = "last"
@@ -58,10 +59,14 @@ class Reader:
 
     def state(self, run: str) -> State:
         snapshot, tail = self._store.read_many([run])[run]
-        return load_state(snapshot, tail)
+        return load_state(snapshot, tail, run)
 
     def state_of(self, head: Head) -> State:
-        return self.state(head.run)
+        """The state of a run that was found; raises `DamagedRun` where the two do not agree."""
+        require_sound(head)
+        state = self.state(head.run)
+        require_reached(head, state)
+        return state
 
     def net(self, head: Head) -> Net:
         return self._nets.get(head.definition)
@@ -162,7 +167,7 @@ class Reader:
     def events(self, run: str, after: int = 0) -> list[EventRecord]:
         """The recorded events numbered above `after`."""
         shown = self.shown(run, after)
-        pairs = history(self._store.read(run, after), after)
+        pairs = history(self._store.read(run, after), after, run)
         records = [shown.record(at, event) for at, event in pairs]
         self._followed = (run, shown)
         return records
@@ -174,18 +179,20 @@ class Reader:
             return shown  # whoever follows a run asks again and again for what is new
         shown = Shown(run, self.private(run))
         if after:
-            shown.skip(history(self._store.read(run))[:after])
+            shown.skip(history(self._store.read(run), run=run)[:after])
         return shown
 
     def dispatches(self, run: str) -> list[Dispatch]:
         """Every request that the run made of a participant, with what became of it."""
         head = self.find(run)
-        return dispatches_of(self.net(head), head.run, history(self._store.read(head.run)))
+        return dispatches_of(
+            self.net(head), head.run, history(self._store.read(head.run), run=head.run)
+        )
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """The run as a `WorkflowRunSnapshot`."""
         head = self.find(run)
-        events = history(self._store.read(head.run))
+        events = history(self._store.read(head.run), run=head.run)
         state = self.state(head.run)
         net = self.net(head)
         snapshot = snapshot_of(net, state, events, self._whole)
@@ -213,8 +220,10 @@ def draw(
 
 
 def head_fields(head: Head) -> dict[str, Any]:
+    """The index card; `damage` is there only where something is wrong with it."""
     fields: dict[str, Any] = msgspec.to_builtins(head)
-    return fields
+    del fields["damage"]
+    return {**fields, "damage": damage} if (damage := damage_of(head)) else fields
 
 
 def store_exists(path: str) -> bool:

@@ -167,7 +167,7 @@ class Sessions:
             if refusal.code in ("not_sleeping", "run_finished", "ending"):
                 return 0
             raise
-        since = history(self._store.read(head.run, head.seq), head.seq)
+        since = history(self._store.read(head.run, head.seq), head.seq, head.run)
         return len({token for _, event in since if (token := what(event))})
 
     # -- rows --------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Sessions:
         return head
 
     def _processes(self, run: str) -> dict[int, Process]:
-        return processes(history(self._store.read(run)))
+        return processes(history(self._store.read(run), run=run))
 
     def _rows(self, head: Head) -> list[dict[str, Any]]:
         return [_row(head, one) for one in self._processes(head.run).values()]

@@ -14,6 +14,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.state import LoopRecord
 from anabranch.kernel.tracker import ItemFailure, Shard
 from anabranch.kernel.values import Answer
+from anabranch.store.damage import events_of
 from anabranch.store.ports import Store
 
 ROWS_AT_ONCE = 64  # of the log
@@ -53,7 +54,7 @@ def seek(store: Store, run: str, record: LoopRecord, loop: str, index: int) -> B
 
 def _opening(store: Store, run: str, loop: str, after: int) -> e.LoopOpened | None:
     for row in store.read(run, after, 1):
-        for event in e.decode_events(row.events):
+        for event in events_of(run, row):
             if isinstance(event, e.LoopOpened) and event.loop == loop:
                 return event
     return None
@@ -65,7 +66,7 @@ def _next_new_shard(
     """The next shard whose items had not been out before, and the event before its row."""
     while after < until:
         for row in store.read(run, after, GLANCE_ROWS):
-            for event in e.decode_events(row.events):
+            for event in events_of(run, row):
                 if isinstance(event, e.ShardScheduled) and event.token == token:
                     shard = event.shard
                     if not (shard.tries or shard.only) and shard.first >= new_from:
@@ -118,7 +119,7 @@ def go_through(store: Store, run: str, scan: Scan, after: int = 0) -> None:
     while not scan.done:
         rows = store.read(run, after, ROWS_AT_ONCE)
         for row in rows:
-            for event in e.decode_events(row.events):
+            for event in events_of(run, row):
                 scan.see(event)
             after = row.first_seq + row.count - 1
         if len(rows) < ROWS_AT_ONCE:

@@ -116,7 +116,7 @@ class Verbs:
                 code="not_finished",
             )
         store = self.engine.store
-        happened = history(store.read(head.run))
+        happened = history(store.read(head.run), run=head.run)
         if state.status == "completed" and all_went_well(happened):
             raise Refused(
                 f"nothing in run {head.run} failed, so there is nothing to do again; "

@@ -11,7 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anabranch.errors import AnabranchError, DefinitionError, LawBroken, NotFound, Refused
+from anabranch.errors import (
+    AnabranchError,
+    DamagedRun,
+    DefinitionError,
+    LawBroken,
+    NotFound,
+    Refused,
+)
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
@@ -33,6 +40,7 @@ from anabranch.runtime.pools import EVERY_POOL, Pools
 from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.sealing import Sealed, opened
 from anabranch.runtime.stored_values import READ_BYTES_MAX, StoredValues
+from anabranch.store.damage import require_end, require_sound
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
@@ -200,6 +208,8 @@ class Core:
     def aside(self, run: str) -> AnabranchError:
         """Why nothing can be done with a run that was set aside."""
         cause = self.broken[run]
+        if isinstance(cause, DamagedRun):
+            return DamagedRun(run, cause.what, "is set aside")
         known = isinstance(cause, AnabranchError) and not isinstance(cause, LawBroken)
         why = str(cause) if known else f"internal error: {cause!r}"
         return AnabranchError(f"run {run} is set aside: {why}", code="defect")
@@ -325,15 +335,20 @@ class Core:
         except DefinitionError as error:
             self._set_aside(run, error)
             raise self.aside(run) from None
+        except DamagedRun as damage:  # it would be as damaged the next time
+            self._set_aside(run, damage)
+            raise self.aside(run) from damage
 
     def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
-        """Bring a stored run into memory."""
-        state = load_state(snapshot, tail)
+        """Bring a stored run into memory; raises `DamagedRun` where that makes no sense."""
+        require_sound(head)
+        state = load_state(snapshot, tail, head.run)
+        require_end(head, state)
         net = self.nets.get(head.definition)
         self.require(net)
         live = LiveRun(net, state)
         if live.net.sealed:
-            live.sealed = opened(self.store.sealed(head.run))
+            live.sealed = opened(self.store.sealed(head.run), head.run)
         live.holds_refs = True  # perhaps; whoever builds its tasks looks
         live.snapshot_seq = snapshot.seq if snapshot is not None else 0
         live.snapshot_bytes = len(snapshot.state) if snapshot is not None else 0

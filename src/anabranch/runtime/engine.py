@@ -344,7 +344,7 @@ class Engine:
         found = self.store.read_many([run]).get(run)
         if found is None or (found[0] is None and not found[1]):
             raise NotFound(f"there is no run {run}")
-        return load_state(*found)
+        return load_state(*found, run)
 
     async def events(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, int, e.Event]]:
         """(number, instant, event) from the log, then live until the run has finished."""
@@ -352,7 +352,7 @@ class Engine:
             self._check_going()
             changed = self._audience.watch(run)
             records = self.store.read(run, after)
-            for at, event in history(records, after):
+            for at, event in history(records, after, run):
                 after += 1
                 yield after, at, event
                 if isinstance(event, e.RunFinished):

@@ -78,7 +78,7 @@ class Family:
         head = self._store.head(run)
         if head is None or not head.finished:
             return None
-        return load_state(*self._store.read_many([run])[run])
+        return load_state(*self._store.read_many([run])[run], run)
 
     def cancel_child(self, run: str, job: str, ticket: str, reason: str) -> None:
         """Whoever no longer wants the answer ends the child run that was to give it."""

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.replay import replay
-from anabranch.kernel.state import State, decode_state
+from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.runtime.sealing import Sealed
+from anabranch.store.damage import events_of, require_next, state_in
 from anabranch.store.ports import Record, Snapshot
 
 if TYPE_CHECKING:
@@ -32,16 +34,31 @@ class LiveRun:
     at_work: dict[str, tuple[Kind, int]] = field(default_factory=dict)  # job → kind, since when
 
 
-def load_state(snapshot: Snapshot | None, tail: Sequence[Record]) -> State:
-    """Snapshot plus tail."""
-    state = decode_state(snapshot.state) if snapshot is not None else State()
-    return replay(history(tail, after=state.seq), state)
+def load_state(snapshot: Snapshot | None, tail: Sequence[Record], run: str) -> State:
+    """Snapshot plus tail; raises `DamagedRun` where they are not what was written."""
+    state = state_in(run, snapshot) if snapshot is not None else State()
+    return replayed(tail, state, run)
 
 
-def history(records: Sequence[Record], after: int = 0) -> list[tuple[int, e.Event]]:
-    """The (instant, event) pairs of log rows, without those up to number `after`."""
+def replayed(tail: Sequence[Record], state: State, run: str) -> State:
+    """The state with the events of these rows that it does not have yet."""
+    pairs = history(tail, state.seq, run)
+    try:
+        return replay(pairs, state)
+    except Exception as error:  # events that decode, and that never follow each other
+        what = f"its log cannot be replayed behind event {state.seq} ({error!r:.120})"
+        raise DamagedRun(run, what) from error
+
+
+def history(records: Sequence[Record], after: int = 0, run: str = "") -> list[tuple[int, e.Event]]:
+    """The (instant, event) pairs of log rows, without those up to number `after`.
+
+    Raises `DamagedRun` for a row that cannot be decoded or does not follow the one before it.
+    """
     pairs: list[tuple[int, e.Event]] = []
     for record in records:
-        skip = max(0, after + 1 - record.first_seq)
-        pairs.extend((record.at, event) for event in e.decode_events(record.events)[skip:])
+        require_next(run, record, after)
+        skip = after + 1 - record.first_seq
+        pairs.extend((record.at, event) for event in events_of(run, record)[skip:])
+        after = record.first_seq + record.count - 1
     return pairs

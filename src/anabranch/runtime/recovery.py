@@ -14,6 +14,7 @@ from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.state import Job
 from anabranch.runtime.core import Core
 from anabranch.runtime.live import LiveRun
+from anabranch.store.damage import damage_of
 from anabranch.store.ports import Head, Record, Snapshot
 
 PAGE = 1000
@@ -24,14 +25,14 @@ GRACE_MS = 15_000
 def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
     """Bring back every unfinished run, or `only` these; returns how many came into memory."""
     heads = _unfinished(core) if only is None else _named(core, only)
-    moving = [head for head in heads if head.status != "waiting"]
+    moving = [head for head in heads if head.status != "waiting" or damage_of(head)]
     for start in range(0, len(moving), PAGE):
         page = moving[start : start + PAGE]
         found = core.store.read_many([head.run for head in page])
         for head in page:
             _bring_back(core, now, head, *found[head.run])
     for head in heads:
-        if head.status == "waiting" and head.next_wake is not None:
+        if head.status == "waiting" and head.next_wake is not None and not damage_of(head):
             core.set_wake(head.run, max(head.next_wake, now))
     return len(moving)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.errors import InputError
+from anabranch.errors import DamagedRun, InputError
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net
 from anabranch.store.ports import Batch
@@ -68,6 +68,10 @@ def split(net: Net, given: Input) -> tuple[Input, Sealed]:
     return shown, Sealed(kept, unwritten=bool(kept))
 
 
-def opened(stored: Mapping[str, bytes]) -> Sealed:
+def opened(stored: Mapping[str, bytes], run: str) -> Sealed:
     """What a store has kept for a run."""
-    return Sealed({key: msgspec.json.decode(value, type=str) for key, value in stored.items()})
+    try:
+        values = {key: msgspec.json.decode(value, type=str) for key, value in stored.items()}
+    except ValueError:  # not a word of what it holds
+        raise DamagedRun(run, "one of its sealed values cannot be decoded") from None
+    return Sealed(values)

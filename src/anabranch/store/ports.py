@@ -35,6 +35,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None  # the run whose parked job this one answers
     origin: str | None = None  # the run this one redrives
     finished: bool = False
+    damage: str = ""  # what of the stored row cannot be read; never written
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,6 +89,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
         self._held.guard()
         self._watch = FileWatch(self._held)
         self._lock = Ownership(self._held)
+        self._reader.text_factory = _text
         self._writing = Lock()
         self._reading = Lock()
         self._joining = 0  # the thread whose writes are one at present
@@ -409,6 +410,11 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             raise StoreError(
                 f"store {self._path} was opened for reading only", code="store_read_only"
             )
+
+
+def _text(stored: bytes) -> str:
+    """A damaged text must not keep the rows around it from being read."""
+    return stored.decode("utf-8", "replace")
 
 
 def _writes(batch: Batch) -> bool:

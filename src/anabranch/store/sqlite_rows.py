@@ -34,6 +34,11 @@ def conditions_of(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
 
 
 def head_of(row: Row) -> Head:
+    """A row that cannot be read in full is listed all the same, and says so."""
+    try:
+        labels, damage = _decode_labels(row[9]), ""
+    except ValueError:
+        labels, damage = {}, "the labels of its head cannot be decoded"
     return Head(
         run=row[0],
         definition=row[1],
@@ -44,10 +49,11 @@ def head_of(row: Row) -> Head:
         created_at=row[6],
         updated_at=row[7],
         next_wake=row[8],
-        labels=_decode_labels(row[9]),
+        labels=labels,
         parent=row[10],
         origin=row[11],
         finished=bool(row[12]),
+        damage=damage,
     )
 
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Fault
 from anabranch.runtime.effects import Published
@@ -117,8 +119,9 @@ class Builder:
         """The run as it stood after its event `seq`."""
         trace = _Trace(run, ids.trace_id(run))
         if seq > 0:
-            for at, event in history(self._store.read(run))[:seq]:
-                self._apply(trace, event, at, [] if spans is None else spans)
+            with suppress(DamagedRun):  # then its trace begins with what is heard from now on
+                for at, event in history(self._store.read(run), run=run)[:seq]:
+                    self._apply(trace, event, at, [] if spans is None else spans)
         trace.seq = seq
         return trace
 
@@ -177,9 +180,10 @@ class Builder:
         return links
 
     def _trace_of(self, run: str) -> int:
-        for _, event in history(self._store.read(run, limit=1)):
-            outer = ids.read(event.trace) if isinstance(event, e.RunStarted) else None
-            return outer.trace if outer is not None else ids.trace_id(run)
+        with suppress(DamagedRun):
+            for _, event in history(self._store.read(run, limit=1), run=run):
+                outer = ids.read(event.trace) if isinstance(event, e.RunStarted) else None
+                return outer.trace if outer is not None else ids.trace_id(run)
         return ids.trace_id(run)
 
     def _dialect(self, definition: str) -> str:

@@ -156,7 +156,7 @@ class Chaos(Parties):
 
     def _compare(self) -> None:
         for run, (snapshot, tail) in self.store.read_many(self._stored()).items():
-            found = load_state(snapshot, tail)
+            found = load_state(snapshot, tail, run)
             self.audits[run].same(found, "what a new engine reads from the store")
             explain(self.audits[run].net, found)  # must have an answer at any time
 

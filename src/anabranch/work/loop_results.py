@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from anabranch.errors import InputError, NotFound
 from anabranch.kernel import events as e
 from anabranch.kernel.tracker import Shard
+from anabranch.store.damage import events_of
 from anabranch.store.ports import Record
 from anabranch.work.payloads import PayloadPort, encoded, is_ref, load, place_in
 
@@ -125,7 +126,7 @@ class LoopResults:
     async def _read(self, part: Part) -> Any:
         result: Any = None
         for row in self._log.read(part.run, part.row - 1, 1):
-            for event in e.decode_events(row.events):
+            for event in events_of(part.run, row):
                 if isinstance(event, e.JobReported) and event.job == part.job:
                     result = event.answer.result
                 elif isinstance(event, e.LoopOpened) and event.loop == part.job:
@@ -151,7 +152,7 @@ class LoopResults:
         run, token = found[1], int(found[2])
         scan = _Scan(run, token)
         async for row in self._rows(run):
-            for event in e.decode_events(row.events):
+            for event in events_of(run, row):
                 scan.see(event, row.first_seq)
             if scan.over:
                 break

@@ -150,13 +150,18 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
         print(render.json_line(found))
         return 0
     rows = [
-        (run["run"], run["name"], run["status"], f"{render.ago(run['created_at'])} ago",
+        (run["run"], run["name"], _status(run), f"{render.ago(run['created_at'])} ago",
          render.duration((run["updated_at"] - run["created_at"]) / 1000), _labels(run))
         for run in found
     ]  # fmt: skip
     head = ("RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS")
     print("\n".join(render.table(rows, head)) if rows else "no runs")
     return 0
+
+
+def _status(run: dict[str, Any]) -> str:
+    """What is damaged has no status that could be trusted; `explain` says what is wrong."""
+    return "damaged" if run.get("damage") else str(run["status"])
 
 
 def _labels(run: dict[str, Any]) -> str:

@@ -38,7 +38,10 @@ FAILED = 1
 BAD_USAGE = 2
 
 #: Errors that are nobody's bad usage: something was changed, or may still be.
-BROKEN = ("engine_stopped", "defect", "law", "no_answer", "server", "slow_answer", "internal")
+BROKEN = (
+    "engine_stopped", "defect", "damaged_run", "law", "no_answer", "server", "slow_answer",
+    "internal",
+)  # fmt: skip
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 

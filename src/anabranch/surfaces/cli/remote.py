@@ -315,7 +315,9 @@ def _killed(record: Row) -> set[int]:
 def _head_fields(card: Row) -> Row:
     """A card of the API as the index card it was made from."""
     fields = {**card, "seq": card["events"]}
-    return {name: fields[name] for name in Head.__struct_fields__}
+    if not fields.get("damage"):
+        fields.pop("damage", None)  # as it is left out where the store is read here
+    return {name: fields[name] for name in Head.__struct_fields__ if name in fields}
 
 
 def sendable(file: str, rules: str | None) -> str | None:

@@ -91,6 +91,7 @@ BY_CODE: Mapping[str, int] = {
     "engine_stopped": 503,
     "no_answer": 504,
     "defect": 500,
+    "damaged_run": 500,
 }
 #: What to do about it, where the message does not say so itself.
 HINTS: Mapping[str, str] = {
@@ -110,6 +111,7 @@ HINTS: Mapping[str, str] = {
     "engine_closed": "the server is stopping; try again when it is back",
     "engine_stopped": "look at the log of the server; it has to be started again",
     "conflict": "read what is there now, and try again",
+    "damaged_run": "restore the store from a backup, or leave the run as it is",
     "idempotency": "take a new key for another request",
 }
 ANY_HINT: Mapping[int, str] = {

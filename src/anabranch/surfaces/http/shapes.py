@@ -14,6 +14,7 @@ from anabranch.kernel.explain import Waiting
 from anabranch.operations.approvals import Approval
 from anabranch.operations.items import LoopItem
 from anabranch.operations.shown import EventRecord
+from anabranch.store.damage import damage_of
 from anabranch.store.ports import DefinitionCard, Head
 from anabranch.surfaces.http.problems import PlaceProblem
 
@@ -44,6 +45,7 @@ class RunCard(_Shape):
     next_wake: int | None
     created: str
     updated: str
+    damage: str = ""  # what is wrong with what the store holds of it
 
 
 class RunPage(_Shape):
@@ -234,6 +236,7 @@ def run_card(head: Head) -> RunCard:
         next_wake=head.next_wake,
         created=instant(head.created_at),
         updated=instant(head.updated_at),
+        damage=damage_of(head),
     )
 
 

@@ -35,7 +35,7 @@ def event_page(
     looked = 0
     while True:
         rows = log.read(run, start, ROWS_AT_ONCE)
-        for at, event in history(rows, start):
+        for at, event in history(rows, start, run):
             start += 1
             record = shown.record(at, event)
             if record.seq <= after:
