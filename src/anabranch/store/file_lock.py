@@ -16,6 +16,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from anabranch.errors import StoreError, StoreInUse
+from anabranch.store.private_file import mode_beside
 from anabranch.store_files import inode_of, protect, unprotect
 
 _TRIES = 20  # somebody who asks for the owner holds the lock for some microseconds
@@ -75,7 +76,7 @@ class FileLock:
 
     def _try(self) -> bool:
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode())
         except OSError as error:
             raise StoreError(
                 f"cannot create {self._path}, which says who owns the store: {error.strerror}",
@@ -88,6 +89,10 @@ class FileLock:
             return True
         os.close(descriptor)
         return False
+
+    def _mode(self) -> int:
+        """Whoever may open the store may see who owns it; nobody else."""
+        return mode_beside(self._path.with_suffix(""))
 
     def _sign(self, text: str) -> None:
         assert self._descriptor is not None

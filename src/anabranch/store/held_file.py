@@ -26,6 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from anabranch.errors import NotFound, StoreError, UnusableStore
+from anabranch.store.private_file import create_private
 from anabranch.store_files import (
     Inode,
     inode_of,
@@ -44,7 +45,6 @@ _SHARED = (_PENDING_BYTE + 2, 510)  # SQLite's: somebody has the database open
 _SHM_USED = (128, 1)  # SQLite's, in the -shm file: somebody uses this shared memory
 _WAL_FORMAT = b"\x02\x02"
 _WAL_FORMAT_AT = 18
-_FILE_MODE = 0o644
 
 
 class HeldFile:
@@ -151,7 +151,7 @@ class HeldFile:
 def hold(path: Path, *, create: bool) -> HeldFile:
     """The entry of this file; before the first connection to it."""
     with _lock:
-        size = _size(path)
+        size = size_of(path)
         if not size and not create:
             raise NotFound(f"there is no store at {path}: check the path")
         held = _held.get(inode_of(path.stat())) if size else None
@@ -174,7 +174,9 @@ def hold(path: Path, *, create: bool) -> HeldFile:
 
 def _open(path: Path, *, create: bool) -> int:
     try:
-        return _opened(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        if create:
+            create_private(path)  # before this process has a descriptor of it
+        return _opened(path, os.O_RDWR)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             with suppress(OSError):
@@ -187,7 +189,7 @@ def _open(path: Path, *, create: bool) -> int:
 
 
 def _opened(path: Path, way: int) -> int:
-    return os.open(path, way | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
+    return os.open(path, way | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _require_one_name(held: HeldFile, path: Path) -> None:
@@ -202,7 +204,7 @@ def _require_one_name(held: HeldFile, path: Path) -> None:
         )
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """The size of the file, 0 when there is none."""
     try:
         found = path.stat()

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.errors import Conflict, StoreError, UnusableStore
-from anabranch.store import sqlite_commit, sqlite_retention
+from anabranch.store import sqlite_commit, sqlite_retention, sqlite_space
 from anabranch.store.checks import check_payloads, checked_payload
 from anabranch.store.file_watch import FileWatch
 from anabranch.store.held_file import hold
@@ -34,6 +34,7 @@ from anabranch.store.ports import (
     Message,
     Record,
     Snapshot,
+    Space,
 )
 from anabranch.store.saved_copy import save_copy
 from anabranch.store.sqlite_access import SqliteAccess
@@ -52,6 +53,7 @@ from anabranch.store.sqlite_rows import (
     conditions_of,
     definition_of,
     head_of,
+    lenient_text,
     message_of,
 )
 
@@ -86,10 +88,10 @@ class SqliteStore(SqliteHooks, SqliteAccess):
         except BaseException:
             self._held.let_go()
             raise
+        self._reader.text_factory = lenient_text
         self._held.guard()
         self._watch = FileWatch(self._held)
         self._lock = Ownership(self._held)
-        self._reader.text_factory = _text
         self._writing = Lock()
         self._reading = Lock()
         self._joining = 0  # the thread whose writes are one at present
@@ -235,6 +237,15 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             if dry_run:
                 db.execute("ROLLBACK")
         return forgotten
+
+    def give_back(self, most: int) -> Space:
+        with self._write() as db:
+            return sqlite_space.give_back(db, most)
+
+    def compact(self) -> tuple[int, int]:
+        """Rebuild the file without unused space: its bytes before and after."""
+        with self._write() as db:
+            return sqlite_space.compact(db)
 
     # Seals
 
@@ -410,11 +421,6 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             raise StoreError(
                 f"store {self._path} was opened for reading only", code="store_read_only"
             )
-
-
-def _text(stored: bytes) -> str:
-    """A damaged text must not keep the rows around it from being read."""
-    return stored.decode("utf-8", "replace")
 
 
 def _writes(batch: Batch) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from anabranch.errors import StoreError, StoreInUse, UnusableStore
 from anabranch.store.file_lock import FileLock
-from anabranch.store.held_file import HeldFile
+from anabranch.store.held_file import HeldFile, hold
 from anabranch.store.sqlite_errors import translate
 from anabranch.store.statements import load_migrations, load_statements
 
@@ -52,7 +52,7 @@ class Ownership:
 
     def __init__(self, held: HeldFile) -> None:
         self._held = held
-        self._file = FileLock(held.path.with_name(held.path.name + ".lock"))
+        self._file = lock_of(held.path)
 
     def acquire(self, owner: str) -> None:
         self._file.acquire(owner)
@@ -93,6 +93,21 @@ def prepare(held: HeldFile, *, create: bool) -> None:
             )
         if version < len(MIGRATIONS):
             _bring_up_to_date(held, version)
+
+
+def lock_of(path: Path) -> FileLock:
+    """The file beside a store that says who owns it."""
+    return FileLock(path.with_name(path.name + ".lock"))
+
+
+def schema_of(path: Path) -> int:
+    """The schema version of a store, however old; any other file is refused, untouched."""
+    held = hold(path, create=False)
+    try:
+        with reporting(path):
+            return _version(held)
+    finally:
+        held.let_go()
 
 
 def open_writer(path: Path, synchronous: str) -> sqlite3.Connection:
@@ -300,6 +315,7 @@ def _bring_up_to_date(held: HeldFile, version: int) -> None:
 def _create_or_upgrade(path: Path) -> None:
     with closing(_connect(path, "rwc")) as db:
         db.execute("PRAGMA page_size = 4096")
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of new files; see sqlite_space
         migrate(db, MIGRATIONS)
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -27,7 +29,10 @@ from anabranch.operations.clerk import Clerk
 from anabranch.operations.trail import Trail
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
+from anabranch.store.private_file import exposure
 from anabranch.surfaces.http import audit, auth, bad_http, descriptors, limits, server, sites
+
+log = logging.getLogger("anabranch.http")
 
 STREAMS_SECONDS = 3.0  # how long requests in hand may still take when a server stops
 HANDSHAKE_SECONDS = 10.0
@@ -93,6 +98,8 @@ class Server:
         self.access = Access(store, now)
         self._check_reachable(loopback)
         await self._open_engine()
+        if exposed := exposure(Path(self.settings.store)):
+            log.warning("%s", exposed)
         self._clerk = Clerk(store)
         trail = Trail(store, now, days=self.settings.audit_days, clerk=self._clerk)
         policy = policy_of(self.settings, loopback, self._sockets)

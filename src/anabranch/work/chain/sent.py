@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from anabranch.errors import StoreError
+from anabranch.store.private_file import create_private
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sent (
@@ -125,6 +126,7 @@ class SentFile:
         return SentCall(*row) if row is not None else None
 
     def _open(self) -> sqlite3.Connection:
+        create_private(self._path)
         file = sqlite3.connect(self._path, timeout=10)
         try:
             file.execute("PRAGMA synchronous = FULL")
