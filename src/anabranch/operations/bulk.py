@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Reducer
-from anabranch.operations.purging import kept_back
+from anabranch.operations.purging import STEPS_AT_ONCE, give_back, kept_back
 from anabranch.operations.verbs import patches
 from anabranch.runtime.messages import Sayable
 from anabranch.store.ports import Head, HeadFilter, Store
@@ -132,6 +132,7 @@ class Bulks:
                 items.append(_outcome(head, "would" if asked.dry_run else "done"))
         if gone and not asked.dry_run:
             self._store.forget(gone)
+            give_back(self._store, STEPS_AT_ONCE)
         return items
 
 

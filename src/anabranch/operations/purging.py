@@ -7,17 +7,21 @@ stays until every webhook that is enabled has looked at its last event.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
 
 from anabranch.errors import InputError
-from anabranch.store.ports import Forgotten, Head, HeadFilter, Store
+from anabranch.store.ports import Forgotten, Head, HeadFilter, Retention, Space, Store
 
 DAY_MS = 86_400_000
 PAGE = 1000  # runs that are looked at in one go
 AT_ONCE = 100  # runs in one transaction: an engine on the same store waits no longer than for these
+STEP_BYTES = 1024 * 1024  # given back in one transaction: some milliseconds of a writer's time
+STEPS_AT_ONCE = 256  # for those who must answer soon
+PAUSE_SECONDS = 0.002  # between two of them, for whoever waits to write
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
 
@@ -37,6 +41,19 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     payloads: int = 0
     bytes: int = 0
     next: tuple[int, str] | None = None
+    space: Space = Space()
+
+
+def give_back(store: Retention, steps: int | None = None) -> Space:
+    """Give unused room back to the file system, in steps between which others get their turn."""
+    given = 0
+    while True:
+        space = store.give_back(STEP_BYTES)
+        given += space.given_back
+        steps = None if steps is None else steps - 1
+        if not (space.given_back and space.unused) or steps == 0:
+            return replace(space, given_back=given)
+        time.sleep(PAUSE_SECONDS)
 
 
 def purge(
@@ -46,16 +63,22 @@ def purge(
     *,
     dry_run: bool = False,
     wanted: HeadFilter | None = None,
-) -> Forgotten:
-    """Delete the runs that ended longer ago than that; with `dry_run` only count them."""
+) -> Purged:
+    """Delete the runs that ended longer ago than that, and what is over; with `dry_run` only
+    count them."""
     total = Forgotten()
     narrowed = replace(wanted or HeadFilter(), ended_before=now - older_than_ms, limit=PAGE)
     while True:
         page = purge_page(store, narrowed, dry_run=dry_run)
         total = added(total, Forgotten(page.runs, page.payloads, page.bytes))
         if page.next is None:
-            return total
+            break
         narrowed = replace(narrowed, before=page.next)
+    space = Space()
+    if not dry_run:
+        store.expire(now)
+        space = give_back(store)
+    return Purged(runs=total.runs, payloads=total.payloads, bytes=total.bytes, space=space)
 
 
 def purge_page(store: Store, wanted: HeadFilter, *, dry_run: bool = False) -> Purged:

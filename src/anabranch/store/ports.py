@@ -136,6 +136,14 @@ class Forgotten(msgspec.Struct, frozen=True):
     bytes: int = 0  # of their events, snapshots and payloads
 
 
+class Space(msgspec.Struct, frozen=True, kw_only=True):
+    """Room in a store that nothing uses."""
+
+    given_back: int = 0  # bytes that the store takes less now
+    unused: int = 0  # bytes that it still takes, and will use again
+    in_steps: bool = True  # False: only a rebuild of the store can give them back
+
+
 class HeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs to list, newest first. `run_prefix` serves people who type the first letters."""
 
@@ -229,6 +237,10 @@ class Retention(Protocol):
 
     def forget(self, runs: Sequence[str], *, dry_run: bool = False) -> Forgotten:
         """Delete finished runs with everything that belongs to them; unfinished ones are left."""
+        ...
+
+    def give_back(self, most: int) -> Space:
+        """Give up to so many bytes of unused room back, in one short transaction."""
         ...
 
 

@@ -33,6 +33,11 @@ def conditions_of(wanted: HeadFilter) -> dict[str, dict[str, Any]]:
     return found
 
 
+def lenient_text(stored: bytes) -> str:
+    """A damaged text must not keep the rows around it from being read."""
+    return stored.decode("utf-8", "replace")
+
+
 def head_of(row: Row) -> Head:
     """A row that cannot be read in full is listed all the same, and says so."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.errors import Conflict
-from anabranch.store.ports import Forgotten, HeadFilter, Hold, Store
+from anabranch.store.ports import Forgotten, HeadFilter, Hold, Space, Store
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, refused, sha256
 
 ONE, TWO = b"one", b"two"
@@ -149,3 +149,15 @@ class RetentionSuite:
         assert firsts == [3, 4, 5]
         assert len(self.store.read("r1", limit=100)) == 7
         assert self.store.read("r1", limit=0) == []
+
+    def test_what_is_forgotten_leaves_no_unused_room(self) -> None:
+        self._finish("old")
+        self._put(bytes(300_000), "old")
+        self.store.forget(["old"])
+        for _ in range(5):  # not page by page
+            space = self.store.give_back(100_000)
+            assert space.in_steps
+            assert space.given_back <= 110_000
+            if not space.unused:
+                break
+        assert self.store.give_back(100_000) == Space()

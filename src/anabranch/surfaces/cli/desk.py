@@ -25,7 +25,7 @@ from anabranch.operations.definitions import Source, canonical_text, compiler
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
 from anabranch.operations.preflight import Kinds
-from anabranch.operations.purging import age_ms, purge
+from anabranch.operations.purging import Purged, age_ms, purge
 from anabranch.operations.reading import Reader, draw
 from anabranch.operations.sessions import Sessions, estimated_gas
 from anabranch.operations.verbs import say
@@ -33,7 +33,7 @@ from anabranch.runtime.messages import Sayable
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.pools import Pools
 from anabranch.settings import Settings
-from anabranch.store.ports import Forgotten, HeadFilter, Store
+from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.noting import SAID, note, noted
 from anabranch.work.registry import SWITCHABLE_KINDS, close_all
@@ -99,7 +99,7 @@ class Desk(Protocol):
 
     async def say(self, run: str, said: Sayable) -> Told: ...
 
-    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Forgotten: ...
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged: ...
 
     @property
     def sessions(self) -> SessionDesk: ...
@@ -231,7 +231,7 @@ class LocalDesk:
             await parts.close()
             store.close()
 
-    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Forgotten:
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
         values.require_store(self._settings)
         age = age_ms(older_than)
         store = app.open_store(self._settings)
@@ -239,7 +239,6 @@ class LocalDesk:
             now = int(time.time() * 1000)
             gone = purge(store, age, now, dry_run=dry_run, wanted=wanted)
             if not dry_run:
-                store.expire(now)
                 note(store, self._actor, "runs.purge")
             return gone
         finally:

@@ -24,11 +24,11 @@ from anabranch.operations.definitions import TEXT, canonical_text
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
 from anabranch.operations.processes import pid_of, run_and_token
-from anabranch.operations.purging import added, age_ms
+from anabranch.operations.purging import Purged, added, age_ms
 from anabranch.operations.sessions import LIVE
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
-from anabranch.store.ports import Forgotten, Head, HeadFilter
+from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.desk import Row, SessionDesk, Told, token_of, who
 from anabranch.surfaces.client import Client, checked_url, problem_of
@@ -165,7 +165,7 @@ class RemoteDesk:
         told = await self.client.post("runs", run, *path, body=body)
         return Told(told["run"], "engine", told["status"])
 
-    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Forgotten:
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
         age_ms(older_than)  # what is not an age is told here as there
         which = {
             "status": list(wanted.statuses),
@@ -180,7 +180,12 @@ class RemoteDesk:
             page = await self.client.post("runs", "purge", body=body)
             gone = added(gone, Forgotten(page["runs"], page["payloads"], page["bytes"]))
             if page["next"] is None:
-                return gone
+                return Purged(
+                    runs=gone.runs,
+                    payloads=gone.payloads,
+                    bytes=gone.bytes,
+                    space=msgspec.convert(page["space"], Space),
+                )
             body["cursor"] = page["next"]
 
     @property

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from anabranch.net.net import Reducer
 from anabranch.operations.bulk import PAGE_MAX, Bulk, Bulks, BulkVerb, Outcome
 from anabranch.operations.purging import PAGE as PURGE_PAGE
-from anabranch.operations.purging import Purged, age_ms, purge_page
-from anabranch.store.ports import HeadFilter, Store
+from anabranch.operations.purging import STEPS_AT_ONCE, Purged, age_ms, give_back, purge_page
+from anabranch.store.ports import HeadFilter, Space, Store
 from anabranch.surfaces.http.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.auth import CALLER
 from anabranch.surfaces.http.problems import ApiError
@@ -82,6 +82,7 @@ class PurgePage(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     dry_run: bool
     next: str | None
+    space: Space = Space()  # of the store, after the last page
 
 
 async def bulk(request: web.Request) -> web.StreamResponse:
@@ -127,6 +128,7 @@ async def purge(request: web.Request) -> web.StreamResponse:
             bytes=gone.bytes,
             dry_run=body.dry_run,
             next=cursor(*gone.next) if gone.next else None,
+            space=gone.space,
         )
     )
 
@@ -135,6 +137,7 @@ def _purged(store: Store, wanted: HeadFilter, now: int, dry_run: bool) -> Purged
     gone = purge_page(store, wanted, dry_run=dry_run)
     if gone.next is None and not dry_run:
         store.expire(now)
+        return replace(gone, space=give_back(store, STEPS_AT_ONCE))
     return gone
 
 
