@@ -14,6 +14,7 @@ from anabranch.surfaces.cli.grammar import (
     saying,
     serving,
     sessions,
+    stores,
     webhooks,
     workflows,
 )
@@ -45,6 +46,7 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     serving.add_serve,
     serving.add_dev,
     serving.add_token,
+    stores.add_store,
     webhooks.add_webhook,
     serving.add_worker,
     running.add_simulate,

@@ -35,6 +35,11 @@ _CODES: dict[str, dict[int, str]] = {
     },
     "bulk": {**_PLAIN, 3: "some runs were left alone; the reason stands beside each"},
     "passport": {0: "done; of `verify`: all hold", 2: "of `verify`: one does not; or bad usage"},
+    "store": {
+        0: "done; of `check`: everything is sound",
+        1: f"of `check`: something is damaged; else {_BROKEN}",
+        2: _BAD_USAGE,
+    },
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -88,6 +93,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve": ("serve", "serve --store runs.db --port 0 --tokens-required"),
     "dev": ("dev", "dev --no-browser --port 0"),
     "token": ("token create --scope read --scope operate --name kim --days 90", "token list"),
+    "store": (
+        "store backup /backups/monday.db",
+        "store check --json",
+        "store restore /backups/monday.db --store anabranch.db",
+    ),
     "webhook": (
         "webhook create https://example.org/hook --kind 'run.*'",
         "webhook deliveries WEBHOOK --state dead",

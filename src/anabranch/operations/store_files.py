@@ -1,0 +1,72 @@
+"""The file of a store as a whole: copied, put back, made smaller."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.settings import Settings
+from anabranch.store import sqlite_copy
+from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite_copy import Copy, Progress, Restored
+from anabranch.store.sqlite_file import schema_of
+
+SENT = ".sent"  # what was sent to a chain is remembered in a file of its own
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    bytes_before: int
+    bytes_after: int
+
+
+def file_of(settings: Settings) -> Path:
+    """The file of the store; a store in memory has none."""
+    if settings.store == ":memory:":
+        raise InputError("a store in memory has no file: name one with --store", code="usage")
+    return Path(os.path.realpath(settings.store))
+
+
+def backup(
+    settings: Settings, target: str, progress: Progress, *, force: bool = False
+) -> tuple[Copy, list[str]]:
+    """A copy of the store of one moment, and what it does not hold."""
+    store = file_of(settings)
+    made = sqlite_copy.backup(store, Path(os.path.realpath(target)), progress, force=force)
+    sent = Path(settings.chain_sent) if settings.chain_sent else Path(f"{store}{SENT}")
+    if not sent.exists():
+        return made, []
+    said = "which keeps transactions from being sent twice, is not part of the backup: copy it too"
+    return made, [f"{sent}, {said}"]
+
+
+def restore(settings: Settings, source: str, progress: Progress) -> tuple[Restored, list[str]]:
+    """A backup in the place of the store, and what that means."""
+    path = Path(os.path.realpath(source))
+    done = sqlite_copy.restore(path, file_of(settings), progress)
+    means = [
+        "runs begun after the backup are gone; what its runs did since then they do again",
+        "webhooks are told again what happened since the backup",
+    ]
+    if done.tokens_valid_again:
+        listed = ", ".join(done.tokens_valid_again)
+        means.append(f"tokens revoked since the backup are valid again, revoke them: {listed}")
+    if done.tokens_valid_again is None:
+        means.append("tokens revoked since the backup are valid again: see `anabranch token list`")
+    return done, means
+
+
+def compact(settings: Settings) -> Compacted:
+    """Rebuild the file without unused space; from then on a purge gives space back by itself."""
+    path = file_of(settings)
+    schema_of(path)
+    store = SqliteStore(path)
+    try:
+        store.acquire("a compaction of the store")
+        before, after = store.compact()
+    finally:
+        store.close()
+    return Compacted(path=str(path), bytes_before=before, bytes_after=after)

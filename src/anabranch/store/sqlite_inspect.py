@@ -1,0 +1,143 @@
+"""A store as it is at one moment, for whoever checks it: every row, one after the other.
+
+All of it is read in one transaction of one connection, beside whoever writes; nothing is kept in
+memory but the row at hand. While it lasts, SQLite cannot shorten the write-ahead log.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from anabranch.store.held_file import hold
+from anabranch.store.ports import Definition, Head, Record, Snapshot
+from anabranch.store.private_file import exposure
+from anabranch.store.sqlite_commit import Row
+from anabranch.store.sqlite_file import STATEMENTS, open_reader, prepare, reporting
+from anabranch.store.sqlite_rows import definition_of, head_of, lenient_text
+
+PAGE = 500
+LINES_MAX = 100  # of what SQLite finds wrong with the file
+_STEPS_BETWEEN_CALLS = 100_000  # of SQLite's machine: several times a second
+
+#: Called now and then while SQLite is busy; may raise to give up.
+Tick = Callable[[], None]
+
+
+class Inspection:
+    """Use it as a context manager."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.realpath(path))
+
+    def __enter__(self) -> Inspection:
+        self._held = hold(self.path, create=False)
+        try:
+            prepare(self._held, create=False)
+            self._db = open_reader(self.path)
+        except BaseException:
+            self._held.let_go()
+            raise
+        self._db.text_factory = lenient_text
+        self._db.execute("BEGIN")
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._db.close()
+        self._held.let_go()
+
+    # -- the file ----------------------------------------------------------------------------
+
+    def integrity(self, tick: Tick) -> list[str]:
+        """What SQLite finds wrong with the file."""
+        given_up: list[BaseException] = []
+
+        def called() -> int:
+            try:
+                tick()
+            except BaseException as error:  # it cannot pass through SQLite
+                given_up.append(error)
+            return len(given_up)
+
+        self._db.set_progress_handler(called, _STEPS_BETWEEN_CALLS)
+        try:
+            rows = self._db.execute(f"PRAGMA integrity_check({LINES_MAX})").fetchall()
+        except sqlite3.Error as error:
+            if given_up:
+                raise given_up[0] from None
+            return [str(error)]
+        finally:
+            self._db.set_progress_handler(None, 0)
+        return [" ".join(str(line).split()) for (line,) in rows if line != "ok"]
+
+    def notes(self) -> list[str]:
+        """What is no damage, and worth knowing."""
+        (vacuum,) = self._db.execute("PRAGMA auto_vacuum").fetchone()
+        compact = "" if vacuum else (
+            "the store was made by an older version, which gives no space back when runs are "
+            "purged: `anabranch store compact` changes that"
+        )  # fmt: skip
+        return [note for note in (exposure(self.path), compact) if note]
+
+    # -- its rows ----------------------------------------------------------------------------
+
+    def count(self, table: str) -> int:
+        return int((self._one(f"SELECT count(*) FROM {table}") or (0,))[0])
+
+    def heads(self) -> Iterator[Head]:
+        """By id, in pages: what is read in between must not wait for an open cursor."""
+        after = -1
+        while True:
+            asked = {"after": after, "limit": PAGE}
+            with reporting(self.path):
+                rows = self._db.execute(STATEMENTS["inspect_heads"], asked).fetchall()
+            for rowid, *row in rows:
+                after = rowid
+                yield head_of(tuple(row))
+            if len(rows) < PAGE:
+                return
+
+    def records(self, run: str) -> Iterator[Record]:
+        parameters = {"run": run, "after": -(2**62), "limit": -1}
+        with reporting(self.path):
+            for row in self._db.execute(STATEMENTS["read"], parameters):
+                yield Record(*row)
+
+    def snapshot(self, run: str) -> Snapshot | None:
+        row = self._one("SELECT seq, state FROM snapshots WHERE run = ?", run)
+        return Snapshot(*row) if row else None
+
+    def definitions(self) -> Iterator[Definition]:
+        with reporting(self.path):
+            for row in self._db.execute(STATEMENTS["inspect_definitions"]):
+                yield definition_of(row)
+
+    def has_definition(self, fingerprint: str) -> bool:
+        return bool(self._one("SELECT 1 FROM definitions WHERE fingerprint = ?", fingerprint))
+
+    def holders(self, sha256: str, limit: int = 5) -> list[str]:
+        """Some of the runs that need this payload."""
+        statement = "SELECT DISTINCT run FROM holds WHERE sha256 = ? AND run <> '' LIMIT ?"
+        with reporting(self.path):
+            return [run for (run,) in self._db.execute(statement, (sha256, limit))]
+
+    def payloads(self) -> Iterator[tuple[str, bytes]]:
+        with reporting(self.path):
+            yield from self._db.execute("SELECT sha256, content FROM payloads")
+
+    def headless(self, limit: int) -> list[tuple[str, str]]:
+        """(table, run) of rows that belong to no run."""
+        with reporting(self.path):
+            return self._db.execute(STATEMENTS["inspect_headless"], {"limit": limit}).fetchall()
+
+    def holds_on_nothing(self, limit: int) -> list[tuple[str, str]]:
+        """(run, sha256) of holds whose payload is not there."""
+        with reporting(self.path):
+            return self._db.execute(STATEMENTS["inspect_holds"], {"limit": limit}).fetchall()
+
+    def _one(self, statement: str, *values: object) -> Row | None:
+        with reporting(self.path):
+            row: Row | None = self._db.execute(statement, values).fetchone()
+            return row
