@@ -78,6 +78,10 @@ VERBS: dict[str, Sequence[str]] = {
     "webhook deliveries": ["1"],
     "webhook delivery": ["1", "1"],
     "webhook redeliver": ["1", "1"],
+    "store backup": ["backup.db", "--force"],
+    "store restore": ["backup.db"],
+    "store check": [],
+    "store compact": [],
 }
 SERVERS = {"serve", "dev"}  # they become the engine, or are refused: see the tests of ownership
 
