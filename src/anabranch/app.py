@@ -17,7 +17,6 @@ from anabranch import settings as config
 from anabranch.clock import SystemClock
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
-from anabranch.kernel.values import Answer
 from anabranch.market.directory import PassportDirectory
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
@@ -32,6 +31,7 @@ from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.crew import Safe
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.sealing import seal
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Store
@@ -56,7 +56,7 @@ from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Performer
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.reading import CollectionReader
-from anabranch.work.redaction import Redactor, guard_logs
+from anabranch.work.redaction import Redactor, given_to_work, guard_logs
 from anabranch.work.registry import (
     SWITCHABLE_KINDS,
     WorkSettings,
@@ -118,7 +118,10 @@ class Parts:
         self._keychain = Keychain(self.redactor, options=http_options(settings))
         read_policy(settings.rule_addresses, "rule_addresses")  # a bad one is said now
         self._rule_addresses = settings.rule_addresses
-        self._chain = chain_from(settings, redactor=self.redactor)
+        self._of_chain = Redactor.of_job()  # keys and credentials, for as long as the engine lives
+        self._chain = chain_from(settings, redactor=self._of_chain)
+        for secret in self._of_chain.secrets:
+            self.redactor.learn(secret, "the chain")
         self._loop_results = LoopResults(store, StoredPayloads(store))
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
         chosen = work_settings(settings)
@@ -136,7 +139,7 @@ class Parts:
             self.performers,
             clock=SystemClock(),
             settings=settings,
-            safe=Safe(self._keyring, self._clean),
+            safe=Safe(self._keyring, self.redactor.release),
         )
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
         kinds = Kinds(chosen.without, self.engine.core.pools.outside)
@@ -148,7 +151,6 @@ class Parts:
             settings,
             loops=self._loop_results,
             start_child=self._start_child,
-            clean=self.redactor.clean,
         )
         self.pools = Pools(
             self.engine,
@@ -161,7 +163,7 @@ class Parts:
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
         payloads = StoredPayloads(self.store)
-        means = Means(performers=self.performers, payloads=payloads, redactor=self.redactor)
+        means = Means(performers=self.performers, payloads=payloads)
         limits = Limits(
             line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
         )
@@ -180,7 +182,7 @@ class Parts:
         self.performers["dispatch"] = Dispatch(self.book)
         self.performers["request"] = Request(self.book)
         self.performers["capability"] = Capability(self.book)
-        self.performers["rule"] = Lazily(self._rule_performer)
+        self.performers["rule"] = Lazily(self._rule_performer, self._of_chain.secrets)
 
     def _rule_performer(self) -> Performer:
         """Rules that are not bundled, reads and calls come from the chain, if there is one."""
@@ -200,20 +202,33 @@ class Parts:
         await self._directory.open()
         await self.engine.open(only=only)
 
-    async def _keyring(self, net: Net, workload: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await keyring_of(self._keychain, net, workload)
-
-    def _clean(self, answer: Answer) -> Answer:
-        return self.redactor.answer(answer) if self.redactor.knows_any else answer
+    async def _keyring(self, net: Net, workload: Mapping[str, Any], run: str) -> Mapping[str, Any]:
+        return await keyring_of(self._keychain, net, workload, run)
 
     async def _start_child(
-        self, path: str, given: Mapping[str, Any], run: str, parent: str | None, returns: str
+        self,
+        path: str,
+        given: Mapping[str, Any],
+        run: str,
+        parent: str | None,
+        returns: str,
+        marks: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin the child of a parked job, once: after a crash the one that is there is found."""
+        """Begin the child of a parked job, once: after a crash the one that is there is found.
+
+        Secrets that the job was given are sealed in what it hands on."""
         if self.engine.known(run):
             return run
+        if marks is None:
+            given, marks = seal(given, given_to_work())
         return await self.verbs.start(
-            Path(path), given, run=run, parent=parent, returns=returns, trace=tracing.current()
+            Path(path),
+            given,
+            run=run,
+            parent=parent,
+            returns=returns,
+            trace=tracing.current(),
+            marks=marks,
         )
 
     async def close(self, grace_seconds: float | None = None) -> None:
@@ -271,7 +286,7 @@ def _book(given: Participants | None, settings: Settings) -> Book:
 
 
 async def keyring_of(
-    keychain: Keychain, net: Net, workload: Mapping[str, Any]
+    keychain: Keychain, net: Net, workload: Mapping[str, Any], run: str = ""
 ) -> Mapping[str, Any]:
     """The secrets that a definition declares, resolved where the work is done."""
 
@@ -280,7 +295,7 @@ async def keyring_of(
         names = {"env": env, "keychain": so_far, "workload": workload}
         return _rendered(entry, names)
 
-    return await keychain.resolve(net.keychain, render)
+    return await keychain.resolve(net.keychain, render, run)
 
 
 def _rendered(entry: Any, names: Mapping[str, Any]) -> Any:

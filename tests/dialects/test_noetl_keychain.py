@@ -83,3 +83,13 @@ def test_the_closest_entry_is_suggested() -> None:
     body = f"{KEYCHAIN}\nworkflow: [{{step: s, tool: {{kind: http, url: u, auth: apo}}}}]\n"
     (problem,) = playbook(body).problems
     assert (problem.code, problem.hint) == ("unknown-credential", "did you mean 'api'?")
+
+
+def test_a_secret_that_is_too_short_to_be_found_is_warned_of() -> None:
+    keychain = (
+        "keychain: [{name: a, kind: static, map: {password: test, region: eu}}, "
+        "{name: b, kind: bearer, token: '{{ env.T }}'}, {name: c, kind: bearer, token: abc}]"
+    )
+    found = playbook(f"{keychain}\nworkflow: [{{step: s, tool: {{kind: noop}}}}]\n").problems
+    assert [(each.code, each.severity) for each in found] == [("short-secret", "warning")] * 2
+    assert "`password` of keychain entry 1 has fewer than 8 characters" in found[0].message

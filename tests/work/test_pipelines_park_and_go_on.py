@@ -12,7 +12,7 @@ from anabranch.net.program import Hooks, InnerLoop, Program, TaskSpec
 from anabranch.work.payloads import MemoryPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.redaction import Redactor
+from anabranch.work.redaction import Redactor, giving
 
 from .pipelines import JINJA, Scripted, Sleeps, carry_out, echo, error, job, ok, rule, spec
 from .support import fault_of, run
@@ -164,22 +164,23 @@ def test_what_set_prev_said_is_remembered() -> None:
 
 
 def test_secrets_do_not_stay_in_the_memory() -> None:
-    redactor = Redactor()
-    redactor.learn("hunter2hunter2")
+    scope = Redactor.of_job()
+    scope.learn("hunter2hunter2")
     legs = Legs(
         spec("a", kind="echo", value="token hunter2hunter2"),
         spec("b", kind="child"),
-        means={"redactor": redactor},
     )
-    assert b"hunter2" not in msgspec.json.encode(legs.begin().memory)
+    with giving(scope):
+        assert b"hunter2" not in msgspec.json.encode(legs.begin().memory)
 
 
 def test_secrets_do_not_travel_to_the_arcs() -> None:
-    redactor = Redactor()
-    redactor.learn("hunter2hunter2")
+    scope = Redactor.of_job()
+    scope.learn("hunter2hunter2")
     task = spec("a", kind="echo", value=1, set_iter={"token": "hunter2hunter2"})
-    answer = carry_out([task], {"echo": Scripted(echo)}, redactor=redactor)
+    answer = carry_out([task], {"echo": Scripted(echo)})
     assert isinstance(answer, Answer)
+    answer = scope.answer(answer)
     assert "token" in answer.locals
     assert "hunter2" not in str(answer.locals)
 

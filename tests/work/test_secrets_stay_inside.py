@@ -6,7 +6,6 @@ import base64
 import io
 import logging
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +17,7 @@ from aiohttp import web
 from anabranch.kernel.tracker import ItemFailure, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault
 from anabranch.net.program import Program
+from anabranch.runtime.crew import carry_out
 from anabranch.work.artifact import Artifact
 from anabranch.work.http import Http
 from anabranch.work.keychain import Keychain
@@ -28,6 +28,7 @@ from anabranch.work.processes import ProcessOptions
 from anabranch.work.python import Python
 from anabranch.work.redaction import Keyring, RedactingFilter, Redactor, Secret
 from anabranch.work.registry import close_all
+from anabranch.work.secret_forms import gate_of, traces_of
 from anabranch.work.secrets import Secrets
 from anabranch.work.shell import Shell
 
@@ -152,11 +153,10 @@ def test_what_a_shard_reports_is_cleaned_too() -> None:
 def test_cleaning_is_cheap_where_there_is_nothing_to_clean() -> None:
     clean = redactor(*(f"secret-number-{n}" for n in range(20)))
     value = {"rows": [{"id": n, "name": f"row {n}", "note": "x" * 80} for n in range(10_000)]}
-    begin = time.perf_counter()
-    for _ in range(5):
-        assert clean.clean(value) is value
-    per_megabyte = (time.perf_counter() - begin) / 5 / (len(msgspec.json.encode(value)) / 1e6)
-    assert per_megabyte < 0.2
+    assert clean.clean(value) is value
+    for secret in ("secret-number-1", CANARY, "x" * 3000):  # so many passes over it, at most
+        always = [probe for probe in traces_of(secret).probes if not gate_of(probe)]
+        assert len(always) <= 24, always
 
 
 def test_log_lines_are_cleaned() -> None:
@@ -241,11 +241,9 @@ def test_a_canary_leaves_in_no_answer_log_or_payload(caplog: pytest.LogCaptureFi
             "http": Http(),
             "shell": Shell(),
             "secrets": Secrets(clean, {"KEY": CANARY}),
-            "artifact": Artifact(store, redactor=clean),
+            "artifact": Artifact(store),
         }
-        pipeline = Pipeline(
-            Means(performers=performers, payloads=store, keyring=keyring, redactor=clean)
-        )
+        pipeline = Pipeline(Means(performers=performers, payloads=store, keyring=keyring))
         token = "{{ keychain.api.token }}"
         async with server(echoing) as address:
             basic = {"type": "basic", "username": "u", "password": token}
@@ -303,7 +301,7 @@ def test_a_canary_leaves_in_no_answer_log_or_payload(caplog: pytest.LogCaptureFi
                 [spec("a", kind="python", inputs={"code": f"{token}{{{{ 1 / 0 }}}}"})],
             ]
             try:
-                return [await pipeline.perform(job(Program(tuple(each)))) for each in programs]
+                return [await carry_out(pipeline, job(Program(tuple(each)))) for each in programs]
             finally:
                 await close_all(performers)
                 await keychain.close()
@@ -329,7 +327,6 @@ def test_a_later_task_can_use_what_a_secrets_task_fetched() -> None:
         pipeline = Pipeline(
             Means(
                 performers={"secrets": Secrets(clean, {"KEY": CANARY}), "shell": shell},
-                redactor=clean,
             )
         )
         command = {

@@ -36,6 +36,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     reuse: Mapping[str, list[Answer]] = {}
     returns: str = ""  # of a child: the step whose result it answers with
     trace: str = ""  # the span (W3C `traceparent`) of whoever began it, if they told
+    sealed: Sequence[str] = ()  # keys of the workload with secrets in them: marks stand for these
 
 
 class RunPaused(_Event, frozen=True, tag="run.paused"):

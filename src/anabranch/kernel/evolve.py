@@ -88,6 +88,7 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.origin = event.origin
     state.returns = event.returns
     state.trace = event.trace
+    state.sealed = list(event.sealed)
     state.labels = dict(event.labels)
     state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
     state.scopes[ROOT_SCOPE] = Scope(ROOT_SCOPE)

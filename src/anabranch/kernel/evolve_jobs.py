@@ -163,6 +163,8 @@ def job_reported(state: State, event: e.JobReported, at: int) -> None:
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.answer = event.answer
+    if event.answer.redacted:
+        state.redacted[job.step] = state.redacted.get(job.step, 0) + event.answer.redacted
     job.memory = job.heard = job.progress = None
     job.failures += event.answer.status == "error"
     answer_plain(state, job)

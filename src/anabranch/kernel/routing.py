@@ -7,7 +7,7 @@ decides; `kernel.finishing` creates what it returns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,42 @@ def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[
     """What a guard, a template or a job of this token can see. Values are not copied."""
     return {
         "run": state.run,
-        "workload": values.view(state.workload),
+        "workload": _Unread(state, values) if state.sealed else values.view(state.workload),
         "ctx": values.view(state.ctx),
         "args": values.view(token.args),
         "payload": values.view(token.payload),
         "results": values.view(state.results),
         "labels": state.labels,
     }
+
+
+class _Unread(Mapping[str, Any]):
+    """The input of a run with secrets in it. What is decided is recorded, so nothing is decided by
+    a secret: who reads one is told, and does not go on with the mark that stands for it."""
+
+    __slots__ = ("_state", "_values")
+
+    def __init__(self, state: State, values: ValueAccess) -> None:
+        self._state = state
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        found = self._state.workload[key]
+        if key in self._state.sealed:
+            raise ExpressionError(
+                f"workload.{key} is a secret: the inputs of a task can read it, but no guard, "
+                "arc or loop, whose outcome is recorded"
+            )
+        return self._values.whole(found)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._state.workload
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.workload)
+
+    def __len__(self) -> int:
+        return len(self._state.workload)
 
 
 def boundary_event(token: Token, ending: str, fault: Fault | None, at: int) -> dict[str, Any]:

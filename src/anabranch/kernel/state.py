@@ -323,6 +323,8 @@ class State(msgspec.Struct, gc=False):
     final_result: Any = None
     returns: str = ""  # of a child: the step whose result it answers with
     trace: str = ""  # the span of whoever began it
+    sealed: list[str] = []  # keys of the workload in which marks stand for secrets
+    redacted: dict[str, int] = {}  # step → places in its answers with stars for a secret
     joins_settled: int = 0  # of those in `joins`
     joins_dropped: int = 0  # settled long ago, and in `joins` no more
 

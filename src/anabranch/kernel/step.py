@@ -117,6 +117,7 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.reuse,
             stimulus.returns,
             stimulus.trace,
+            stimulus.sealed,
         )
     )
     payload = turn.state.workload if net.carries_payload else {}

@@ -79,6 +79,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     locals: Mapping[str, Any] = {}  # values of the step run itself, for its patches and routes
     record: Any = None  # a receipt: kept in the log with the report, part of no result
     wakes: tuple[WakeRequest, ...] = ()  # asked of other runs once this answer is durable
+    redacted: int = 0  # in so many places of it there are stars in the place of a secret
 
 
 def succeeded(

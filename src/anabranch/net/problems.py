@@ -107,6 +107,7 @@ CODES: Mapping[str, str] = {
     "unknown-label": "a jump to a task that is not in the pipeline",
     "unknown-task": "a task that is not in the workbook",
     "unknown-credential": "a credential that is not in the keychain",
+    "short-secret": "a secret that is too short to be found inside a text",
     "misplaced-task": "a task that cannot stand at this place",
     "shared-write": "items that run at once write the same context key",
     "decision-arc": "an arc of a decision that does not say which way it means",

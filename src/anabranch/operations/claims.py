@@ -28,6 +28,8 @@ from anabranch.runtime.engine import Engine
 from anabranch.runtime.lanes import Ready
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.parcels import Item, Parcel, pack, shared_names, travels
+from anabranch.runtime.payloads import resolve
+from anabranch.runtime.sealing import Unsealed
 from anabranch.work.faults import unexpected
 from anabranch.work.tracing import traceparent
 
@@ -39,7 +41,7 @@ CLAIMS_KEPT = 1000  # answers that can be asked for again
 
 #: The items of a shard, read in the engine's own process.
 ReadItems = Callable[[Any, Shard, Mapping[str, Any]], Awaitable[Sequence[Item]]]
-Keyring = Callable[[Net, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+Keyring = Callable[[Net, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]]
 Key = tuple[str, str, int]
 
 
@@ -273,7 +275,11 @@ class Claims:
         source = live.state.loops[live.state.tokens[job.token].loop].source
         if travels(source) and not always:
             return parcel
-        keys = await self._keyring(live.net, live.state.workload) if live.net.keychain else {}
+        keys: Mapping[str, Any] = {}
+        if live.net.keychain:
+            whole = resolve(live.state.workload, self._engine.store.payload)
+            workload = Unsealed(whole, live.sealed.marks)
+            keys = await self._keyring(live.net, workload, live.state.run)
         found = await self._read_items(source, parcel.shard, keys)
         return msgspec.structs.replace(parcel, items=[(n, key, item) for n, key, item in found])
 

@@ -113,6 +113,7 @@ class Reader:
             "finished_at": state.finished_at or None,
             "events": head.seq,
             "failures": faults_of(state),
+            "redacted": dict(state.redacted),
             "loops": loops_of(state, max(head.updated_at, self._now())),
             "waiting": self._waiting(net, state),
         }

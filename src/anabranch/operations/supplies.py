@@ -8,7 +8,7 @@ that leads nowhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from anabranch.runtime.parcels import shared_names
 from anabranch.runtime.payloads import Light, TooLarge, lighten
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
-from anabranch.work.child import StartChild, child_of
+from anabranch.work.child import child_of
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
 from anabranch.work.loop_results import Loops, run_of
 from anabranch.work.payloads import StoredPayloads, encoded, purged
@@ -45,6 +45,12 @@ class ResultsPage(msgspec.Struct, frozen=True, kw_only=True):
     results: list[Any]
 
 
+#: As in `work.child`, and the secrets for which marks stand in the input.
+StartChild = Callable[
+    [str, Mapping[str, Any], str, str | None, str, Mapping[str, Any] | None], Awaitable[str]
+]
+
+
 class Supplies:
     """One per engine."""
 
@@ -55,11 +61,9 @@ class Supplies:
         *,
         loops: Loops,
         start_child: StartChild,
-        clean: Callable[[Any], Any],
     ) -> None:
         self._engine = engine
         self._settings = settings
-        self._clean = clean
         self._loops = loops
         self._start_child = start_child
         self._payloads = StoredPayloads(engine.store)
@@ -126,7 +130,6 @@ class Supplies:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             message = f"the payload {sha256} is not JSON: {error}"
             raise InputError(message, code="not_json") from None
-        value = self._clean(value)
         if inline:
             return Light(value)
         most = self._settings
@@ -144,8 +147,10 @@ class Supplies:
         child: str,
         waits: bool,
         returns: str,
+        marks: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin the child run that a task of kind `playbook` asks for, once."""
+        """Begin the child run that a task of kind `playbook` asks for, once. `marks` stand for the
+        secrets in what it is given."""
         live, job = held(self._engine, out, "running")
         if not _has_children(live.net, job.step):
             said = f"no task of step {job.step!r} is of kind playbook"
@@ -158,7 +163,7 @@ class Supplies:
         if self._engine.traces:
             place = traceparent(out.run, out.job, out.attempt, live.state.trace)
         with working_in(place):
-            return await self._start_child(path, given, child, parent, returns)
+            return await self._start_child(path, given, child, parent, returns, marks)
 
     # -- what a job may see ------------------------------------------------------------------
 

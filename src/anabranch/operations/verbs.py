@@ -69,6 +69,7 @@ class Verbs:
         returns: str = "",
         rules: Rules | None = None,
         trace: str = "",
+        marks: Mapping[str, Any] | None = None,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
@@ -84,6 +85,7 @@ class Verbs:
             parent=parent,
             returns=returns,
             trace=trace,
+            marks=marks,
         )
 
     async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:
@@ -130,6 +132,7 @@ class Verbs:
             "input": state.workload,
             "labels": state.labels,
             "origin": head.run,
+            "sealed": tuple(state.sealed),
             "reuse": reusable(happened),
         }
         return definition, self.read.net(head), given

@@ -347,7 +347,7 @@ class Core:
         net = self.nets.get(head.definition)
         self.require(net)
         live = LiveRun(net, state)
-        if live.net.sealed:
+        if live.net.sealed or state.sealed:
             live.sealed = opened(self.store.sealed(head.run), head.run)
         live.holds_refs = True  # perhaps; whoever builds its tasks looks
         live.snapshot_seq = snapshot.seq if snapshot is not None else 0

@@ -26,10 +26,11 @@ from anabranch.net.net import Net, Work
 from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Resolved, holds_ref, loader, resolve
-from anabranch.runtime.sealing import Sealed
+from anabranch.runtime.sealing import Unsealed
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
+from anabranch.work.redaction import Redactor, given_to_work, giving
 from anabranch.work.tracing import traceparent, working_in
 
 Offer = Callable[[str, s.Stimulus], None]
@@ -42,10 +43,10 @@ _NOT_DELIVERED = "the answer cannot be recorded"
 
 @dataclass(frozen=True, slots=True)
 class Safe:
-    """What keeps secrets: hands them to the work that needs them, and out of everything else."""
+    """Where the secrets are: hands those of a run out, and learns when the run is over."""
 
-    keyring: Callable[[Net, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-    clean: Callable[[Answer], Answer]
+    keyring: Callable[[Net, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]]
+    release: Callable[[str], None]
 
 
 class Crew:
@@ -85,8 +86,8 @@ class Crew:
         if nobody_waits(live.state, job):  # its gather closed while the batch was written
             self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits for it"))
             return
-        if live.net.keychain and self._safe is not None:
-            self._send_out(effect, partial(self._with_keys, live, effect, self._safe))
+        if live.net.keychain or live.sealed.values:
+            self._send_out(effect, partial(self._with_secrets, live, effect))
             return
         try:
             task = self._traced(live, build_task(live, effect.job, self._fetch))
@@ -101,23 +102,24 @@ class Crew:
             message = f"there is no work of kind {task.kind!r}"
             self._deliver(effect, failed("config", message, retryable=False))
         elif task.kind in self._in_place:
-            self._deliver(effect, self._done_in_place(live.sealed, task))
-        elif live.sealed.values:
-            self._send_out(effect, partial(_keep_sealed, live.sealed, performer, task))
+            self._deliver(effect, _guarded(self._in_place[task.kind], task))
         else:
             self._send_out(effect, partial(carry_out, performer, task))
 
-    def _done_in_place(self, sealed: Sealed, task: Task) -> Answer:
+    async def _with_secrets(self, live: LiveRun, effect: Execute) -> Answer | Parked:
+        """Work of a run with secrets: what is handed out while its inputs are rendered, and while
+        it is done, is what its answer is cleaned of."""
+        scope = Redactor.of_job()
+        with giving(scope):
+            answer = await self._done_with_secrets(live, effect)
         try:
-            return sealed.clean(_guarded(self._in_place[task.kind], task))
+            return answer if isinstance(answer, Parked) else scope.answer(answer)
         except Exception as error:
-            return unexpected(error, _NOT_DELIVERED)
+            return _not_delivered(error)
 
-    async def _with_keys(self, live: LiveRun, effect: Execute, safe: Safe) -> Answer | Parked:
-        """Work of a definition with a keychain: inputs are rendered with the secrets in hand."""
+    async def _done_with_secrets(self, live: LiveRun, effect: Execute) -> Answer | Parked:
         try:
-            workload = resolve(live.state.workload, self._fetch)
-            keyring = await safe.keyring(live.net, workload)
+            keyring = await self._keyring(live)
             job = live.state.jobs.get(effect.job)
             if job is None or nobody_waits(live.state, job):
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
@@ -132,6 +134,15 @@ class Crew:
         if performer is None:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
         return await carry_out(performer, task)
+
+    async def _keyring(self, live: LiveRun) -> Mapping[str, Any] | None:
+        if not live.net.keychain or self._safe is None:
+            return None
+        state = live.state
+        workload = resolve(state.workload, self._fetch)
+        if state.sealed:
+            workload = Unsealed(workload, live.sealed.marks)
+        return await self._safe.keyring(live.net, workload, state.run)
 
     def _traced(self, live: LiveRun, task: Task) -> Task:
         if not self.traces:
@@ -180,8 +191,7 @@ class Crew:
         try:
             self._offer_answer(effect, answer)
         except Exception as error:
-            # Only the type of the error: its text may quote what could not be cleaned of secrets.
-            said = failed(INTERNAL, f"{_NOT_DELIVERED}: {type(error).__name__}")
+            said = _not_delivered(error)
             self._offer(effect.run, s.JobReport(effect.job, effect.attempt, said))
 
     def _offer_answer(self, effect: Execute, answer: Answer | Parked) -> None:
@@ -196,8 +206,6 @@ class Crew:
             )
             self._offer(effect.run, parked)
         else:
-            if self._safe is not None:
-                answer = self._safe.clean(answer)
             self._offer(effect.run, s.JobReport(effect.job, effect.attempt, answer))
 
     def stop(self, effect: Stop) -> None:
@@ -231,6 +239,16 @@ class Crew:
 
 
 async def carry_out(performer: Performer, task: Task) -> Answer | Parked:
+    """Do the work; what it was given of secrets by then or meanwhile is in no answer."""
+    if given_to_work() is not None:  # whoever opened the scope also cleans
+        return await _carried_out(performer, task)
+    scope = Redactor.of_job()
+    with giving(scope):
+        answer = await _carried_out(performer, task)
+    return answer if isinstance(answer, Parked) else scope.answer(answer)
+
+
+async def _carried_out(performer: Performer, task: Task) -> Answer | Parked:
     try:
         doing = _in_span(performer, task) if task.trace else performer.perform(task)
         answer: object = await doing
@@ -247,9 +265,9 @@ async def _in_span(performer: Performer, task: Task) -> Answer | Parked:
         return await performer.perform(task)
 
 
-async def _keep_sealed(sealed: Sealed, performer: Performer, task: Task) -> Answer | Parked:
-    answer = await carry_out(performer, task)
-    return answer if isinstance(answer, Parked) else sealed.clean(answer)
+def _not_delivered(error: Exception) -> Answer:
+    """Only the type of the error: its text may quote what could not be cleaned of secrets."""
+    return failed(INTERNAL, f"{_NOT_DELIVERED}: {type(error).__name__}")
 
 
 def _defect(message: str) -> Answer:
@@ -294,12 +312,12 @@ def build_task(
     token = state.tokens[job.token]
     work = work_of(live.net.steps[job.step], job)
     names: dict[str, Any] = names_for(state, token)
+    names["workload"] = state.workload  # work may read what nothing may be decided by
     if live.holds_refs:
         _resolve_refs(names, fetch)
     if keyring is not None:
         names["keychain"] = keyring
-    if live.sealed.values:
-        names["payload"] = {**names["payload"], **live.sealed.values}
+    live.sealed.lay_over(names, names["workload"], state.sealed)
     if token.loop:
         return _loop_task(live, job, work, names, fetch)
     if job.slot >= 0:

@@ -34,7 +34,7 @@ from anabranch.runtime.mail import Mail
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.pools import Pools
 from anabranch.runtime.recovery import recover
-from anabranch.runtime.sealing import split
+from anabranch.runtime.sealing import sealed_keys, split
 from anabranch.runtime.suspension import Suspension
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
@@ -221,6 +221,8 @@ class Engine:
                     self._crew.stop(effect)
                 case Published():
                     self._publish(effect)
+                    if effect.final is not None and self._safe is not None:
+                        self._safe.release(effect.run)
                 case Replied():
                     self._audience.reply(effect)
 
@@ -275,8 +277,9 @@ class Engine:
 
     async def hand_in(self, run: str, said: s.JobReport | s.JobPark) -> None:
         """What a worker elsewhere says of its job; returns when it is durable."""
-        if self._safe is not None and isinstance(said, s.JobReport):
-            said = msgspec.structs.replace(said, answer=self._safe.clean(said.answer))
+        live = self.core.live.get(run)
+        if live is not None and live.sealed.values and isinstance(said, s.JobReport):
+            said = msgspec.structs.replace(said, answer=live.sealed.clean(said.answer))
         await self.send(run, self._light.fit(run, said))
 
     async def send(self, run: str, stimulus: s.Stimulus) -> None:
@@ -301,7 +304,8 @@ class Engine:
         self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
         if self.core.live.get(run) is not None or self.store.head(run) is not None:
             raise InputError(f"there is a run {run} already", code="run_exists")
-        shown, sealed = split(net, given.pop("input", None) or {})
+        shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
+        given.setdefault("sealed", sealed_keys(shown, sealed.marks))
         self.core.open_run(run, net, sealed)
         try:
             await self.send(run, start or s.Start(run=run, input=shown, **given))

@@ -7,7 +7,8 @@ several jobs of one claim share (the input, the context, the results of the run)
 
 Large values travel as the refs they are in the log; the worker fetches them by their hash. Items
 of a collection that only this machine may be able to read (files, queries) travel with their shard.
-Sealed input stays with the engine, and secrets of a keychain are resolved by the worker.
+Sealed input of a session stays with the engine, secrets of a keychain are resolved by the worker,
+and those that a parent put into the arguments of its child travel with the job that may read them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from anabranch.net.net import Net, Work
 from anabranch.runtime.crew import tries_of
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Resolved, holds_ref, loader, resolve, resolved
+from anabranch.runtime.sealing import Unsealed, unsealed
 from anabranch.work.collections.port import KIND
 from anabranch.work.payloads import PLACE, REF, is_ref
 from anabranch.work.port import Task
@@ -72,6 +74,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     heard: Answer | None = None
     progress: Any = None  # how far whoever lost it said to be
     trace: str = ""  # the span of this execution, where runs are traced
+    sealed: dict[str, Any] = {}  # the secrets for which marks stand in the input of the run
 
     @property
     def id(self) -> tuple[str, str, int]:
@@ -125,6 +128,7 @@ def pack(live: LiveRun, job_id: str, lease_seconds: float, fetch: Fetch) -> Parc
         memory=job.memory,
         heard=job.heard,
         progress=job.progress,
+        sealed=dict(live.sealed.marks) if state.sealed else {},
     )
 
 
@@ -138,8 +142,9 @@ def _rendered(
     live: LiveRun, work: Work, names: dict[str, Any], fetch: Fetch
 ) -> dict[str, Any] | None:
     """The inputs as JSON, for workers that do not compile definitions; secrets are not here."""
-    if work.inputs is None or live.net.keychain:
-        return None if live.net.keychain else {}
+    secret = bool(live.net.keychain or live.state.sealed)
+    if work.inputs is None or secret:
+        return None if secret else {}
     inputs = work.inputs.evaluate(_whole(names, fetch) if live.holds_refs else names)
     whole = inputs if isinstance(inputs, Mapping) else {"value": inputs}
     try:
@@ -208,6 +213,9 @@ def unpack(
     if parcel.has_slot:
         names["slot"] = parcel.slot
     names = _whole(names, fetch)
+    if parcel.sealed:
+        names["workload"] = Unsealed(names["workload"], parcel.sealed)
+        names["payload"] = unsealed(names["payload"], parcel.sealed)
     if keyring is not None:
         names["keychain"] = keyring
     heard = parcel.heard

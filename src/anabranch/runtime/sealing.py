@@ -1,46 +1,68 @@
 """Sealed input: secrets that the work of a run may use and that nothing else ever sees.
 
 They are taken out of the input before the run starts, kept beside the log in the same transaction
-as its first event, laid over the payload when a job is handed to its performer, and wiped in the
-transaction that holds the end of the run. Whatever the work says is looked through for them.
+as its first event, and wiped in the transaction that holds the end of the run. There are two ways
+to become sealed: a definition says which keys of its input are (`Net.sealed`), and whoever begins a
+child may have put secrets of its own into the arguments. Of the latter a mark stays in its place,
+`***1***`, and whoever reads the input for work finds the value there.
+
+Work that was given one is looked through for it. Guards and arcs decide what is recorded: to them
+a sealed argument is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from anabranch.errors import DamagedRun, InputError
+from anabranch.errors import DamagedRun, ExpressionError, InputError
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net
 from anabranch.store.ports import Batch
-from anabranch.work.redaction import Redactor
+from anabranch.work.redaction import STARS, Redactor, given_to_work
 
 LENGTH_MAX = 512  # characters of one sealed value
+_SECRET = f"{STARS}s"  # a mark that stands nowhere: a secret that is part of the values sealed
 
 Input = Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class Sealed:
-    """The secrets of one run in memory."""
+    """The secrets of one run in memory: by the key of the payload they belong to, or by mark."""
 
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     unwritten: bool = False  # its store does not have them yet
-    _redactor: Redactor | None = None
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        return {key: value for key, value in self.values.items() if key.startswith(STARS)}
 
     def clean(self, answer: Answer) -> Answer:
-        """The answer without what is sealed, wherever the work may have put it."""
+        """The answer without what is sealed, where nobody knows what the work has read."""
         if not self.values:
             return answer
-        if self._redactor is None:
-            self._redactor = Redactor()
-            for value in self.values.values():
-                self._redactor.learn(value)
-        return self._redactor.answer(answer)
+        scope = Redactor.of_job()
+        for value in self.values.values():
+            scope.learn(str(value))
+        return scope.answer(answer)
+
+    def lay_over(self, names: dict[str, Any], workload: Input, keys: Sequence[str]) -> None:
+        """Into the names that the templates of a job see."""
+        if keys:
+            names["workload"] = Unsealed(workload, self.marks, keys)
+        if not self.values:
+            return
+        scope = given_to_work()
+        payload = unsealed(names["payload"], self.marks) if keys else names["payload"]
+        own = {key: value for key, value in self.values.items() if not key.startswith(STARS)}
+        if scope is not None:
+            for value in own.values():
+                scope.learn(value)
+        names["payload"] = {**payload, **own}
 
     def keep(self, batch: Batch, run: str, *, over: bool) -> None:
         """Let the batch write them with the first event of their run, or wipe them with its end."""
@@ -53,11 +75,94 @@ class Sealed:
             self.unwritten = False
 
 
-def split(net: Net, given: Input) -> tuple[Input, Sealed]:
+class Unsealed(Mapping[str, Any]):
+    """The input as work sees it. What it reads it was given."""
+
+    __slots__ = ("_keys", "_marks", "_values")
+
+    def __init__(self, values: Input, marks: Input, keys: Sequence[str] = ()) -> None:
+        self._values = values
+        self._marks = marks
+        self._keys = keys
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._values[key]
+        if key in self._keys and not self._marks:
+            raise ExpressionError(
+                f"workload.{key} holds a secret of the run before, and these are not kept: "
+                "start it anew from where the secret is"
+            )
+        return unsealed(value, self._marks)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def unsealed(value: Any, marks: Input) -> Any:
+    """The value with every secret back in its place."""
+    if isinstance(value, str):
+        if value not in marks:
+            return value
+        _give(marks[value], marks)
+        return marks[value]
+    if isinstance(value, Mapping):
+        return {key: unsealed(each, marks) for key, each in value.items()}
+    return [unsealed(each, marks) for each in value] if isinstance(value, list) else value
+
+
+def _give(value: Any, marks: Input) -> None:
+    """Whoever reads it was given the secrets in it: those that stand there, or else all."""
+    scope = given_to_work()
+    if scope is not None:
+        secrets = [str(each) for mark, each in marks.items() if mark.startswith(_SECRET)]
+        for secret in [each for each in secrets if each in str(value)] or secrets:
+            scope.learn(secret)
+
+
+def seal(given: Input, scope: Redactor | None) -> tuple[Input, dict[str, Any]]:
+    """Arguments for a child that may be recorded, and the secrets of this scope by their marks."""
+    if scope is None or not scope.knows_any:
+        return given, {}
+    marks: dict[str, Any] = {}
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            for key in value:
+                if scope.text(str(key)) != key:
+                    raise InputError("a secret cannot be the name of an argument", code="secret")
+            return {key: walk(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [walk(each) for each in value]
+        if isinstance(value, bool) or not scope.holds_secret(value):
+            return value
+        mark = f"{STARS}{len(marks) + 1}{STARS}"
+        marks[mark] = value
+        return mark
+
+    shown = walk(given)
+    if not marks:
+        return given, {}
+    whole = "\n".join(map(str, marks.values()))
+    for number, secret in enumerate(scope.secrets, 1):
+        if scope.finds(whole, secret):
+            marks[f"{_SECRET}{number}{STARS}"] = secret
+    return shown, marks
+
+
+def split(net: Net, given: Input, marks: Input | None = None) -> tuple[Input, Sealed]:
     """The input that may be recorded, and what is sealed."""
+    sealed = dict(marks or {})
     if not net.sealed:
-        return given, Sealed()
-    kept = {key: value for key, value in given.items() if key.startswith(net.sealed)}
+        return given, Sealed(sealed, unwritten=bool(sealed))
+    kept = {
+        key: unsealed(value, sealed) for key, value in given.items() if key.startswith(net.sealed)
+    }
     for key, value in kept.items():
         if not isinstance(value, str) or not 0 < len(value) <= LENGTH_MAX:
             raise InputError(
@@ -65,13 +170,18 @@ def split(net: Net, given: Input) -> tuple[Input, Sealed]:
                 code="secret",
             )
     shown = {key: value for key, value in given.items() if key not in kept}
-    return shown, Sealed(kept, unwritten=bool(kept))
+    return shown, Sealed({**sealed, **kept}, unwritten=bool(sealed or kept))
+
+
+def sealed_keys(shown: Input, marks: Input) -> tuple[str, ...]:
+    """The arguments that hold a mark."""
+    return tuple(key for key, value in shown.items() if unsealed(value, marks) != value)
 
 
 def opened(stored: Mapping[str, bytes], run: str) -> Sealed:
     """What a store has kept for a run."""
     try:
-        values = {key: msgspec.json.decode(value, type=str) for key, value in stored.items()}
+        values = {key: msgspec.json.decode(value) for key, value in stored.items()}
     except ValueError:  # not a word of what it holds
         raise DamagedRun(run, "one of its sealed values cannot be decoded") from None
     return Sealed(values)

@@ -47,7 +47,7 @@ from anabranch.work.payloads import (
     place_of,
 )
 from anabranch.work.port import InlineAnswer, Task
-from anabranch.work.redaction import Redactor
+from anabranch.work.redaction import brief, cleaned_for_store
 
 _WRITE_SECONDS = 600.0  # longer than a read may take: one that is given up may still happen
 _GZIP = b"\x1f\x8b"
@@ -64,11 +64,9 @@ class Artifact:
         options: ArtifactOptions | None = None,
         *,
         loops: Loops | None = None,
-        redactor: Redactor | None = None,
     ) -> None:
         self._loops = loops
         self._payloads = payloads
-        self._redactor = redactor or Redactor()
         self._limit = (options or ArtifactOptions()).bytes_max
 
     async def perform(self, task: Task) -> Answer:
@@ -142,7 +140,7 @@ class Artifact:
     async def _put_payload(self, data: Any, compression: str, run: str, scope: str) -> Answer:
         if self._payloads is None:
             raise InputError("this worker has no way to the payload store; give uri a file")
-        content = encoded(self._redactor.clean(data), compression)  # no secrets in the database
+        content = encoded(cleaned_for_store(data), compression)
         self._within_limit(len(content))
         sha256 = await self._payloads.put(content, run)
         receipt = _receipt(place_of(sha256), content, compression)
@@ -161,7 +159,7 @@ def _count(value: Any, name: str, default: int) -> int:
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(f"{name} must be a whole number from 0 up, not {value!r:.40}")
+        raise InputError(f"{name} must be a whole number from 0 up, not {brief(value)}")
     return value
 
 
@@ -253,7 +251,7 @@ def _compression(value: Any) -> str:
         return "none"
     if value in (True, "gzip"):
         return "gzip"
-    raise InputError(f"compress must be gzip or none, not {value!r:.40}")
+    raise InputError(f"compress must be gzip or none, not {brief(value)}")
 
 
 def _scope(value: Any) -> str:
@@ -261,7 +259,7 @@ def _scope(value: Any) -> str:
     if value is None:
         return "execution"
     if value not in SCOPES:
-        raise InputError(f"scope must be one of {', '.join(sorted(SCOPES))}, not {value!r:.40}")
+        raise InputError(f"scope must be one of {', '.join(sorted(SCOPES))}, not {brief(value)}")
     return str(value)
 
 

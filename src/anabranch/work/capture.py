@@ -7,12 +7,17 @@ import fcntl
 import os
 from contextlib import suppress
 
+from anabranch.work.redaction import ROOM_MAX, tail_of
+
 _CHUNK = 256 * 1024
 _LAST_READS = 64  # of a writer that goes on for ever, at most so much more is taken at the end
 
 
 class Capture:
     """The last `keep` bytes written to a pipe, and how many there were in all.
+
+    A little more is kept than is given: where the cut would go through a secret, all of it is
+    there to be recognised.
 
     Give `writer` to the child and call `started` once it has it.
     """
@@ -56,11 +61,15 @@ class Capture:
 
     @property
     def truncated(self) -> bool:
-        return self.total > len(self._kept)
+        return self.total > self._keep
 
     @property
     def text(self) -> str:
-        return self._kept.decode("utf-8", "replace")
+        text = self._kept.decode("utf-8", "replace")
+        before = len(self._kept) - self._keep
+        if before <= 0:
+            return text
+        return tail_of(text, len(text) - len(self._kept[:before].decode("utf-8", "replace")))
 
     def _read(self) -> bool:
         """Whether there may be more."""
@@ -72,9 +81,10 @@ class Capture:
             self._stop()
             return False
         self.total += len(data)
-        self._kept += data[-self._keep :]
-        if len(self._kept) > self._keep:
-            del self._kept[: len(self._kept) - self._keep]
+        most = self._keep + ROOM_MAX
+        self._kept += data[-most:]
+        if len(self._kept) > most + _CHUNK:  # rarely: taking from the front moves all the rest
+            del self._kept[: len(self._kept) - most]
         return True
 
     def _stop(self) -> None:

@@ -12,6 +12,7 @@ from anabranch.net.program import Rule, TaskSpec
 from anabranch.work import inputs
 from anabranch.work.faults import OUT_OF_FILES, out_of_files
 from anabranch.work.port import Parked, Performer, Task
+from anabranch.work.redaction import brief
 
 DELAY_SECONDS = 1.0
 ATTEMPTS_MAX = 1_000_000
@@ -41,7 +42,7 @@ def attempts_of(rule: Rule, names: Mapping[str, Any]) -> int:
     if isinstance(found, str) and found.strip().isdecimal():
         found = int(found)
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= ATTEMPTS_MAX:
-        raise InputError(f"attempts must be a whole number from 1 up, not {found!r:.40}")
+        raise InputError(f"attempts must be a whole number from 1 up, not {brief(found)}")
     return found
 
 

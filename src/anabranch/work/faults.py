@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from types import TracebackType
@@ -12,7 +13,8 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.files import FileTimeout
 from anabranch.kernel.values import INTERNAL, Answer, failed
-from anabranch.work.texts import clip
+from anabranch.work.redaction import head_of
+from anabranch.work.texts import LIMIT, clip
 
 #: Trying the same thing again gives the same answer. Every other kind may heal with time.
 FINAL_KINDS = frozenset({"config", "result", "auth", "not_found", "client_error", "parse"})
@@ -22,6 +24,7 @@ OUT_OF_FILES = "out_of_files"
 _SPENT = (errno.EMFILE, errno.ENFILE)
 _CAUSES_MAX = 10
 _FRAMES = 8
+_NOTE = re.compile(r" … \(cut: ([\d,]+) characters in all\)\Z")
 
 
 def fault(
@@ -34,7 +37,16 @@ def fault(
     may_heal = kind not in FINAL_KINDS if retryable is None else retryable
     if not may_heal and out_of_files(sys.exception()):
         kind, may_heal = OUT_OF_FILES, True
-    return failed(kind, clip(message), code=code, retryable=may_heal, details=details)
+    return failed(kind, clipped(message), code=code, retryable=may_heal, details=details)
+
+
+def clipped(text: str) -> str:
+    """The beginning of a text; no secret that the job was given is cut in two."""
+    if len(text) <= LIMIT:
+        return clip(text)
+    note = _NOTE.search(text)  # cut on its way here, where nobody knew the secrets
+    total = note.group(1) if note is not None else f"{len(text):,}"
+    return f"{clip(head_of(text, LIMIT))} … (cut: {total} characters in all)"
 
 
 def out_of_files(error: BaseException | None) -> bool:
@@ -81,8 +93,8 @@ def raised(error: BaseException, *, outside: str) -> Answer:
         f"{name}: {text}" if text else name,
         details={
             "exception_type": name,
-            "message": clip(text),
-            "traceback": clip(_short_traceback(error.__traceback__, outside)),
+            "message": clipped(text),
+            "traceback": clipped(_short_traceback(error.__traceback__, outside)),
         },
     )
 

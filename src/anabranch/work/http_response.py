@@ -17,6 +17,7 @@ from anabranch.work.charsets import UnknownCharset, codec_of, decoded
 from anabranch.work.faults import fault
 from anabranch.work.http_request import Request, bare
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.redaction import ROOM_MAX, head_of
 
 BESIDE_BYTES = 256 * 1024
 #: The decoder cannot be interrupted: so many lists and objects are built in well under a second.
@@ -181,5 +182,5 @@ def _is_text(media_type: str) -> bool:
 
 
 def _preview(response: Response) -> str:
-    text = response.body[: _PREVIEW * 4].decode("utf-8", "replace")
-    return text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]} …"
+    text = response.body[: _PREVIEW * 4 + ROOM_MAX].decode("utf-8", "replace")
+    return text if len(text) <= _PREVIEW else f"{head_of(text, _PREVIEW)} …"

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from anabranch.work.json_check import NotJsonError, to_json
 from anabranch.work.texts import clip
 
+_SENT = 64 * 1024  # characters of a text on the way to the engine, which cuts it to what is kept
 _FRAMES_FIRST, _FRAMES_LAST = 3, 20
 _BODY = "<module>"  # the name Python itself gives to code at the top level
 _NOTHING = object()
@@ -231,8 +232,8 @@ def _raised(error: BaseException, job: Job, message: str, *, retryable: bool = T
     frames = _frames(error, job)
     details = {
         "exception_type": type(error).__name__,
-        "message": clip(str(error)),
-        "traceback": clip("\n".join(frames)),
+        "message": clip(str(error), _SENT),
+        "traceback": clip("\n".join(frames), _SENT),
         "line": _line(error, job.name),
     }
     return _error("python", message, retryable=retryable, details=details)
@@ -270,5 +271,10 @@ def _line(error: BaseException, name: str) -> int | None:
 
 
 def _error(kind: str, message: str, *, retryable: bool, details: Any = None) -> Reply:
-    known = {"kind": kind, "message": clip(message), "retryable": retryable, "details": details}
+    known = {
+        "kind": kind,
+        "message": clip(message, _SENT),
+        "retryable": retryable,
+        "details": details,
+    }
     return Reply(error=known)

@@ -20,6 +20,7 @@ from anabranch.errors import AnabranchError, ExpressionError, InputError
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import InnerLoop
 from anabranch.work.faults import unexpected
+from anabranch.work.redaction import head_of
 
 ITEMS_MAX = 100_000
 MESSAGE_MAX = 500
@@ -116,7 +117,7 @@ class InnerCrossing:
     def _failed(self, succeeded_ones: int, count: int) -> Answer:
         bad = [index for index in sorted(self._done) if self._done[index].answer.status != "ok"]
         fault = self._done[bad[0]].answer.fault or Fault("unknown", "the item failed")
-        why = fault.message[:MESSAGE_MAX]
+        why = head_of(fault.message, MESSAGE_MAX)
         answer = failed(
             "loop",
             f"task {self._label}: item {bad[0]} of {count} failed ({fault.kind}): {why}",

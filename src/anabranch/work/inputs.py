@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.errors import InputError
+from anabranch.work.redaction import brief
 
 _DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(ms|s|m|h|)\s*")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
@@ -24,7 +25,7 @@ def flag(value: Any, what: str) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise InputError(f"{what} must be true or false, not {value!r:.40}")
+    raise InputError(f"{what} must be true or false, not {brief(value)}")
 
 
 def mapping(value: Any, what: str) -> Mapping[str, Any]:
@@ -50,8 +51,9 @@ def seconds(value: Any, what: str) -> float:
     """A duration: a number of seconds, or text such as `30s`, `500ms`, `2m`, `1h`."""
     amount = _amount(value)
     if amount is None or not math.isfinite(amount) or amount <= 0:
-        said = f"{what} must be a time above zero such as 30 or '30s'"
-        raise InputError(f"{said}, not {_shown(value)}")
+        raise InputError(
+            f"{what} must be a time above zero such as 30 or '30s', not {brief(value)}"
+        )
     return amount
 
 
@@ -59,8 +61,7 @@ def delay(value: Any, what: str) -> float:
     """Like `seconds`, and zero is fine."""
     amount = _amount(value)
     if amount is None or not math.isfinite(amount) or amount < 0:
-        said = f"{what} must be a number of seconds or text as '5s'"
-        raise InputError(f"{said}, not {_shown(value)}")
+        raise InputError(f"{what} must be a number of seconds or text as '5s', not {brief(value)}")
     return amount
 
 
@@ -91,11 +92,4 @@ def _kind(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list | tuple):
         return "a list"
-    return _shown(value)
-
-
-def _shown(value: Any) -> str:
-    try:
-        return f"{value!r:.40}"
-    except ValueError:  # Python writes no integer of more than 4,300 digits
-        return "a number of thousands of digits"
+    return brief(value)

@@ -14,8 +14,9 @@ An entry may use those before it (`{{ keychain.pw }}`). Texts are secrets, excep
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,13 @@ from anabranch.work.http import Http, HttpOptions
 from anabranch.work.isolation import not_ours
 from anabranch.work.oauth2 import KeychainError, TokenSource
 from anabranch.work.payloads import hash_of
-from anabranch.work.redaction import Keyring, Redactor, Secret, revealed
+from anabranch.work.redaction import INSIDE, Keyring, Redactor, Secret, giving, revealed
 
 __all__ = ["KINDS", "PUBLIC", "Keychain", "KeychainError", "Render"]
 
 Render = Callable[[Any, Mapping[str, Any]], Any]
+
+log = logging.getLogger("anabranch")
 
 #: Fields that are no secrets, wherever they stand.
 PUBLIC = frozenset(
@@ -44,6 +47,7 @@ PUBLIC = frozenset(
     | {"provider", "scope", "expires_at", "name", "client_id", "grant_type", "audience"}
 )
 _COMMON = frozenset({"name", "kind", "scope", "desc", "description", "ttl", "auth"})
+_WRITTEN = frozenset({"static", "bearer", "oauth2"})  # their values stand in the entry itself
 _FILE_BYTES = 1024 * 1024
 
 
@@ -65,14 +69,35 @@ class Keychain:
         self._clock = clock or SystemClock()
         self._environment = os.environ if environment is None else environment
         self._sources: dict[str, TokenSource] = {}
+        self._warned: set[str] = set()
 
-    async def resolve(self, entries: Iterable[Mapping[str, Any]], render: Render) -> Keyring:
+    async def resolve(
+        self, entries: Iterable[Mapping[str, Any]], render: Render, run: str = ""
+    ) -> Keyring:
         """The secrets of these entries. `render(entry, keychain)` evaluates an entry's templates,
         which may look at the keychain so far. Every value is known to the redactor before it is
-        handed out. Cheap to call again: only tokens take time, and they are kept."""
+        handed out, for as long as the run lives. Cheap to call again: only tokens take time, and
+        they are kept.
+
+        What the entries are made of is not given to the job: what it looks up is.
+        """
+        scope = Redactor.of_job()
+        try:
+            with giving(scope):
+                values = await self._values(entries, render, scope, run)
+        except KeychainError as error:
+            message = scope.text(error.message)
+            raise KeychainError(message, kind=error.kind, retryable=error.retryable) from None
+        return Keyring(values)
+
+    async def _values(
+        self, entries: Iterable[Mapping[str, Any]], render: Render, scope: Redactor, run: str
+    ) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for entry in entries:
             name, rendered = _rendered(entry, render, Keyring(values))
+            if rendered.get("kind") in _WRITTEN:
+                scope.learn(_wrapped({k: v for k, v in rendered.items() if k not in _COMMON}))
             try:
                 values[name] = _wrapped(await self._resolved(name, rendered))
             except InputError as error:
@@ -84,8 +109,20 @@ class Keychain:
             except Exception as error:  # its text may quote the value that was not learnt yet
                 said = f"keychain.{name} cannot be resolved: {type(error).__name__}"
                 raise KeychainError(said, kind=INTERNAL, retryable=True) from None
-            self._redactor.learn(values[name])
-        return Keyring(values)
+            scope.learn(values[name])
+            self._redactor.learn(values[name], run)
+            self._warn_of_short_ones(name, values[name])
+        return values
+
+    def _warn_of_short_ones(self, name: str, value: Any) -> None:
+        if name not in self._warned and any(len(text) < INSIDE for text in _secrets_in(value)):
+            self._warned.add(name)
+            log.warning(
+                "keychain.%s has a secret of fewer than %d characters: where an answer repeats it "
+                "inside a text it is not found; use a longer one",
+                name,
+                INSIDE,
+            )
 
     async def close(self) -> None:
         for source in self._sources.values():
@@ -132,6 +169,14 @@ def _rendered(
     if not isinstance(name, str) or not name:
         raise KeychainError("an entry of the keychain has no name")
     return name, inputs.mapping(render(entry, so_far), f"keychain.{name}")
+
+
+def _secrets_in(value: Any) -> Iterator[str]:
+    if isinstance(value, Secret):
+        yield value.reveal()
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _secrets_in(each)
 
 
 def _wrapped(value: Any, field: str = "") -> Any:

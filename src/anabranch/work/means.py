@@ -9,7 +9,6 @@ from typing import Any
 
 from anabranch.work.payloads import PayloadPort
 from anabranch.work.port import Performer, Task
-from anabranch.work.redaction import Redactor
 
 KeyringFor = Callable[[Task], Awaitable[Mapping[str, Any]]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -22,5 +21,4 @@ class Means:
     performers: Mapping[str, Performer]
     payloads: PayloadPort | None = None  # for results that are too large to travel
     keyring: KeyringFor | None = None  # the secrets a task may use
-    redactor: Redactor | None = None
     sleep: Sleep = asyncio.sleep

@@ -40,6 +40,7 @@ from anabranch.work.means import Means
 from anabranch.work.outcomes import outcome_of
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.progress import Before
+from anabranch.work.redaction import cleaned_for_store
 from anabranch.work.scope import Scope
 from anabranch.work.standing import Standing, Surroundings
 from anabranch.work.time_limit import time_limit
@@ -224,8 +225,7 @@ class Passage:
         except TypeError as error:
             message = f"task {spec.label}: what was done before it is not JSON: {error}"
             return self._failed(Fault("result", message, "", False))
-        if self._means.redactor is not None:
-            memory = self._means.redactor.clean(memory)
+        memory = cleaned_for_store(memory)
         return msgspec.structs.replace(parked, memory=memory, limit_ms=spec.timeout_ms or 0)
 
     # -- what follows ------------------------------------------------------------------------

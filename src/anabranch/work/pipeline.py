@@ -6,8 +6,8 @@ pipeline they are visible at once (see `work.passage` for how it goes from task 
 A task whose answer comes from outside (a child run) parks the whole pipeline: what has been done so
 far is remembered with the job, no worker waits, and the pipeline goes on at that task.
 
-Secrets of the keychain are there while inputs are rendered; the answer and the memory leave without
-them.
+Secrets of the keychain are there while inputs are rendered. The memory leaves without those that
+were looked up, and so does the answer: whoever carries the job out sees to that.
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ class Pipeline:
         """Carry out `task.program`; `iteration` is what `iter` holds at the start."""
         passage = Passage(task.program, task, self._means, Scope(_ctx(task), iteration))
         answer = await passage.run()
-        redactor = self._means.redactor
         if isinstance(answer, Parked):
             return answer
         exported = _exported(task.program, passage.scope.iter)
         if exported and answer.status in ("ok", "error"):
             answer = msgspec.structs.replace(answer, locals=exported)
-        return answer if redactor is None else redactor.answer(answer)
+        return answer
 
 
 def _exported(program: Program, values: Mapping[str, Any]) -> Mapping[str, Any]:

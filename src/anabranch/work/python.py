@@ -22,12 +22,12 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work import inputs
-from anabranch.work.faults import fault, misconfigured
+from anabranch.work.faults import clipped, fault, misconfigured
 from anabranch.work.inline import Job, execute
 from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
-from anabranch.work.redaction import Redactor
+from anabranch.work.redaction import given_to_work
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +38,9 @@ _OUTPUT_BYTES = 64 * 1024
 class Python:
     """Performs inline Python code in a pool of processes."""
 
-    def __init__(
-        self, options: ProcessOptions | None = None, *, redactor: Redactor | None = None
-    ) -> None:
+    def __init__(self, options: ProcessOptions | None = None) -> None:
         self._options = options
         self._isolation = (options or ProcessOptions()).isolation
-        self._redactor = redactor
         self._processes: Processes | None = None
 
     async def perform(self, task: Task) -> Answer:
@@ -62,7 +59,8 @@ class Python:
         except OSError as error:
             return fault("python", f"no Python process could be started: {error}")
         if outcome.output and outcome.error is None:
-            text = self._redactor.text(outcome.output) if self._redactor else outcome.output
+            scope = given_to_work()
+            text = outcome.output if scope is None else scope.text(outcome.output)
             logger.debug("step %s printed: %s", task.step, text)
         return _answer(outcome, self._isolation)
 
@@ -148,11 +146,14 @@ def _script(value: Any) -> str:
 def _request(task: Task, code: str) -> bytes:
     # The context can be large; code that does not name it and has no main cannot miss it.
     wanted = "context" in code or "main" in code
+    names = task.names if wanted else {}
+    if "context" not in code and "keychain" not in code:  # secrets only where they can be used
+        names = {name: value for name, value in names.items() if name != "keychain"}
     job = {
         "code": code,
         "name": task.step,
         "args": inputs.mapping(task.inputs.get("args"), "args"),
-        "context": task.names if wanted else {},
+        "context": names,
         "libs": inputs.mapping(task.inputs.get("libs"), "libs"),
     }
     try:
@@ -175,9 +176,12 @@ def _answer(outcome: Outcome, isolation: Isolation | None = None) -> Answer:
     if error is None:
         return succeeded(outcome.result)
     hint = isolation.hint(error.message) if isolation is not None else ""
-    details = dict(error.details or {})
+    details = {
+        name: clipped(text) if isinstance(text, str) else text
+        for name, text in (error.details or {}).items()
+    }
     if outcome.output:
         details["output"] = outcome.output
         details["output_bytes"] = outcome.output_bytes  # more than is shown, when it was cut
-    message = error.message + hint
+    message = clipped(error.message) + hint
     return failed(error.kind, message, retryable=error.retryable, details=details or None)

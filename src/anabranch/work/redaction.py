@@ -1,183 +1,286 @@
-"""Secrets: values that the work may use and nobody may see.
+"""Stars in the place of secrets: in what a job says before it is recorded, and in the logs.
 
-A `Secret` shows its value only to who asks for it by name; printing, formatting or encoding it
-gives stars or an error. Templates need the plain text, so it is handed to them on the worker, and
-only there. The `Redactor` then stands at the worker's door: it knows every secret that was handed
-out and puts stars in its place, in results, faults, context patches and log lines. It also knows a
-secret as it looks in a URL, in JSON and inside base64 (the form of basic authentication).
+A job that was given secrets has a scope of its own, a `Redactor` that knows these and no others:
+its answer is cleaned of them at the worker's door, and the answer of a job that was given none is
+recorded as it is. Inside a text a secret of `INSIDE` characters or more is looked for in all the
+forms of `secret_forms`; a shorter one, down to `SHORTEST`, only as a whole value. Keys of mappings
+are never renamed: a mapping with a secret among its keys goes as a whole.
 
-Values shorter than `SHORTEST` are not looked for: stars for every `1` would only destroy results.
+What a person reads (the logs of the process) is cleaned of everything that is known, and of shorter
+ones too: that changes nothing that is decided.
 """
 
 from __future__ import annotations
 
-import base64
-import html
-import json
-import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
-from urllib.parse import quote, quote_plus
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
 from anabranch.kernel.tracker import ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault, WakeRequest
+from anabranch.work.log_guard import LOGGERS, RedactingFilter, guard_logs
+from anabranch.work.secret_forms import INSIDE, SHORTEST, fold, gate_of, traces_of
+from anabranch.work.secret_values import STARS, Keyring, Secret, given_to_work, giving, revealed
 
-STARS = "***"
-SHORTEST = 4  # characters
+__all__ = [
+    "INSIDE",
+    "LOGGERS",
+    "SHORTEST",
+    "STARS",
+    "Keyring",
+    "RedactingFilter",
+    "Redactor",
+    "Secret",
+    "brief",
+    "cleaned_for_store",
+    "given_to_work",
+    "giving",
+    "guard_logs",
+    "head_of",
+    "revealed",
+    "tail_of",
+]
+
 REMEMBERED = 256
-LOGGERS = (  # all that the package uses
-    *("anabranch", "anabranch.engine", "anabranch.work.python", "anabranch.market.directory"),
-    *("anabranch.http", "anabranch.ui", "anabranch.access", "anabranch.webhooks"),
-    *("anabranch.tracing", "anabranch.worker"),
-)
-_IN_BASE64 = 6  # a shorter one is too easily a part of something else
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # the same in all these languages
-_URL_SAFE = str.maketrans("+/", "-_")
+ROOM_MAX = 64 * 1024  # characters on either side of a cut in which a secret is looked for
+_ELLIPSIS = re.compile(r"(\s*(?:\.\.\.|…)\s*)")  # where somebody else has cut a text
 _encode = msgspec.json.Encoder().encode
 
-
-class Secret:
-    """A text that shows itself only through `reveal()`."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        return self._value
-
-    def __repr__(self) -> str:
-        return f"Secret({STARS})"
-
-    def __str__(self) -> str:
-        return STARS
-
-    def __format__(self, _: str) -> str:
-        return STARS
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret cannot be copied into a file or another process")
+Span = tuple[int, int]
 
 
-class Keyring(Mapping[str, Any]):
-    """Secrets by name, nested like the entries they come from. Looking one up reveals it."""
+class _Known(NamedTuple):
+    """What is looked for at one moment; threads look, too."""
 
-    __slots__ = ("_values",)
+    inside: Mapping[str, frozenset[bytes]]  # a secret and its probes
+    whole: frozenset[str]  # those that are looked for as whole values
+    probes: Mapping[bytes, frozenset[bytes]]  # without one of these there is nothing to clean
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def __getitem__(self, name: str) -> Any:
-        return revealed(self._values[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"<keyring of {', '.join(self._values) or 'nothing'}>"
-
-
-def revealed(value: Any) -> Any:
-    if isinstance(value, Secret):
-        return value.reveal()
-    return Keyring(value) if isinstance(value, Mapping) else value
+    def may_be_in(self, encoded: bytes) -> bool:
+        for gate, probes in self.probes.items():  # plain loops: on the way of every answer
+            if gate in encoded:
+                for probe in probes:
+                    if probe in encoded:
+                        return True
+        return False
 
 
 class Redactor:
     """Puts stars where a secret stands.
 
-    Values without secrets come back as they are, after one pass at the speed of C. The last
-    `REMEMBERED` secrets are known, by when they were last handed out: a token that was replaced an
-    hour ago may still be echoed, and those of last month would only make every look slower.
+    Values without secrets come back as they are, after a few passes at the speed of C. Without
+    `remembered` nothing is forgotten: for the scope of a job, which ends with the job. Else the
+    last so many are known, and those of runs that still hold them (`learn(…, run)`, `release`).
     """
 
-    def __init__(self) -> None:
-        self._known: dict[str, frozenset[bytes]] = {}  # a secret and its probes, oldest first
-        self._probes: frozenset[bytes] = frozenset()  # without one of these there is no secret
-        self._texts: tuple[str, ...] = ()  # all that are known, longest first
-        self._pattern: tuple[tuple[str, ...], re.Pattern[str]] | None = None  # for these texts
+    def __init__(self, inside: int = SHORTEST, remembered: int | None = REMEMBERED) -> None:
+        self._inside = inside
+        self._remembered = remembered
+        self._texts: dict[str, None] = {}  # oldest first
+        self._holders: dict[str, set[str]] = {}  # a secret → the runs that hold it
+        self._held: dict[str, set[str]] = {}  # and the other way round
+        self._made: _Known | None = None
+        self.cleaned = 0  # places where there are stars now
+
+    @classmethod
+    def of_job(cls) -> Redactor:
+        """For what one job is given."""
+        return cls(INSIDE, None)
 
     @property
     def knows_any(self) -> bool:
-        return bool(self._known)
+        return bool(self._texts)
 
-    def learn(self, value: Any) -> None:
+    # -- knowing -----------------------------------------------------------------------------
+
+    def learn(self, value: Any, run: str = "") -> None:
         """Secrets to watch for from now on: a `Secret`, a text, or anything with secrets in it."""
         if isinstance(value, Secret):
-            self._learn(value.reveal())
+            self._learn(value.reveal(), run)
         elif isinstance(value, str):
-            self._learn(value)
+            self._learn(value, run)
         elif isinstance(value, Keyring):
-            self.learn(value._values)
+            self.learn(value.unrevealed, run)
         elif isinstance(value, Mapping | list | tuple):
             for item in value.values() if isinstance(value, Mapping) else value:
                 if not isinstance(item, str):  # beside secrets stand names and addresses
-                    self.learn(item)
+                    self.learn(item, run)
 
-    def _learn(self, text: str) -> None:
+    def _learn(self, text: str, run: str) -> None:
         if len(text) < SHORTEST:
             return
-        if text in self._known:
-            self._known[text] = self._known.pop(text)
+        if run:
+            self._holders.setdefault(text, set()).add(run)
+            self._held.setdefault(run, set()).add(text)
+        if text in self._texts:
+            self._texts[text] = self._texts.pop(text)
             return
-        self._known[text] = frozenset(probes(text))
-        while len(self._known) > REMEMBERED:
-            del self._known[next(iter(self._known))]
-        self._probes = frozenset().union(*self._known.values())
-        self._texts = tuple(sorted(self._known, key=len, reverse=True))
+        self._texts[text] = None
+        self._made = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """The oldest of those that no run holds."""
+        if self._remembered is None or len(self._texts) - len(self._holders) <= self._remembered:
+            return
+        free = [text for text in self._texts if text not in self._holders]
+        for text in free[: len(free) - self._remembered]:
+            del self._texts[text]
+        self._made = None
+
+    def release(self, run: str) -> None:
+        """The run is over: its secrets are forgotten like any other."""
+        for text in self._held.pop(run, ()):
+            holders = self._holders.get(text, set())
+            holders.discard(run)
+            if not holders:
+                self._holders.pop(text, None)
+        self._forget()
+
+    def _known(self) -> _Known:
+        made = self._made
+        if made is None:
+            texts = tuple(self._texts)
+            inside = {text: traces_of(text, self._inside).probes for text in texts}
+            inside = {text: probes for text, probes in inside.items() if probes}
+            whole = frozenset(texts)
+            quoted = (fold(_json(text)).encode() for text in texts if text not in inside)
+            numbers = (text.encode() for text in texts if text[:1] in "-0123456789")
+            probes = frozenset().union(*inside.values(), quoted, numbers)
+            gates: dict[bytes, set[bytes]] = {}
+            for probe in probes:
+                gates.setdefault(gate_of(probe), set()).add(probe)
+            by_gate = {gate: frozenset(found) for gate, found in gates.items()}
+            made = self._made = _Known(inside, whole, by_gate)
+        return made
+
+    # -- cleaning ----------------------------------------------------------------------------
 
     def clean(self, value: Any) -> Any:
         """The value with stars; the very same object when there is nothing to hide in it."""
-        if not self._known or value is None or isinstance(value, bool | float):
+        return self._clean(value, self._leaf)
+
+    def _clean(self, value: Any, leaf: Callable[[str], str]) -> Any:
+        if not self._texts or value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return self.text(value)
+            return leaf(value)
         try:
-            encoded = _encode(value)
+            encoded = _encode(value).lower()
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-            return self._walk(value)  # not JSON: look into it piece by piece
-        for probe in self._probes:  # a plain loop: this is on the way of every answer
-            if probe in encoded:
-                return self._walk(value)
-        return value
+            return self._walk(value, leaf)  # not JSON: look into it piece by piece
+        return self._walk(value, leaf) if self._known().may_be_in(encoded) else value
 
     def text(self, text: str) -> str:
-        texts, made = self._texts, self._pattern  # threads look, too: each at one state of things
-        if not texts:
+        """The text with stars for everything in it that is secret."""
+        spans = self._spans(text)
+        if not spans:
             return text
-        if made is None or made[0] is not texts:  # takes long for many, which often come together
-            made = self._pattern = texts, re.compile("|".join(map(pattern, texts)))
-        return made[1].sub(STARS, text)
+        self.cleaned += len(spans)
+        parts, at = [], 0
+        for start, end in spans:
+            parts += [text[at:start], STARS]
+            at = end
+        return "".join([*parts, text[at:]])
 
-    def _walk(self, value: Any) -> Any:
+    def _leaf(self, text: str) -> str:
+        if text in self._known().whole:
+            self.cleaned += 1
+            return STARS
+        return self.text(text)
+
+    def _walk(self, value: Any, leaf: Callable[[str], str]) -> Any:
         if isinstance(value, str):
-            return self.text(value)
+            return leaf(value)
         if isinstance(value, Mapping):
-            return {self._walk(key): self._walk(item) for key, item in value.items()}
+            if any(isinstance(key, str) and self._spans(key) for key in value):
+                self.cleaned += 1
+                return STARS
+            return {key: self._walk(item, leaf) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._walk(item) for item in value]
-        if isinstance(value, int) and not isinstance(value, bool):
-            return STARS if str(value) in self._known else value
+            return [self._walk(item, leaf) for item in value]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and str(value) in self._known().whole:
+            self.cleaned += 1
+            return STARS
         return value
 
+    def _spans(self, text: str) -> list[Span]:
+        """Where the secrets stand in a text, in order; those that meet are one."""
+        if not self._texts or len(text) < self._inside:
+            return []
+        folded = fold(text)
+        encoded = fold(_json(text)).encode("utf-8", "surrogatepass")
+        found: list[Span] = []
+        for secret, probes in self._known().inside.items():
+            if any(probe in encoded for probe in probes):
+                found += (match.span() for match in _pattern(secret, self._inside).finditer(folded))
+        return _united(found)
+
+    def holds_secret(self, value: Any) -> bool:
+        """Is there one in this text or value, however short it is?"""
+        if isinstance(value, str):
+            return any(text in value for text in self._texts) or bool(self._spans(value))
+        return isinstance(value, int | float) and str(value) in self._texts
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(self._texts)
+
+    def finds(self, text: str, secret: str) -> bool:
+        """Is this secret in the text, as it is or in another form?"""
+        if secret in text:
+            return True
+        patterns = traces_of(secret, self._inside).patterns
+        return bool(patterns) and _pattern(secret, self._inside).search(fold(text)) is not None
+
+    # -- cutting -----------------------------------------------------------------------------
+
+    def split_at(self, text: str, at: int) -> Span | None:
+        """The secret that a cut at this place would leave a part of."""
+        if not self._texts or not 0 < at < len(text):
+            return None
+        room = min(ROOM_MAX, 64 + 16 * max(map(len, self._texts)))
+        first = max(0, at - room)
+        for start, end in self._spans(text[first : at + room]):
+            if first + start < at < first + end:
+                return first + start, first + end
+        return None
+
+    def _edges(self, text: str) -> str:
+        """The same for a text that somebody else has cut: a part of a secret at either end of it,
+        or at the dots that stand for what is missing."""
+        text = self.text(text)
+        parts = _ELLIPSIS.split(text)
+        for number in range(0, len(parts), 2):
+            for secret in self._known().inside:
+                parts[number] = self._trimmed(parts[number], secret)
+        return "".join(parts)
+
+    def _trimmed(self, text: str, secret: str) -> str:
+        wanted, folded = fold(secret), fold(text)
+        at = folded.rfind(wanted[:INSIDE], max(0, len(text) - len(secret)))
+        if at >= 0 and wanted.startswith(folded[at:]):
+            self.cleaned += 1
+            text = text[:at] + STARS
+            folded = fold(text)
+        at = folded.find(wanted[-INSIDE:], 0, len(secret)) + INSIDE
+        if at >= INSIDE and wanted.endswith(folded[:at]):
+            self.cleaned += 1
+            return STARS + text[at:]
+        return text
+
+    # -- answers -----------------------------------------------------------------------------
+
     def answer(self, answer: Answer) -> Answer:
-        """What a job reports, fit to be recorded."""
-        if not self._known:
+        """What a job reports, fit to be recorded; it says in how many places there are stars."""
+        if not self._texts:
             return answer
-        return msgspec.structs.replace(
+        before = self.cleaned
+        cleaned = msgspec.structs.replace(
             answer,
             result=self.clean(answer.result),
             fault=self._fault(answer.fault),
@@ -187,17 +290,24 @@ class Redactor:
             record=self.clean(answer.record),
             wakes=tuple(map(self._wake, answer.wakes)),
         )
+        if self.cleaned == before:
+            return answer
+        return msgspec.structs.replace(cleaned, redacted=answer.redacted + self.cleaned - before)
 
     def _fault(self, fault: Fault | None) -> Fault | None:
         if fault is None:
             return None
         return Fault(
             kind=fault.kind,
-            message=self.text(fault.message),
+            message=self._edges(fault.message),
             code=self.text(fault.code),
             retryable=fault.retryable,
-            details=self.clean(fault.details),
+            details=self._clean(fault.details, self._edges_of_leaf),
         )
+
+    def _edges_of_leaf(self, text: str) -> str:
+        cleaned = self._leaf(text)
+        return cleaned if cleaned == STARS else self._edges(cleaned)
 
     def _shard(self, report: ShardReport | None) -> ShardReport | None:
         if report is None:
@@ -206,7 +316,7 @@ class Redactor:
             report,
             failed=tuple(
                 msgspec.structs.replace(
-                    failure, key=self.text(failure.key), message=self.text(failure.message)
+                    failure, key=self.text(failure.key), message=self._edges(failure.message)
                 )
                 for failure in report.failed
             ),
@@ -217,89 +327,58 @@ class Redactor:
         return msgspec.structs.replace(wake, payload=self.clean(wake.payload))
 
     def _patch(self, patch: ContextPatch) -> ContextPatch:
-        return ContextPatch(self.text(patch.key), self.clean(patch.value), patch.reducer)
+        return ContextPatch(patch.key, self.clean(patch.value), patch.reducer)
 
 
-def pattern(secret: str) -> str:
-    """A pattern for all the ways a secret may be written, and for mixtures of them."""
-    plain = "".join(map(_letter, secret))
-    return "|".join([plain, *map(re.escape, _inside_base64(secret))])
+@lru_cache(maxsize=256)
+def _pattern(secret: str, inside: int) -> re.Pattern[str]:
+    return re.compile("|".join(traces_of(secret, inside).patterns))
 
 
-def probes(secret: str) -> Iterator[bytes]:
-    """Short texts, as JSON writes them, one of which is in every value that has the secret."""
-    longest = max(_PLAIN.findall(secret), key=len, default="")
-    if len(longest) >= SHORTEST:
-        yield longest.encode()
-    else:  # nothing but special characters: whatever begins like it has to be looked at
-        yield from (_encode(form)[1:-1] for form in _spelled(secret[0]))
-    yield from (letters.encode() for letters in _inside_base64(secret))
+def _json(text: str) -> str:
+    try:
+        return _encode(text).decode()
+    except (ValueError, msgspec.MsgspecError):  # half a character, which JSON cannot have
+        return _encode(text.encode("utf-8", "replace").decode()).decode()
 
 
-def _letter(letter: str) -> str:
-    if _PLAIN.fullmatch(letter):
-        return re.escape(letter)
-    spellings = sorted(map(re.escape, _spelled(letter)), key=len, reverse=True)
-    return rf"(?:\\*(?:{'|'.join(spellings)}))"  # JSON inside JSON doubles every backslash
+def _united(spans: list[Span]) -> list[Span]:
+    made: list[Span] = []
+    for start, end in sorted(spans):
+        if made and start <= made[-1][1]:
+            made[-1] = made[-1][0], max(end, made[-1][1])
+        else:
+            made.append((start, end))
+    return made
 
 
-def _spelled(letter: str) -> set[str]:
-    """One character as itself, in a URL, in JSON, and in HTML."""
-    percent = quote(letter.encode("utf-8", "surrogatepass"), safe="")
-    return {
-        letter,
-        percent,
-        percent.lower(),
-        quote_plus(letter.encode("utf-8", "surrogatepass")),
-        json.dumps(letter)[1:-1],
-        json.dumps(letter, ensure_ascii=False)[1:-1],
-        html.escape(letter),
-    }
+# -- cutting what a job says -----------------------------------------------------------------
 
 
-def _inside_base64(secret: str) -> set[str]:
-    """What of a secret is certain in base64, for each of the three ways it may be aligned."""
-    raw = secret.encode("utf-8", "surrogatepass")
-    if len(raw) < _IN_BASE64:
-        return set()
-    found = set()
-    for shift in range(3):
-        whole = (shift + len(raw)) * 8 // 6  # letters that no byte after the secret changes
-        spoilt = (0, 2, 3)[shift]  # letters that bytes before it share
-        letters = base64.b64encode(b"\0" * shift + raw).decode()[spoilt:whole]
-        found |= {letters, letters.translate(_URL_SAFE)}
-    return found
+def head_of(text: str, limit: int) -> str:
+    """The first `limit` characters, with stars for a secret that the cut would go through."""
+    scope = given_to_work()
+    split = scope.split_at(text, limit) if scope is not None else None
+    return text[:limit] if split is None else text[: split[0]] + STARS
 
 
-def guard_logs(redactor: Redactor) -> Callable[[], None]:
-    """Keep secrets out of what the package logs, whoever listens; returns how to stop that.
-
-    On the loggers, not on handlers: those belong to the program, and come and go as it likes.
-    """
-    guard = RedactingFilter(redactor)
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    for logger in loggers:
-        logger.addFilter(guard)
-
-    def stop() -> None:
-        for logger in loggers:
-            logger.removeFilter(guard)
-
-    return stop
+def tail_of(text: str, limit: int) -> str:
+    """The last ones, likewise."""
+    at = max(0, len(text) - limit)
+    scope = given_to_work()
+    split = scope.split_at(text, at) if scope is not None else None
+    return text[at:] if split is None else STARS + text[split[1] :]
 
 
-class RedactingFilter(logging.Filter):
-    """For loggers and log handlers: every record passes, without secrets."""
+def cleaned_for_store(value: Any) -> Any:
+    """A value that a job puts into the store itself: the store is outside."""
+    scope = given_to_work()
+    return value if scope is None else scope.clean(value)
 
-    def __init__(self, redactor: Redactor) -> None:
-        super().__init__()
-        self._redactor = redactor
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if self._redactor.knows_any:
-            record.msg, record.args = self._redactor.text(record.getMessage()), None
-            if record.exc_info and not record.exc_text:
-                record.exc_text = logging.Formatter().formatException(record.exc_info)
-            if record.exc_text:
-                record.exc_text = self._redactor.text(record.exc_text)
-        return True
+def brief(value: Any, limit: int = 40) -> str:
+    """The beginning of what a value looks like, for messages."""
+    try:
+        return head_of(repr(value), limit)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number of thousands of digits"

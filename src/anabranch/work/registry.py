@@ -62,14 +62,14 @@ def standard_performers(
     known = redactor or Redactor()
     performers: dict[str, Performer] = {
         "noop": Noop(),
-        "python": Python(chosen.python, redactor=known),
+        "python": Python(chosen.python),
         "http": Http(chosen.http),
         "shell": Shell(chosen.shell),
         "sqlite": Sqlite(chosen.sql),
         "postgres": Postgres(chosen.sql),
         "duckdb": DuckDb(chosen.sql),
         "secrets": Secrets(known),
-        "artifact": Artifact(payloads, chosen.artifact, loops=loops, redactor=known),
+        "artifact": Artifact(payloads, chosen.artifact, loops=loops),
     }
     performers |= {kind: SwitchedOff(kind) for kind in chosen.without}
     tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))

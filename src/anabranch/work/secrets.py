@@ -21,7 +21,7 @@ from anabranch.work.faults import fault, misconfigured
 from anabranch.work.isolation import not_ours
 from anabranch.work.keychain import read_secret_file
 from anabranch.work.port import Task
-from anabranch.work.redaction import Redactor
+from anabranch.work.redaction import Redactor, given_to_work
 
 
 class Secrets:
@@ -37,7 +37,10 @@ class Secrets:
         if value is None:
             name = task.inputs.get("name", task.inputs.get("secret_name"))
             return fault("not_found", f"there is no secret '{name}'")
-        self._redactor.learn(value)
+        self._redactor.learn(value, task.run)
+        scope = given_to_work()
+        if scope is not None:  # whatever the pipeline says from now on is looked through for it
+            scope.learn(value)
         return succeeded(value)
 
     async def _value(self, given: Mapping[str, Any]) -> str | None:

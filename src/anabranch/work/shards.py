@@ -30,6 +30,7 @@ from anabranch.work.pipeline import Means, Passage
 from anabranch.work.port import Parked, Task
 from anabranch.work.quick import Quick, short_way
 from anabranch.work.reading import CollectionReader
+from anabranch.work.redaction import head_of
 from anabranch.work.scope import Scope
 
 BREATHE_SECONDS = 0.005  # items done in place let the event loop turn that often
@@ -331,7 +332,7 @@ class Crossing:
                 self._keep(index, answer.result)
                 return
         fault = fault or Fault("unknown", "the item failed")
-        message = fault.message[:MESSAGE_MAX]
+        message = head_of(fault.message, MESSAGE_MAX)
         self._failures.append(ItemFailure(index, key, fault.kind, message, fault.retryable))
         if not self._for_good(fault):
             return

@@ -24,6 +24,7 @@ from anabranch.work.children import Child, ending, undisturbed
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
+from anabranch.work.redaction import head_of, tail_of
 from anabranch.work.time_limit import time_limit
 
 _DEFAULT_SHELL = "/bin/sh"
@@ -123,8 +124,8 @@ class _Command:
         report: dict[str, Any] = {} if code is None else {"exit_code": code}
         for name, stream in (("stdout", self._stdout), ("stderr", self._stderr)):
             text = stream.text
-            report[name] = text[-tail:]  # with 0: all of it
-            if stream.truncated or len(report[name]) < len(text):
+            report[name] = tail_of(text, tail) if tail else text
+            if stream.truncated or (tail and len(text) > tail):
                 report[f"{name}_truncated"] = True
                 report[f"{name}_bytes"] = stream.total
         return report
@@ -133,7 +134,7 @@ class _Command:
         lines = self._stderr.text.strip().splitlines()
         if not lines:
             return ""
-        return f": {lines[-1][:300]}{self._options.isolation.hint(lines[-1])}"
+        return f": {head_of(lines[-1], 300)}{self._options.isolation.hint(lines[-1])}"
 
 
 def _argv(given: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from anabranch.net.program import Program, Rule, TaskSpec
 from anabranch.work.means import Means
 from anabranch.work.port import Task, whole
 from anabranch.work.progress import Progress
+from anabranch.work.redaction import cleaned_for_store
 from anabranch.work.results import keep, read_policy
 from anabranch.work.scope import Scope
 
@@ -84,8 +85,7 @@ class Standing:
         if policy.accumulate is not None:
             result = self.progress.gather(spec.label, policy.accumulate, result)
             answer = msgspec.structs.replace(answer, result=result)
-        redactor = self._means.redactor
-        clean = result if redactor is None else redactor.clean(result)  # the store is outside
+        clean = cleaned_for_store(result)
         travels = await keep(policy, clean, self._means.payloads, self._task.run)
         if policy.decides and travels is clean:
             answer = whole(answer)  # the limit of the engine is for results without a policy

@@ -34,6 +34,8 @@ MANAGED = ("secret_manager", "credential", "postgres_credential")
 PROVIDERS = ("env", "file", "static")
 ELSEWHERE = ("gcp", "aws", "azure", "vault", "k8s", "google")
 SCOPES = ("local", "global", "shared")
+SECRET_MIN = 8  # characters; as in `work.secret_forms`
+_SECRET_FIELDS = ("password", "passwd", "secret", "client_secret", "token", "api_key")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _WHOLE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
 
@@ -66,6 +68,7 @@ def read_keychain(
             findings.add(name.position, "duplicate-label", message, hint)
         else:
             _check(entry)
+            _warn_of_short_secrets(entry)
             found[text] = templates.structure(entry.node)
     return tuple(found.values())
 
@@ -88,6 +91,26 @@ def _check(entry: Section) -> None:
         entry.findings.add(provider.position, "bad-choice", message, hint)
     elif provider is not None and not has_template(str(provider.value)):
         entry.choice("provider", PROVIDERS, "env")
+
+
+def _warn_of_short_secrets(entry: Section) -> None:
+    """What is written here and is sure to be secret; the rest is looked at when it is resolved."""
+    inner = entry.ask("map")
+    places = [entry.node, *([inner] if isinstance(inner, Fields) else [])]
+    for place in places:
+        for key in _SECRET_FIELDS:
+            node = place.get(key)
+            if not isinstance(node, Scalar):
+                continue
+            text = node.value
+            if isinstance(text, str) and 0 < len(text) < SECRET_MIN and not has_template(text):
+                entry.findings.warn(
+                    node.position,
+                    "short-secret",
+                    f"`{key}` of {entry.what} has fewer than {SECRET_MIN} characters: where an "
+                    "answer repeats it inside a text it is not found",
+                    "use a longer one, and let it come from a variable or a file",
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,8 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
     for failure in shown["failures"]:
         why = render.clean(failure["message"])
         lines.append(f"  failed: {failure['step']}: {failure['kind']}: {why}")
+    for step, places in shown.get("redacted", {}).items():
+        lines.append(f"  redacted: {step}: {places} with stars in the place of a secret")
     lines += render.loop_lines(shown["loops"])
     lines += render.waiting_lines(shown["waiting"])
     print("\n".join(lines))

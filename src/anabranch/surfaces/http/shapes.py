@@ -102,6 +102,7 @@ class RunShown(_Shape, omit_defaults=True):
     finished_at: int | None
     events: int
     failures: list[dict[str, Any]]
+    redacted: dict[str, int]  # step → places in its answers with stars for a secret
     loops: list[dict[str, Any]]
     waiting: list[Waiting]
     created: str

@@ -68,6 +68,7 @@ class ReportBody(_Body, frozen=True):
     shard: ShardReport | None = None
     locals: dict[str, Any] = {}
     inline: bool = False  # keep the result in the log, however large
+    redacted: int = 0  # in so many places the worker has put stars for a secret
 
 
 class FailBody(_Body, frozen=True):
@@ -81,6 +82,7 @@ class FailBody(_Body, frozen=True):
     status: Literal["error", "aborted", "cancel_run"] = "error"
     patches: tuple[ContextPatch, ...] = ()
     locals: dict[str, Any] = {}
+    redacted: int = 0
 
 
 class ParkBody(_Body, frozen=True):
@@ -98,6 +100,7 @@ class ChildBody(_Body, frozen=True):
     path: str
     run: str
     input: dict[str, Any] = {}
+    sealed: dict[str, Any] = {}  # mark in the input → the secret that it stands for
     waits: bool = False
     returns: str = ""
 

@@ -186,6 +186,7 @@ async def report(request: web.Request) -> web.Response:
         wait_ms=max(0, body.wait_ms),
         shard=body.shard,
         locals=body.locals,
+        redacted=max(0, body.redacted),
     )
     await _pools(request).report(_out(request), said, payload=body.payload)
     return _accepted()
@@ -196,7 +197,12 @@ async def fail(request: web.Request) -> web.Response:
     fault = Fault(body.kind, body.message, body.code, body.retryable, body.details)
     outcome = "error" if body.status == "error" else ""
     said = Answer(
-        status=body.status, fault=fault, outcome=outcome, patches=body.patches, locals=body.locals
+        status=body.status,
+        fault=fault,
+        outcome=outcome,
+        patches=body.patches,
+        locals=body.locals,
+        redacted=max(0, body.redacted),
     )
     await _pools(request).report(_out(request), said)
     return _accepted()
@@ -268,6 +274,7 @@ async def child(request: web.Request) -> web.Response:
         child=body.run,
         waits=body.waits,
         returns=body.returns,
+        marks=body.sealed,
     )
     return answer(Begun(begun))
 

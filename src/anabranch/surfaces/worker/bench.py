@@ -21,6 +21,7 @@ from anabranch.operations.definitions import compiler
 from anabranch.runtime.crew import carry_out
 from anabranch.runtime.parcels import Parcel, SentOrRead, refs_of, unpack
 from anabranch.runtime.payloads import TooLarge, lighten
+from anabranch.runtime.sealing import Unsealed, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.surfaces.http.work_shapes import Begun, Source
@@ -36,7 +37,7 @@ from anabranch.work.payloads import encoded, hash_of
 from anabranch.work.pipeline import Pipeline
 from anabranch.work.port import Parked, Task
 from anabranch.work.reading import CollectionReader
-from anabranch.work.redaction import Redactor, guard_logs
+from anabranch.work.redaction import Redactor, given_to_work, giving, guard_logs
 from anabranch.work.registry import close_all, standard_performers
 from anabranch.work.shards import Shards, Underway
 
@@ -53,6 +54,11 @@ class Said(NamedTuple):
     payload: str = ""
 
 
+def _holder(parcel: Parcel) -> str:
+    """Who holds the secrets that were resolved for it."""
+    return "/".join(map(str, parcel.id))
+
+
 class Bench:
     """Everything that a worker works with."""
 
@@ -66,6 +72,7 @@ class Bench:
         self._keychain = Keychain(self._redactor, options=app.http_options(settings))
         self._payloads = RemotePayloads(link)
         self._shards: dict[Key, Underway] = {}
+        self._scopes: dict[Key, Redactor] = {}  # what each job was given of secrets
         self._compose(toolbox)
 
     def _compose(self, toolbox: Toolbox) -> None:
@@ -83,7 +90,7 @@ class Bench:
         self._collections = Collections(
             payloads=payloads, performers=self._performers, limits=limits
         )
-        means = Means(performers=self._performers, payloads=payloads, redactor=self._redactor)
+        means = Means(performers=self._performers, payloads=payloads)
         reader = SentOrRead(CollectionReader(self._collections))
         self._performers["pipeline"] = Pipeline(means)
         self._performers["loop.shard"] = Shards(means, reader, self._note, alone=False)
@@ -101,13 +108,17 @@ class Bench:
         """Do the work; whatever goes wrong with it is its answer. Raises `Final` where the server
         no longer knows the job."""
         job_at_work.set(parcel.id)
+        scope = self._scopes[parcel.id] = Redactor.of_job()
         try:
-            answer = await self._performed(parcel, shared)
+            with giving(scope):
+                answer = await self._performed(parcel, shared)
             if isinstance(answer, Parked):
                 return Said(answer)
-            return await self._light(parcel, self._clean(answer))
+            return await self._light(parcel, scope.answer(answer))
         finally:
             self._shards.pop(parcel.id, None)
+            self._scopes.pop(parcel.id, None)
+            self._redactor.release(_holder(parcel))
 
     async def _performed(self, parcel: Parcel, shared: Mapping[str, Any]) -> Answer | Parked:
         try:
@@ -139,7 +150,9 @@ class Bench:
         keyring = None
         if net.keychain:
             workload = shared.get("workload", {})
-            keyring = await app.keyring_of(self._keychain, net, workload)
+            if parcel.sealed:
+                workload = Unsealed(workload, parcel.sealed)
+            keyring = await app.keyring_of(self._keychain, net, workload, _holder(parcel))
         task = unpack(parcel, shared, net, held.get, keyring)
         if parcel.shard is None or parcel.progress is None:
             return task
@@ -156,9 +169,6 @@ class Bench:
             while len(self._nets) > NETS_KEPT:
                 self._nets.popitem(last=False)
         return net
-
-    def _clean(self, answer: Answer) -> Answer:
-        return self._redactor.answer(answer) if self._redactor.knows_any else answer
 
     async def _light(self, parcel: Parcel, answer: Answer) -> Said:
         """A large result goes ahead, and the answer only refers to it."""
@@ -200,8 +210,9 @@ class Bench:
         said: dict[str, Any] = {"done": shard.done, "of": shard.size}
         try:
             content = encoded(shard.checkpoint())
-            if self._redactor.knows_any and len(content) <= CHECKPOINT_BYTES:
-                content = encoded(self._redactor.clean(msgspec.json.decode(content)))
+            scope = self._scopes.get(key)
+            if scope is not None and scope.knows_any and len(content) <= CHECKPOINT_BYTES:
+                content = encoded(scope.clean(msgspec.json.decode(content)))
         except (TypeError, ValueError, OverflowError, RecursionError):
             return said  # its answer will say what is wrong with it
         if len(content) <= PROGRESS_BYTES:
@@ -227,10 +238,12 @@ class Bench:
         self, path: str, given: Mapping[str, Any], run: str, parent: str | None, returns: str
     ) -> str:
         """The server begins it: a child belongs to the engine, whoever asks for it."""
+        shown, marks = seal(given, given_to_work())
         body = {
             "path": path,
             "run": run,
-            "input": given,
+            "input": shown,
+            **({"sealed": marks} if marks else {}),
             "waits": parent is not None,
             "returns": returns,
         }

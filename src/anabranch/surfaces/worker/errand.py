@@ -212,6 +212,7 @@ def worded(said: Said) -> tuple[str, dict[str, Any]]:
             "shard": answer.shard,
             "locals": answer.locals,
             "inline": getattr(answer, "inline", False),
+            **_redacted(answer),
         }
     return "fail", _fault(answer)
 
@@ -227,4 +228,9 @@ def _fault(answer: Answer) -> dict[str, Any]:
         "status": answer.status,
         "patches": answer.patches,
         "locals": answer.locals,
+        **_redacted(answer),
     }
+
+
+def _redacted(answer: Answer) -> dict[str, int]:
+    return {"redacted": answer.redacted} if answer.redacted else {}

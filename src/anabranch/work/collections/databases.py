@@ -10,6 +10,7 @@ from anabranch.work import inputs
 from anabranch.work.collections.asking import asked, entry_of
 from anabranch.work.collections.port import Descriptor, Keyring
 from anabranch.work.port import Performer
+from anabranch.work.redaction import brief
 from anabranch.work.sql.text import DUCKDB, POSTGRES, SQLITE, Statement, split
 
 _FLAVOURS = {"sqlite": SQLITE, "postgres": POSTGRES, "duckdb": DUCKDB}
@@ -25,7 +26,7 @@ def kind_of(given: Mapping[str, Any], what: str) -> str:
     """Which kind of database it is."""
     kind = given.get("kind", "sqlite")
     if kind not in _FLAVOURS:
-        raise InputError(f"{what}.kind must be one of {', '.join(_FLAVOURS)}, not {kind!r:.40}")
+        raise InputError(f"{what}.kind must be one of {', '.join(_FLAVOURS)}, not {brief(kind)}")
     return str(kind)
 
 

@@ -39,6 +39,7 @@ from anabranch.work.collections.port import (
 )
 from anabranch.work.http_request import bare, carries_credentials
 from anabranch.work.port import Performer
+from anabranch.work.redaction import brief
 
 _REQUEST = ("url", "method", "headers", "params", "json", "timeout")
 _PATHS = ("items", "next", "has_more", "key")
@@ -77,7 +78,7 @@ class Pages(Walked):
                 paths.parse(given[name], f"pages.{name}")
         start = given.get("page_start", 1)
         if not isinstance(start, int):
-            raise InputError(f"pages.page_start must be a whole number, not {start!r:.40}")
+            raise InputError(f"pages.page_start must be a whole number, not {brief(start)}")
         ways = [name for name in ("next", "page_param", "offset_param") if given.get(name)]
         if len(ways) > 1:
             raise InputError(f"pages: one way to the next page is enough; it has {ways}")

@@ -19,6 +19,7 @@ from anabranch.work.collections.port import (
     Shard,
 )
 from anabranch.work.payloads import PayloadPort, encoded, load, place_of
+from anabranch.work.redaction import brief
 
 _CHUNKS_INLINE = 32  # more of them get an index of their own
 _CACHED = 8
@@ -131,7 +132,7 @@ def _range(given: Any) -> range:
             raise InputError("range takes [start, stop, step], [start, stop] or [stop]")
     for part in parts:
         if not isinstance(part, int) or isinstance(part, bool):
-            raise InputError(f"range takes whole numbers, not {part!r:.40}")
+            raise InputError(f"range takes whole numbers, not {brief(part)}")
         if not -(2**63) <= part < 2**63:
             raise InputError("range takes whole numbers of 64 bits")
     if len(parts) == 3 and parts[2] == 0:

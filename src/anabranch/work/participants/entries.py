@@ -224,7 +224,7 @@ def _problem_of_url(url: str) -> str:
 
 
 def redactor_of(secrets: Iterable[str]) -> Redactor:
-    redactor = Redactor()
+    redactor = Redactor.of_job()
     for secret in secrets:
         redactor.learn(secret)
     return redactor

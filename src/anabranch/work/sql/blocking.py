@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import TypeVar
 
@@ -67,7 +68,8 @@ class Blocking:
         """What `call` gives; a cancel or TimeoutError has stopped it. Waiting does not count."""
         async with self._slots:
             halt = Halt()
-            work = asyncio.ensure_future(self._threads.run(partial(call, halt)))
+            whole = copy_context()  # what is said in the thread is cut with the secrets in mind
+            work = asyncio.ensure_future(self._threads.run(partial(whole.run, call, halt)))
             try:
                 async with time_limit(seconds):
                     return await asyncio.shield(work)

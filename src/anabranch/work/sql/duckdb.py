@@ -17,6 +17,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
+from anabranch.work.redaction import given_to_work
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles
 from anabranch.work.sql.own_store import refuse_own_store
@@ -26,6 +27,7 @@ from anabranch.work.sql.text import DUCKDB
 
 MISSING = "duckdb needs the package duckdb: pip install anabranch[duckdb]"
 
+_EXCERPT = "\nLINE "
 _PLACES = ("database", "path", "dsn", "connection", "db_path")
 _TIDY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY"})
@@ -59,7 +61,7 @@ class DuckDb:
         except ImportError:
             return fault("config", MISSING)
         try:
-            return await self._performed(path, read_only, work)
+            return await self._performed(path, read_only, work, _secret(work))
         except InputError as error:
             return misconfigured(error)
         except duckdb.Error as error:  # the file could not be opened
@@ -68,14 +70,14 @@ class DuckDb:
             limit = f"{work.timeout_seconds:g}"
             return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
 
-    async def _performed(self, path: str, read_only: bool, work: SqlTask) -> Answer:
+    async def _performed(self, path: str, read_only: bool, work: SqlTask, secret: bool) -> Answer:
         if self._blocking is None or self._files is None:
             self._blocking = Blocking(self._options.threads)
             self._files = OpenFiles(self._blocking.run_to_the_end, self._options.file_keep_seconds)
         tidy = all(command.statement.verb in _TIDY for command in work.commands)
         await self._blocking.run_to_the_end(partial(refuse_own_store, path, work, None))
         shared = path != ":memory:"  # there every task has a database of its own
-        session = partial(_session, path, work, self._options)
+        session = partial(_session, path, work, self._options, secret)
         if not shared:
             return await self._blocking.run(partial(session, None), work.timeout_seconds)
         async with self._files.use(path, read_only, tidy=tidy) as connection:
@@ -100,7 +102,9 @@ def place(given: Any) -> str:
     return inputs.text(next(iter(fields.values())), "database") if fields else ":memory:"
 
 
-def _session(path: str, work: SqlTask, options: SqlOptions, connection: Any, halt: Halt) -> Answer:
+def _session(
+    path: str, work: SqlTask, options: SqlOptions, secret: bool, connection: Any, halt: Halt
+) -> Answer:
     duckdb = driver()
     collector = Collector(options)
     if connection is None:
@@ -112,7 +116,7 @@ def _session(path: str, work: SqlTask, options: SqlOptions, connection: Any, hal
         return fault("result", str(error), code="TOO_MANY_ROWS", details={"command": collector.at})
     except duckdb.Error as error:
         halt.check()
-        return _fault(error, path, collector.at)
+        return _fault(error, path, collector.at, secret)
     finally:
         halt.release()
         connection.close()  # what was not committed is undone
@@ -145,12 +149,24 @@ def _execute(connection: Any, command: Command, collector: Collector) -> None:
     collector.add(table if columns else None, 0, f"{verb} {len(table.rows)}")
 
 
-def _fault(error: Exception, path: str, command: int | None) -> Answer:
+def _message(error: Exception, secret: bool) -> str:
+    """What DuckDB says. Its excerpt of the statement may begin or end in the middle of a secret."""
+    text = str(error).strip()
+    return text.partition(_EXCERPT)[0].strip() if secret else text
+
+
+def _secret(work: SqlTask) -> bool:
+    scope = given_to_work()
+    texts = [command.statement.text for command in work.commands]
+    return scope is not None and any(map(scope.holds_secret, texts))
+
+
+def _fault(error: Exception, path: str, command: int | None, secret: bool = False) -> Answer:
     name = type(error).__name__
     kind, retryable = _KINDS.get(name, ("db_error", False))
     return fault(
         kind,
-        f"duckdb {path}: {str(error).strip()}",
+        f"duckdb {path}: {_message(error, secret)}",
         code=f"DUCKDB_{name.removesuffix('Exception').upper()}",
         retryable=retryable,
         details=None if command is None else {"command": command},

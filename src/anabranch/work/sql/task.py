@@ -22,6 +22,7 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work import inputs
+from anabranch.work.redaction import brief
 from anabranch.work.sql.text import Flavour, Statement, split, within_one_transaction
 
 _NAMES = ("command", "commands", "query")
@@ -136,4 +137,4 @@ def _params(value: Any) -> Params:
         return dict(value)
     if isinstance(value, list | tuple):
         return list(value)
-    raise InputError(f"params must be a list or a mapping, not {value!r:.40}")
+    raise InputError(f"params must be a list or a mapping, not {brief(value)}")
