@@ -183,6 +183,7 @@ class JobStarted(_Event, frozen=True, tag="job.started"):
     worker: str
     lease: int = 0
     until: int = 0
+    holder: str = ""  # the id of the access token that claimed it; "" where none was shown
 
 
 class JobExtended(_Event, frozen=True, tag="job.extended"):

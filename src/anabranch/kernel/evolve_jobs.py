@@ -95,6 +95,7 @@ def job_started(state: State, event: e.JobStarted, at: int) -> None:
     if state.loops:
         state.timers.drop(f"queue:{job.id}")
     job.worker = event.worker
+    job.holder = event.holder
     job.lease = event.lease
     job.until = event.until
     if event.lease:
@@ -154,7 +155,7 @@ def off_worker(state: State, job: Job) -> None:
     if job.until:
         job.until = 0
         state.timers.drop(f"job:{job.id}")
-    job.worker = ""
+    job.worker = job.holder = ""
     job.ticket = ""
 
 
@@ -216,9 +217,9 @@ def job_lost(state: State, event: e.JobLost, at: int) -> None:
 
 def job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:
     job = state.jobs[event.job]
-    worker, lease = job.worker, job.lease
+    worker, holder, lease = job.worker, job.holder, job.lease
     off_worker(state, job)
-    job.worker = worker
+    job.worker, job.holder = worker, holder
     if lease:  # a worker that never says it stopped is forgotten with its lease
         job.lease = lease
         state.timers.set(f"lease:{job.id}", lease)

@@ -126,7 +126,8 @@ def start(turn: Turn, stimulus: s.JobStart) -> None:
         raise Refused("the run is paused; resume it first", code="paused")
     work = work_of(turn.net.steps[job.step], job)
     until = turn.at + work.timeout_ms if work.timeout_ms is not None else 0
-    turn.emit(e.JobStarted(job.id, job.attempt, stimulus.worker, stimulus.lease_until, until))
+    lease, holder = stimulus.lease_until, stimulus.holder
+    turn.emit(e.JobStarted(job.id, job.attempt, stimulus.worker, lease, until, holder))
 
 
 def extend(turn: Turn, stimulus: s.JobExtend) -> None:

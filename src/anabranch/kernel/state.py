@@ -72,6 +72,7 @@ class Job(msgspec.Struct, gc=False):
     memory: Any = None  # parked in the middle of its work: where that stood
     heard: Answer | None = None  # what it waited for there
     progress: Any = None  # how far it is; whoever does it again after a loss is told
+    holder: str = ""  # the access token under which its worker claimed it
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):

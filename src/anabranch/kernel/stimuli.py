@@ -42,6 +42,7 @@ class JobStart(_Stimulus, frozen=True, tag="job.start"):
     attempt: int
     worker: str = ""
     lease_until: int = 0
+    holder: str = ""  # the id of the access token of whoever claims it
 
 
 class JobExtend(_Stimulus, frozen=True, tag="job.extend"):

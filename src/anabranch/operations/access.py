@@ -8,7 +8,7 @@ one name, which is how a person changes theirs without a gap.
     read      look at everything
     operate   read, and start, pause, resume, cancel, patch, redrive, tune loops, publish
     decide    read, and answer gates
-    work      claim jobs of pools and report on them, nothing else
+    work      claim jobs of pools (all, or those it is limited to) and report on them, nothing else
     admin     all of these, and tokens, webhooks and the audit trail
 
 Who may operate may not decide: whoever starts a run should not be able to approve it as well.
@@ -38,6 +38,8 @@ IMPLIED: Mapping[str, frozenset[str]] = {
 }
 LIFETIME_DAYS_MAX = 3650
 NAME_MAX = 100
+POOL_MAX = 200  # letters of the name of a pool
+POOLS_MAX = 100  # to which one token is limited
 USE_NOTED_MS = 60_000  # the last use of a token is written down once a minute
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -52,6 +54,7 @@ class Caller:
     actor: str
     scopes: frozenset[str]  # with those that are implied
     token: str = ""  # its id; "" for somebody at this machine without one
+    pools: frozenset[str] = frozenset()  # for which it may work; empty: for all
 
     def may(self, scope: str) -> bool:
         return scope == "open" or scope in self.scopes
@@ -62,6 +65,14 @@ class Caller:
             raise Denied(
                 f"this needs the scope {scope!r}; the token of {self.actor!r} has {held}",
                 code="scope",
+            )
+
+    def require_pool(self, pool: str) -> None:
+        if self.pools and pool not in self.pools:
+            held = ", ".join(sorted(self.pools))
+            raise Denied(
+                f"the token of {self.actor!r} works for the pools {held}, not for {pool[:200]!r}",
+                code="pool",
             )
 
 
@@ -79,16 +90,21 @@ class Access:
         self._noted: dict[str, int] = {}  # token → when its use was written down last
 
     def create(
-        self, name: str, scopes: Iterable[str], lifetime_days: float | None = None
+        self,
+        name: str,
+        scopes: Iterable[str],
+        lifetime_days: float | None = None,
+        pools: Iterable[str] = (),
     ) -> tuple[AccessToken, str]:
         """A new token and its text, which is told once and kept nowhere."""
-        now = self._now()
+        now, wanted = self._now(), _checked_scopes(scopes)
         token_id, secret = _letters(12), _letters(52)
         token = AccessToken(
             id=token_id,
             digest=_digest(secret),
             name=_checked_name(name),
-            scopes=_checked_scopes(scopes),
+            scopes=wanted,
+            pools=_checked_pools(pools, wanted),
             created_at=now,
             expires_at=_expiry(now, lifetime_days),
         )
@@ -135,7 +151,17 @@ class Access:
         if token.expires_at is not None and token.expires_at <= now:
             raise Denied(f"the token {token.id} has expired", code="token_expired")
         implied = frozenset[str]().union(*(IMPLIED.get(one, frozenset()) for one in token.scopes))
-        return Caller(token.name, implied, token.id)
+        return Caller(token.name, implied, token.id, frozenset(token.pools))
+
+    def succeeds(self, token_id: str, former_id: str) -> bool:
+        """Whether one token goes on with what another held: the same name, and the other is over.
+
+        That is how a worker gets a new token without losing its jobs. As long as the other one
+        opens anything, what it holds is its own."""
+        token, former = self._store.token(token_id), self._store.token(former_id)
+        if token is None or former is None or token.name != former.name:
+            return False
+        return not self.usable(former)
 
     def knows(self, token_id: str) -> bool:
         """Is there a token of this id? Ids are no secret: people read them in lists."""
@@ -269,6 +295,29 @@ def _checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
         what = f"there is no scope {unknown[0][:40]!r}" if unknown else "a token needs a scope"
         raise InputError(f"{what}: give one or more of {', '.join(SCOPES)}", code="token_scope")
     return tuple(scope for scope in SCOPES if scope in wanted)
+
+
+def _checked_pools(pools: Iterable[str], scopes: tuple[str, ...]) -> tuple[str, ...]:
+    wanted = tuple(sorted(set(pools)))
+    if not wanted:
+        return ()
+    if "work" not in scopes or "admin" in scopes:
+        raise InputError(
+            "only a token with the scope work, and without admin, can be limited to pools",
+            code="token_pool",
+        )
+    for pool in wanted:
+        if not 0 < len(pool) <= POOL_MAX or not pool.isprintable():
+            raise InputError(
+                f"a pool has a name of 1 to {POOL_MAX} printable letters, not {pool[:40]!r}",
+                code="token_pool",
+            )
+    if len(wanted) > POOLS_MAX:
+        raise InputError(
+            f"a token can be limited to at most {POOLS_MAX} pools, not {len(wanted):,}",
+            code="token_pool",
+        )
+    return wanted
 
 
 def _expiry(now: int, days: float | None) -> int | None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import failed
 from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
+from anabranch.operations.leases import NOBODY, Holder
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.lanes import Ready
 from anabranch.runtime.live import LiveRun
@@ -53,6 +54,14 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""  # for people: what may be wrong where nothing ever comes
 
 
+class Asker(NamedTuple):
+    """Who claims: the worker, the id of its token, and how long it wants its leases to be."""
+
+    worker: str
+    token: str
+    lease_seconds: float | None
+
+
 @dataclass(slots=True)
 class Asked:
     """A claim by its name, and everybody who waits for its answer: each says whether it is gone."""
@@ -75,7 +84,7 @@ class Claims:
         self._engine = engine
         self._read_items = read_items
         self._keyring = keyring
-        self._asked: OrderedDict[tuple[str, str, str], Asked] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str, str, str], Asked] = OrderedDict()
         self._settling: set[asyncio.Task[None]] = set()
 
     async def claim(
@@ -89,20 +98,24 @@ class Claims:
         claim: str = "",
         items: bool = False,
         gone: Callable[[], bool] = lambda: False,
+        by: Holder = NOBODY,
     ) -> Claimed:
         """Up to `most` jobs of the pool, each started under a lease; waits for the first one.
 
-        `claim` names the question: whoever asks it again (the answer was lost on its way) gets
-        the same jobs. With `items` the items of every shard travel, also where the worker could
-        work them out itself. `gone` says that nobody waits for the answer any more.
+        `claim` names the question: the same worker with the same token that asks it again (the
+        answer was lost on its way) gets the same jobs. With `items` the items of every shard
+        travel, also where the worker could work them out itself. `gone` says that nobody waits for
+        the answer any more.
         """
         _check_claim(pool, worker, most, wait_seconds, lease_seconds)
 
         def begin(nobody: Callable[[], bool]) -> Coroutine[Any, Any, list[Key]]:
-            return self._take(pool, worker, most, wait_seconds, lease_seconds, nobody)
+            asker = Asker(worker, by.token, lease_seconds)
+            return self._take(pool, asker, most, wait_seconds, nobody)
 
         if claim:
-            keys = await _unless_withdrawn(self._once((pool, worker, claim), begin, gone))
+            name = (pool, by.token, worker, claim)
+            keys = await _unless_withdrawn(self._once(name, begin, gone))
         else:
             keys = await begin(gone)
         claimed = await self._packed(keys, worker, items)
@@ -117,10 +130,10 @@ class Claims:
         near = f"; {hint}" if hint.startswith("did") else ""
         return f"no job of pool {pool!r} was seen since the server started{near}"
 
-    async def withdraw(self, pool: str, worker: str, claim: str) -> int:
+    async def withdraw(self, pool: str, worker: str, claim: str, by: Holder = NOBODY) -> int:
         """Whoever asked under this name stops asking: what it was given goes back, and costs
         nobody an attempt. Returns how many jobs that are."""
-        asked = self._asked.pop((pool, worker, claim), None)
+        asked = self._asked.pop((pool, by.token, worker, claim), None)
         if asked is None:
             return 0
         if not asked.task.done():
@@ -145,7 +158,7 @@ class Claims:
 
     def _once(
         self,
-        name: tuple[str, str, str],
+        name: tuple[str, str, str, str],
         begin: Callable[[Callable[[], bool]], Coroutine[Any, Any, list[Key]]],
         gone: Callable[[], bool],
     ) -> asyncio.Task[list[Key]]:
@@ -169,33 +182,30 @@ class Claims:
     async def _take(
         self,
         pool: str,
-        worker: str,
+        asker: Asker,
         most: int,
         wait_seconds: float,
-        lease_seconds: float | None,
         gone: Callable[[], bool] = lambda: False,
     ) -> list[Key]:
         """Wait for jobs and start them; gives those that were really started."""
         pools, clock = self._engine.core.pools, asyncio.get_running_loop().time
         until = clock() + wait_seconds
         while True:
-            pools.saw(pool, worker, self._engine.clock.now())
+            pools.saw(pool, asker.worker, self._engine.clock.now())
             if gone() or pools.closed:
                 return []
             ready = list(pools.take(pool, most))
-            if ready and (keys := await self._start_all(ready, worker, lease_seconds)):
+            if ready and (keys := await self._start_all(ready, asker)):
                 return keys
             left = until - clock()
             if left <= 0 and not ready:
                 return []
             await pools.wait(pool, max(left, 0))
 
-    async def _start_all(
-        self, ready: Sequence[Ready], worker: str, lease_seconds: float | None
-    ) -> list[Key]:
+    async def _start_all(self, ready: Sequence[Ready], asker: Asker) -> list[Key]:
         """All in one turn. Whoever stops waiting hands back what was started for it."""
         loop = asyncio.get_running_loop()
-        starting = [loop.create_task(self._start(one, worker, lease_seconds)) for one in ready]
+        starting = [loop.create_task(self._start(one, asker)) for one in ready]
         together = asyncio.gather(*starting)
         try:
             started = await asyncio.shield(together)
@@ -208,15 +218,16 @@ class Claims:
             if good
         ]
 
-    async def _start(self, ready: Ready, worker: str, lease_seconds: float | None) -> bool:
+    async def _start(self, ready: Ready, asker: Asker) -> bool:
         live = self._engine.core.live.get(ready.run)
         job = live.state.jobs.get(ready.job) if live is not None else None
         if live is None or job is None:
             return False
-        length = int(lease_seconds_of(live, job, lease_seconds) * 1000)
+        length = int(lease_seconds_of(live, job, asker.lease_seconds) * 1000)
         until = self._engine.clock.now() + length
+        begun = s.JobStart(ready.job, ready.attempt, asker.worker, until, asker.token)
         try:
-            await self._engine.send(ready.run, s.JobStart(ready.job, ready.attempt, worker, until))
+            await self._engine.send(ready.run, begun)
         except (Refused, NotFound):
             return False  # it has gone on, or its run is paused and lists it again when resumed
         return True

@@ -1,17 +1,44 @@
 """Whose job it is: everything a worker says is checked here first.
 
-A worker names the run, the job, the attempt and itself. Only the attempt that is out, and only the
-worker that has it, are listened to. Anything else is refused and changes nothing.
+A worker names the run, the job, the attempt and itself. Only the attempt that is out is heard, and
+only from the worker that has it, with the token that it was claimed with. Anything else is refused
+and changes nothing, and the refusal does not say who has the job.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from anabranch.errors import Refused
+from anabranch.errors import NotFound, Refused
+from anabranch.kernel.jobs import pool_of_job
 from anabranch.kernel.state import Job
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.live import LiveRun
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """By which right a worker speaks: the id of its token, and the pools that this is limited to.
+
+    A job that was claimed without a token belongs to whoever gives its worker's name: there was
+    nothing to tell people apart by."""
+
+    token: str = ""
+    pools: frozenset[str] = frozenset()
+    succeeds: Callable[[str, str], bool] = lambda _token, _former: False
+
+    def owns(self, holder: str) -> bool:
+        if not holder or holder == self.token:
+            return True
+        return bool(self.token) and self.succeeds(self.token, holder)
+
+    def serves(self, pool: str) -> bool:
+        return not self.pools or pool in self.pools
+
+
+NOBODY = Holder()
 
 
 class Out(NamedTuple):
@@ -21,10 +48,11 @@ class Out(NamedTuple):
     job: str
     attempt: int
     worker: str
+    by: Holder = NOBODY
 
 
 def held(engine: Engine, out: Out, *phases: str) -> tuple[LiveRun, Job]:
-    """The job, if it is out with this very worker under this very attempt."""
+    """The job, if it is out with this very worker under this very attempt and token."""
     live = engine.core.run(out.run)
     job = live.state.jobs.get(out.job)
     if job is None:
@@ -39,9 +67,20 @@ def held(engine: Engine, out: Out, *phases: str) -> tuple[LiveRun, Job]:
         )
     if not job.lease or job.phase not in (phases or ("running", "cancelling")):
         raise Refused(f"job {out.job} is {job.phase}: no worker has it", code="job_not_running")
-    if job.worker != out.worker:
+    right = out.by.owns(job.holder) and out.by.serves(pool_of_job(live.net.steps[job.step], job))
+    if job.worker != out.worker or not right:
         raise Refused(
-            f"job {out.job} is with worker {job.worker!r}, not with {out.worker[:200]!r}",
+            f"job {out.job} was not claimed by worker {out.worker[:200]!r} with this token",
             code="not_your_job",
         )
     return live, job
+
+
+def pool_of(engine: Engine, out: Out) -> str | None:
+    """Whose pool the job is of; None where there is no such job."""
+    try:
+        live = engine.core.run(out.run)
+    except (NotFound, Refused):
+        return None
+    job = live.state.jobs.get(out.job)
+    return pool_of_job(live.net.steps[job.step], job) if job is not None else None

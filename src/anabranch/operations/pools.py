@@ -18,7 +18,7 @@ from anabranch.errors import InputError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer
 from anabranch.operations.claims import Claims, Keyring, ReadItems, check_lease, lease_seconds_of
-from anabranch.operations.leases import Out, held
+from anabranch.operations.leases import Out, held, pool_of
 from anabranch.operations.supplies import Supplies
 from anabranch.operations.watching import Watching
 from anabranch.runtime.engine import Engine
@@ -69,6 +69,10 @@ class Pools:
         self.claim, self.withdraw = claims.claim, claims.withdraw
         self.watching = Watching(engine)
         self.watch = self.watching.watch
+
+    def pool_of(self, out: Out) -> str | None:
+        """Whose pool a job is of; None where there is no such job."""
+        return pool_of(self._engine, out)
 
     def close(self) -> None:
         """The server stops: nobody waits any longer."""

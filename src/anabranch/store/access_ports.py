@@ -25,6 +25,7 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     last_used_at: int | None = None
     revoked_at: int | None = None
+    pools: tuple[str, ...] = ()  # for which it may work; empty: for all
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,9 @@ class SqliteAccess:
         def _transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
 
     def add_token(self, token: AccessToken) -> None:
-        fields = {**msgspec.structs.asdict(token), "scopes": " ".join(token.scopes)}
+        pools = msgspec.json.encode(token.pools).decode()
+        scopes = " ".join(token.scopes)
+        fields = {**msgspec.structs.asdict(token), "scopes": scopes, "pools": pools}
         try:
             with self._transaction() as db:
                 db.execute(STATEMENTS["add_token"], fields)
@@ -88,7 +90,7 @@ class SqliteAccess:
 
 
 def _token(row: Sequence[Any]) -> AccessToken:
-    token_id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at = row
+    token_id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at, pools = row
     return AccessToken(
         id=token_id,
         digest=digest,
@@ -98,6 +100,7 @@ def _token(row: Sequence[Any]) -> AccessToken:
         expires_at=expires_at,
         last_used_at=last_used_at,
         revoked_at=revoked_at,
+        pools=msgspec.json.decode(pools, type=tuple[str, ...]),
     )
 
 

@@ -19,7 +19,7 @@ from anabranch.store.ports import Store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
 
-HEAD = ("ID", "NAME", "SCOPES", "STATE", "MADE", "EXPIRES", "LAST USED")
+HEAD = ("ID", "NAME", "SCOPES", "POOLS", "STATE", "MADE", "EXPIRES", "LAST USED")
 
 
 async def token(options: argparse.Namespace, settings: Settings) -> int:
@@ -56,11 +56,13 @@ def _record(options: argparse.Namespace, store: Store, action: str, token_id: st
 async def _create(options: argparse.Namespace, settings: Settings) -> int:
     name = options.name or who(options)
     if settings.server:
-        body = {"name": name, "scopes": options.scope, "lifetime_days": options.days}
+        body: Row = {"name": name, "scopes": options.scope, "lifetime_days": options.days}
+        if options.pool:  # a server of before does not know the word
+            body["pools"] = options.pool
         made = await _at_server(options, settings, "POST", body=body)
     else:
         with _access(settings) as (access, store):
-            one, text = access.create(name, options.scope, options.days)
+            one, text = access.create(name, options.scope, options.days, options.pool)
             _record(options, store, "tokens.create", one.id)
             made = {**_shown(access, one), "token": text}
     if options.json:
@@ -68,7 +70,8 @@ async def _create(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     print(made["token"])
     scopes = ", ".join(made["scopes"])
-    told = f"token {made['id']} of {made['name']} ({scopes}); it is shown this once"
+    pools = f", for {_pools(made)}" if made.get("pools") else ""
+    told = f"token {made['id']} of {made['name']} ({scopes}{pools}); it is shown this once"
     print(told, file=sys.stderr)
     return 0
 
@@ -83,7 +86,7 @@ async def _list(options: argparse.Namespace, settings: Settings) -> int:
         print(render.json_line(rows))
         return 0
     cells = [
-        (row["id"], row["name"], ",".join(row["scopes"]), row["state"],
+        (row["id"], row["name"], ",".join(row["scopes"]), _pools(row), row["state"],
          _instant(row["created_at"]), _instant(row["expires_at"]), _instant(row["last_used_at"]))
         for row in rows
     ]  # fmt: skip
@@ -116,6 +119,10 @@ async def _at_server(
                 return await desk.client.delete("tokens", *path)
             case _:
                 return await desk.client.get("tokens")
+
+
+def _pools(row: Row) -> str:
+    return ",".join(row.get("pools") or ()) or "all" if "work" in row["scopes"] else "-"
 
 
 def _instant(at: int | None) -> str:

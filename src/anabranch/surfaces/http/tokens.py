@@ -18,6 +18,7 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     scopes: list[str]
     lifetime_days: float | None = None
+    pools: list[str] = []
 
 
 class ShownToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class ShownToken(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None
     last_used_at: int | None
     revoked_at: int | None
+    pools: list[str]  # for which it may work; empty: for all
 
 
 class MadeToken(ShownToken, frozen=True, kw_only=True):
@@ -49,20 +51,22 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
-    scopes: list[str]
-    token: str
+    scopes: list[str]  # with those that are implied
+    token: str  # its id; "" without one
+    pools: list[str]  # for which it may work; empty: for all
 
 
 def shown(access: Access, token: AccessToken) -> ShownToken:
     fields = msgspec.structs.asdict(token)
     del fields["digest"]
-    return ShownToken(**{**fields, "scopes": list(token.scopes)}, state=access.state_of(token))
+    lists = {"scopes": list(token.scopes), "pools": list(token.pools)}
+    return ShownToken(**{**fields, **lists}, state=access.state_of(token))
 
 
 async def create(request: web.Request) -> web.StreamResponse:
     access = request.app[GATEKEEPER].access
     wanted = await read_body(request, NewToken)
-    token, text = access.create(wanted.name, wanted.scopes, wanted.lifetime_days)
+    token, text = access.create(wanted.name, wanted.scopes, wanted.lifetime_days, wanted.pools)
     request[SUBJECT] = token.id
     made = MadeToken(**msgspec.structs.asdict(shown(access, token)), token=text)
     return answer(made, 201, {"Location": f"{API}/tokens/{token.id}"})
@@ -99,7 +103,8 @@ async def audit(request: web.Request) -> web.StreamResponse:
 async def me(request: web.Request) -> web.StreamResponse:
     caller = caller_of(request)
     scopes = [scope for scope in SCOPES if scope in caller.scopes]
-    return answer(Me(actor=caller.actor, scopes=scopes, token=caller.token))
+    pools = sorted(caller.pools)
+    return answer(Me(actor=caller.actor, scopes=scopes, token=caller.token, pools=pools))
 
 
 _EXAMPLE = {"name": "deploy", "scopes": ["operate"], "lifetime_days": 90}

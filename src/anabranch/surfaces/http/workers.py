@@ -1,6 +1,7 @@
 """Pools and jobs: what workers on other machines say and ask.
 
-A job is named by its run, its id, its attempt, and the worker that has it. Everything said about
+A job is named by its run, its id, its attempt, and the worker that has it, and belongs to the token
+that it was claimed with. Everything said about
 another attempt than the one that is out, by somebody else, or about a job that is over, is answered
 with 409 and its code, and changes nothing: a worker may repeat itself until it hears something.
 """
@@ -14,14 +15,15 @@ from typing import Any
 
 from aiohttp import web
 
-from anabranch.errors import NotFound, Refused
+from anabranch.errors import Denied, NotFound, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, Fault
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.claims import Claimed
-from anabranch.operations.leases import Out
+from anabranch.operations.leases import NOBODY, Holder, Out
 from anabranch.operations.pools import Beat, Pools, PoolState
 from anabranch.operations.supplies import ResultsPage
+from anabranch.surfaces.http.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import LIMITS, answer, read_at_most, read_body, read_query
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
@@ -54,7 +56,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 HINTS: Mapping[str, str] = {
     "unknown_job": "drop the result: the job has its answer, or nobody wants one any more",
     "stale_attempt": "drop the result: the lease ran out and the job was given to somebody else",
-    "not_your_job": "say `worker` as in the claim, and speak only of jobs that this claim gave",
+    "not_your_job": "use the token and the name of the claim, and speak only of its jobs",
     "job_not_running": "drop the result, and claim the job again if it is offered",
     "run_finished": "drop the result: nobody waits for it",
     "not_found": "take run, job and attempt from a claim",
@@ -95,7 +97,33 @@ def _out(request: web.Request) -> Out:
     if not worker:
         hint = "add ?worker=NAME, the name of the claim"
         raise ApiError(400, "parameter", "the parameter 'worker' is missing", hint)
-    return Out(run, job, int(attempt), worker)
+    return Out(run, job, int(attempt), worker, _holder(request))
+
+
+def _holder(request: web.Request) -> Holder:
+    """The token that the worker has shown."""
+    caller, keeper = request.get(CALLER), request.app.get(GATEKEEPER)
+    if caller is None or keeper is None:  # an application without tokens
+        return NOBODY
+    return Holder(caller.token, caller.pools, keeper.access.succeeds)
+
+
+def _own_pool(request: web.Request) -> str:
+    """The pool of the path, if the token may work for it."""
+    pool = request.match_info["pool"]
+    _require_pool(request, pool)
+    return pool
+
+
+def _require_pool(request: web.Request, pool: str) -> None:
+    caller = request.get(CALLER)
+    if caller is None:
+        return
+    try:
+        caller.require_pool(pool)
+    except Denied as denied:
+        hint = "use a token for that pool: `anabranch token create --scope work --pool NAME`"
+        raise ApiError(403, denied.code, denied.message, hint) from None
 
 
 def _hung_up(request: web.Request) -> Callable[[], bool]:
@@ -117,7 +145,7 @@ async def let_go(app: web.Application) -> None:
 async def claim(request: web.Request) -> web.Response:
     body = await read_body(request, ClaimBody)
     claimed = await _pools(request).claim(
-        request.match_info["pool"],
+        _own_pool(request),
         body.worker,
         most=body.max,
         wait_seconds=body.wait_seconds,
@@ -125,14 +153,17 @@ async def claim(request: web.Request) -> web.Response:
         claim=body.claim[:200],
         items=body.items,
         gone=_hung_up(request),
+        by=_holder(request),
     )
     return answer(claimed)
 
 
 async def withdraw(request: web.Request) -> web.Response:
     body = await read_body(request, WithdrawBody)
-    pool = request.match_info["pool"]
-    return answer(Withdrawn(await _pools(request).withdraw(pool, body.worker, body.claim[:200])))
+    handed_back = await _pools(request).withdraw(
+        _own_pool(request), body.worker, body.claim[:200], _holder(request)
+    )
+    return answer(Withdrawn(handed_back))
 
 
 async def pools(request: web.Request) -> web.Response:
@@ -151,10 +182,13 @@ async def pool(request: web.Request) -> web.Response:
 
 async def watch(request: web.Request) -> web.Response:
     body = await read_body(request, WatchBody)
-    jobs = [Out(one.run, one.job, one.attempt, body.worker) for one in body.jobs]
-    found = await _pools(request).watch(
-        jobs, wait_seconds=body.wait_seconds, gone=_hung_up(request)
-    )
+    pools, holder = _pools(request), _holder(request)
+    jobs = [Out(one.run, one.job, one.attempt, body.worker, holder) for one in body.jobs]
+    if holder.pools:
+        for pool in {pools.pool_of(out) for out in jobs}:
+            if pool is not None:
+                _require_pool(request, pool)
+    found = await pools.watch(jobs, wait_seconds=body.wait_seconds, gone=_hung_up(request))
     return answer(Watched(found))
 
 

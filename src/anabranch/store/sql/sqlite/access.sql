@@ -1,16 +1,18 @@
 -- Tokens, the audit trail and the answers kept for repeated requests.
 
 -- name: add_token
-INSERT INTO tokens (id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at)
-VALUES (:id, :digest, :name, :scopes, :created_at, :expires_at, :last_used_at, :revoked_at)
+INSERT INTO tokens (id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at,
+                    pools)
+VALUES (:id, :digest, :name, :scopes, :created_at, :expires_at, :last_used_at, :revoked_at,
+        :pools)
 
 -- name: token
-SELECT id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at
+SELECT id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at, pools
 FROM tokens
 WHERE id = :id
 
 -- name: tokens
-SELECT id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at
+SELECT id, digest, name, scopes, created_at, expires_at, last_used_at, revoked_at, pools
 FROM tokens
 ORDER BY created_at, id
 

@@ -84,7 +84,15 @@ def add_token(verbs: Verbs) -> None:
         action="append",
         required=True,
         choices=SCOPES,
-        help="what it allows (repeatable)",
+        help="what it allows (repeatable); operate runs code on the server: whoever has it starts "
+        "definitions with shell and python tasks",
+    )
+    create.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --scope work: only jobs of this pool (repeatable; without it: of all)",
     )
     create.add_argument("--name", metavar="WHO", help="who uses it (you): changes bear this name")
     create.add_argument("--days", type=float, metavar="N", help="it expires after so many days")
