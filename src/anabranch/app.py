@@ -31,6 +31,8 @@ from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.crew import Safe
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.pools import Pools as JobPools
+from anabranch.runtime.read_rights import ReadRights, RunLoops, RunPayloads
 from anabranch.runtime.sealing import seal
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
@@ -51,7 +53,6 @@ from anabranch.work.loop_results import LoopResults
 from anabranch.work.participants.book import Book, read_book
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
-from anabranch.work.payloads import StoredPayloads
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Performer
 from anabranch.work.processes import ProcessOptions
@@ -63,6 +64,7 @@ from anabranch.work.registry import (
     close_all,
     standard_performers,
 )
+from anabranch.work.run_at_work import run_at_work
 from anabranch.work.shards import ReadAhead, Shards
 from anabranch.work.shell import ShellOptions
 from anabranch.work.sql.task import SqlOptions
@@ -122,14 +124,17 @@ class Parts:
         self._chain = chain_from(settings, redactor=self._of_chain)
         for secret in self._of_chain.secrets:
             self.redactor.learn(secret, "the chain")
-        self._loop_results = LoopResults(store, StoredPayloads(store))
         self.nets = Nets(store, compiler(tool.name for tool in toolbox))
+        self._rights = ReadRights(store, self.nets, JobPools(settings.pools_here).outside)
+        self._payloads = RunPayloads(store, self._rights)
+        self._loop_results = LoopResults(store, self._payloads)
+        self._loops = RunLoops(self._loop_results, self._rights)
         chosen = work_settings(settings)
         self.performers = standard_performers(
             chosen,
             toolbox=toolbox,
-            payloads=StoredPayloads(store),
-            loops=self._loop_results,
+            payloads=self._payloads,
+            loops=self._loops,
             redactor=self.redactor,
         )
         self._add_composed(settings)
@@ -140,6 +145,7 @@ class Parts:
             clock=SystemClock(),
             settings=settings,
             safe=Safe(self._keyring, self.redactor.release),
+            rights=self._rights,
         )
         known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
         kinds = Kinds(chosen.without, self.engine.core.pools.outside)
@@ -162,7 +168,7 @@ class Parts:
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
-        payloads = StoredPayloads(self.store)
+        payloads = self._payloads
         means = Means(performers=self.performers, payloads=payloads)
         limits = Limits(
             line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
@@ -170,7 +176,7 @@ class Parts:
         self._collections = Collections(
             payloads=payloads,
             performers=self.performers,
-            loops=self._loop_results,
+            loops=self._loops,
             limits=limits,
         )
         self._reader = CollectionReader(self._collections)
@@ -229,6 +235,7 @@ class Parts:
             returns=returns,
             trace=tracing.current(),
             marks=marks,
+            begun_by=run_at_work.get(),
         )
 
     async def close(self, grace_seconds: float | None = None) -> None:

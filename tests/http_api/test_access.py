@@ -25,7 +25,7 @@ def test_on_a_loopback_address_no_token_is_asked_for() -> None:
     async def go() -> None:
         async with serving() as door:
             me = await door.ask("GET", "/me", X_Actor="ann")
-            assert me.json == {"actor": "ann", "scopes": list(SCOPES), "token": ""}
+            assert me.json == {"actor": "ann", "scopes": list(SCOPES), "token": "", "pools": []}
             assert (await door.ask("GET", "/me")).json["actor"] == "local"
             assert (await door.ask("POST", "/runs", body=START)).status == 201
 

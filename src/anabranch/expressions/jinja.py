@@ -169,10 +169,11 @@ class TemplateTree:
     """A structure with expressions inside. Parts without any are handed out as they are: they are
     shared between evaluations and must not be changed."""
 
-    __slots__ = ("_build", "_view", "text")
+    __slots__ = ("_build", "_view", "structure", "text")
 
     def __init__(self, structure: Any, view: View) -> None:
         self.text = describe(structure)
+        self.structure = structure  # plain data with expressions as leaves
         self._view = view
         self._build = _builder(structure) or (lambda _: structure)
 

@@ -37,6 +37,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     returns: str = ""  # of a child: the step whose result it answers with
     trace: str = ""  # the span (W3C `traceparent`) of whoever began it, if they told
     sealed: Sequence[str] = ()  # keys of the workload with secrets in them: marks stand for these
+    begun_by: str = ""  # the run whose task began it, also where that does not wait for it
 
 
 class RunPaused(_Event, frozen=True, tag="run.paused"):

@@ -118,6 +118,7 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.returns,
             stimulus.trace,
             stimulus.sealed,
+            stimulus.begun_by,
         )
     )
     payload = turn.state.workload if net.carries_payload else {}

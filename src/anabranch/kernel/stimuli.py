@@ -29,6 +29,7 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     returns: str = ""  # of a child: the step whose result it answers with
     trace: str = ""  # the span (W3C `traceparent`) of whoever begins it
     sealed: tuple[str, ...] = ()  # keys of the input in which marks stand for secrets
+    begun_by: str = ""  # the run whose task begins it
 
 
 class Tick(_Stimulus, frozen=True, tag="tick"):

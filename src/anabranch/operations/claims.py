@@ -32,6 +32,7 @@ from anabranch.runtime.parcels import Item, Parcel, pack, shared_names, travels
 from anabranch.runtime.payloads import resolve
 from anabranch.runtime.sealing import Unsealed
 from anabranch.work.faults import unexpected
+from anabranch.work.run_at_work import working_for
 from anabranch.work.tracing import traceparent
 
 CLAIM_MAX = 1000  # jobs in one claim
@@ -265,7 +266,7 @@ class Claims:
             return None
         try:
             seconds = max(0.0, (job.lease - job.since) / 1000)
-            parcel = pack(live, name, seconds, self._engine.store.payload)
+            parcel = pack(live, name, seconds, self._engine.rights.fetch(run))
             if self._engine.traces:
                 place = traceparent(run, name, attempt, live.state.trace)
                 parcel = msgspec.structs.replace(parcel, trace=place)
@@ -288,10 +289,11 @@ class Claims:
             return parcel
         keys: Mapping[str, Any] = {}
         if live.net.keychain:
-            whole = resolve(live.state.workload, self._engine.store.payload)
+            whole = resolve(live.state.workload, self._engine.rights.fetch(parcel.run))
             workload = Unsealed(whole, live.sealed.marks)
             keys = await self._keyring(live.net, workload, live.state.run)
-        found = await self._read_items(source, parcel.shard, keys)
+        with working_for(parcel.run):
+            found = await self._read_items(source, parcel.shard, keys)
         return msgspec.structs.replace(parcel, items=[(n, key, item) for n, key, item in found])
 
     async def _settle(self, run: str, stimulus: s.JobReport | s.JobLose) -> None:

@@ -1,40 +1,42 @@
 """What the work of a job needs from the server, and what is too large for its report.
 
-A worker sees what its job sees, and no more: payloads that the run of the job holds or that its
-values name, the results of loops that they name. A hash that leads elsewhere is answered like one
-that leads nowhere.
+A worker sees what its job sees, and no more: `runtime.read_rights` says from the record what that
+is, whatever the worker has written. A hash that leads elsewhere is answered like one that leads
+nowhere. A child run is begun as the task says (`operations.child_requests`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from anabranch.errors import InputError, NotFound, Refused
-from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.errors import DefinitionError, InputError, NotFound, Refused
+from anabranch.kernel.jobs import idempotency_key
 from anabranch.kernel.state import Job
-from anabranch.net.net import Net
+from anabranch.kernel.tracker import loop_name
+from anabranch.operations.child_requests import Asked, agreed, beside, has_children
 from anabranch.operations.leases import Out, held
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.live import LiveRun
-from anabranch.runtime.parcels import shared_names
 from anabranch.runtime.payloads import Light, TooLarge, lighten
+from anabranch.runtime.sealing import checked_marks
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.work.child import child_of
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
-from anabranch.work.loop_results import Loops, run_of
+from anabranch.work.loop_results import Loops
 from anabranch.work.payloads import StoredPayloads, encoded, purged
+from anabranch.work.run_at_work import working_for
 from anabranch.work.tracing import traceparent, working_in
 
 RESULTS_AT_ONCE = 500  # are looked at together, and as many of them sent as fit
 RESULTS_BYTES = 4 * 1024 * 1024
-ORIGINS_MAX = 100  # how far back a chain of redrives is followed
 
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+log = logging.getLogger("anabranch.engine")
 
 
 class ResultsPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +79,8 @@ class Supplies:
         return found
 
     async def payload(self, out: Out, sha256: str) -> bytes:
-        live, job = held(self._engine, out)
-        if not self._may_see(live, job, sha256):
+        held(self._engine, out)
+        if not self._engine.rights.strictly_payload(out.run, sha256):
             raise purged(sha256)
         content = await self._payloads.get(sha256)
         if content is None:
@@ -91,10 +93,9 @@ class Supplies:
         return await self._payloads.put(content, out.run)
 
     async def results(self, out: Out, ref: str, first: int, stop: int) -> ResultsPage:
-        """Results of a loop that the job has the ref of."""
-        live, job = held(self._engine, out)
-        related = run_of(ref) in {out.run, *self._origins(live)}
-        if not related and not _mentions(self._values(live, job), ref):
+        """Results of a loop that the run of the job may read."""
+        held(self._engine, out)
+        if not self._engine.rights.strictly_loop(out.run, ref):
             raise NotFound(f"the job knows of no loop {ref:.200}", code="no_loop")
         total = await self._loops.size(ref)
         found: list[Any] = []
@@ -152,63 +153,49 @@ class Supplies:
         """Begin the child run that a task of kind `playbook` asks for, once. `marks` stand for the
         secrets in what it is given."""
         live, job = held(self._engine, out, "running")
-        if not _has_children(live.net, job.step):
+        if not has_children(live.net, job.step):
             said = f"no task of step {job.step!r} is of kind playbook"
             raise Refused(said, code="no_children")
-        if not child_of(out.run, child):
-            said = f"{child[:200]!r} is not the id of a child of run {out.run}"
+        if not any(child_of(key, child) for key in _keys(live, job)):
+            said = f"{child[:200]!r} is not the id of a child of job {out.job} of run {out.run}"
             raise InputError(said, code="bad_run_id")
-        parent = f"{out.run}/{out.job}#{out.attempt}" if waits else None
+        fetch = self._engine.rights.fetch(out.run)
+        asked = Asked(path, given, waits, returns)
+        begun = agreed(live, job, asked, fetch, lambda path: self._near(live, path))
+        parent = f"{out.run}/{out.job}#{out.attempt}" if begun.waits else None
         place = ""
         if self._engine.traces:
             place = traceparent(out.run, out.job, out.attempt, live.state.trace)
-        with working_in(place):
-            return await self._start_child(path, given, child, parent, returns, marks)
+        with working_in(place), working_for(out.run):
+            return await self._begin(begun, child, parent, checked_marks(marks))
 
-    # -- what a job may see ------------------------------------------------------------------
+    async def _begin(
+        self, begun: Asked, child: str, parent: str | None, marks: Mapping[str, Any] | None
+    ) -> str:
+        """What is wrong with a file of the server is for its log, and not for a worker."""
+        try:
+            return await self._start_child(
+                begun.path, begun.given, child, parent, begun.returns, marks
+            )
+        except (DefinitionError, InputError, NotFound) as error:
+            log.warning("the child %s of %s cannot be begun: %s", child, begun.path, error)
+            raise Refused(
+                f"the server cannot begin {begun.path[:200]!r} ({error.code}); its log says why, "
+                "and so does `anabranch check` there",
+                code="child_refused",
+            ) from None
 
-    def _may_see(self, live: LiveRun, job: Job, sha256: str) -> bool:
-        runs = [live.state.run, "", *self._origins(live)]
-        if live.state.parent is not None:  # whose payloads of scope `workflow` are these too
-            runs.append(live.state.parent.partition("/")[0])
-        if self._engine.store.holds_payload(sha256, runs):
-            return True
-        return _mentions(self._values(live, job), sha256)
-
-    def _origins(self, live: LiveRun) -> Iterator[str]:
-        """The runs that this one goes on from."""
-        origin = live.state.origin
-        for _ in range(ORIGINS_MAX):
-            if origin is None:
-                return
-            yield origin
-            head = self._engine.store.head(origin)
-            origin = head.origin if head is not None else None
-
-    def _values(self, live: LiveRun, job: Job) -> Sequence[Any]:
-        """Everything that the templates of the job can name an address from."""
-        token = live.state.tokens.get(job.token)
-        tracker = live.state.loops.get(token.loop) if token is not None and token.loop else None
-        found = self._engine.store.definition(live.state.definition)
-        return (
-            found.source if found is not None else "",
-            job.memory,
-            job.progress,
-            job.heard,
-            token.args if token is not None else None,
-            token.payload if token is not None else None,
-            tracker.source if tracker is not None else None,
-            shared_names(live),
-        )
+    def _near(self, live: LiveRun, path: str) -> bool:
+        """Whether a path that only the worker knows may be begun."""
+        definition = self._engine.store.definition(live.state.definition)
+        with_it = beside(definition.origin, path) if definition is not None else False
+        return with_it or self._engine.rights.named(live.state.run, path)
 
 
-def _mentions(values: Sequence[Any], text: str) -> bool:
-    wanted = text.encode()
-    return any(wanted in _encode(value) for value in values if value)
-
-
-def _has_children(net: Net, step: str) -> bool:
-    work = net.steps[step].work or DEFAULT_WORK
-    program = getattr(work.program, "program", work.program)
-    tasks = program.every_task() if program is not None else ()
-    return work.kind == "playbook" or any(task.kind == "playbook" for task in tasks)
+def _keys(live: LiveRun, job: Job) -> Iterator[str]:
+    """With what the keys of the work in this job begin: its own, or that of its loop."""
+    run = live.state.run
+    yield idempotency_key(run, job.id)
+    token = live.state.tokens.get(job.token)
+    if token is not None and token.loop:
+        yield loop_name(run, token.loop)

@@ -70,6 +70,7 @@ class Verbs:
         rules: Rules | None = None,
         trace: str = "",
         marks: Mapping[str, Any] | None = None,
+        begun_by: str = "",
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
@@ -86,6 +87,7 @@ class Verbs:
             returns=returns,
             trace=trace,
             marks=marks,
+            begun_by=begun_by,
         )
 
     async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:

@@ -38,6 +38,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import Light, brings_ref
 from anabranch.runtime.pools import EVERY_POOL, Pools
 from anabranch.runtime.pulse import Pulse
+from anabranch.runtime.read_rights import ReadRights
 from anabranch.runtime.sealing import Sealed, opened
 from anabranch.runtime.stored_values import READ_BYTES_MAX, StoredValues
 from anabranch.store.damage import require_end, require_sound
@@ -69,6 +70,7 @@ class Core:
         inline_bytes_max: int = INLINE_BYTES_MAX,
         value_bytes_max: int | None = None,
         read_bytes_max: int = READ_BYTES_MAX,
+        rights: ReadRights | None = None,
     ) -> None:
         self.store = store
         self.nets = nets
@@ -87,13 +89,19 @@ class Core:
         self._inbox: deque[Arrival] = deque()
         self.alarms = Alarms()
         self.family = Family(store, self.live, self.run, ENGINE)
-        self._holds = Holds(retention_ms)
+        self._holds = Holds(retention_ms, rights)
+        self.family.passed_on = self._holds.passed_on
         self.follow_ups = FollowUps(lanes, self.pools, self.pulse, self._holds, self.family)
         self._touched: dict[str, LiveRun] = {}
         self._payloads: dict[str, bytes] = {}
         self._payloads_before: dict[str, bytes] = {}  # of the last batch: perhaps not durable yet
         self._values = StoredValues(
-            self._payload, self._keep_value, inline_bytes_max, value_bytes_max, read_bytes_max
+            self._payload,
+            self._keep_value,
+            self._holds.entitled,
+            inline_bytes_max=inline_bytes_max,
+            value_bytes_max=value_bytes_max,
+            read_bytes_max=read_bytes_max,
         )
         self._answers: dict[int, bytes] = {}
 
@@ -115,7 +123,7 @@ class Core:
     def _keep_value(self, live: LiveRun, light: Light) -> None:
         """An expression made a value that is too large to be recorded."""
         self.keep_payload(live.state.run, light.sha256, light.content)
-        self._holds.found(live.state, light.result)
+        self._holds.found(live, light.result)
         live.holds_refs = True
 
     def _payload(self, sha256: str) -> bytes | None:

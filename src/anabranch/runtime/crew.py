@@ -31,6 +31,7 @@ from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.redaction import Redactor, given_to_work, giving
+from anabranch.work.run_at_work import run_at_work
 from anabranch.work.tracing import traceparent, working_in
 
 Offer = Callable[[str, s.Stimulus], None]
@@ -54,7 +55,7 @@ class Crew:
         self,
         performers: Mapping[str, Performer],
         offer: Offer,
-        fetch: Callable[[str], bytes | None],
+        fetch: Callable[[str], Callable[[str], bytes | None]],  # for a run
         safe: Safe | None = None,
     ) -> None:
         self._performers = performers
@@ -90,7 +91,7 @@ class Crew:
             self._send_out(effect, partial(self._with_secrets, live, effect))
             return
         try:
-            task = self._traced(live, build_task(live, effect.job, self._fetch))
+            task = self._traced(live, build_task(live, effect.job, self._fetch(effect.run)))
         except AnabranchError as error:
             self._deliver(effect, not_built(error))
             return
@@ -123,7 +124,9 @@ class Crew:
             job = live.state.jobs.get(effect.job)
             if job is None or nobody_waits(live.state, job):
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
-            task = self._traced(live, build_task(live, effect.job, self._fetch, keyring))
+            task = self._traced(
+                live, build_task(live, effect.job, self._fetch(effect.run), keyring)
+            )
         except AnabranchError as error:
             kind = getattr(error, "kind", error.code)
             may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
@@ -139,7 +142,7 @@ class Crew:
         if not live.net.keychain or self._safe is None:
             return None
         state = live.state
-        workload = resolve(state.workload, self._fetch)
+        workload = resolve(state.workload, self._fetch(state.run))
         if state.sealed:
             workload = Unsealed(workload, live.sealed.marks)
         return await self._safe.keyring(live.net, workload, state.run)
@@ -157,6 +160,7 @@ class Crew:
         running.add_done_callback(lambda done: self._stopped(effect, done))
 
     async def _see_to(self, effect: Execute, work: Deed) -> None:
+        run_at_work.set(effect.run)  # of this task only
         answer = await work()
         key = (effect.run, effect.job, effect.attempt)
         del self._tasks[key]

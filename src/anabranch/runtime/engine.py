@@ -33,6 +33,7 @@ from anabranch.runtime.live import history, load_state
 from anabranch.runtime.mail import Mail
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.pools import Pools
+from anabranch.runtime.read_rights import ReadRights
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.sealing import sealed_keys, split
 from anabranch.runtime.suspension import Suspension
@@ -62,6 +63,7 @@ class Engine:
         settings: Settings,
         owner: str = "anabranch",
         safe: Safe | None = None,
+        rights: ReadRights | None = None,
     ) -> None:
         self.store = store
         self.nets = nets
@@ -69,22 +71,26 @@ class Engine:
         self._settings = settings
         self._owner = owner
         lanes = lanes_for(settings, performers)
+        pools = Pools(settings.pools_here)
+        #: What the work of a run may read of what the store keeps.
+        self.rights = rights or ReadRights(store, nets, pools.outside)
         self.core = Core(
             store,
             nets,
             lanes,
             snapshot_every=settings.snapshot_every,
             retention_ms=int(settings.retention_days * 86_400_000),
-            pools=Pools(settings.pools_here),
+            pools=pools,
             inline_bytes_max=settings.inline_bytes_max,
             value_bytes_max=settings.result_bytes_max,
             read_bytes_max=settings.expression_bytes_max,
+            rights=self.rights,
         )
         self.core.on_defect = self._set_aside
         self._safe = safe
         inline_max, result_max = settings.inline_bytes_max, settings.result_bytes_max
         self._light = Lightener(self.core.keep_payload, inline_max, result_max)
-        self._crew = Crew(performers, self._offer, store.payload, safe)
+        self._crew = Crew(performers, self._offer, self.rights.fetch, safe)
         self.pulse = self.core.pulse
         self.pulse.watch(self.core, clock.now)
         self._writer = Writer(store, self.pulse)

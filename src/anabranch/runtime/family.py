@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import Any
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
@@ -45,6 +46,8 @@ class Family:
         self._find = find  # a run, from memory or from the store; raises where there is none
         self._actor = actor  # who ends children that nobody wants any more
         self._ended: dict[str, State] = {}
+        #: Told of every answer of a child to its parent: child, parent, result.
+        self.passed_on: Callable[[str, str, Any], None] = lambda _child, _parent, _result: None
 
     def say(self, run: str, stimulus: s.Stimulus) -> None:
         self.said.append(Arrival(run, stimulus))
@@ -61,14 +64,19 @@ class Family:
         except AnabranchError:
             return  # the parent is gone, or set aside
         if job is not None and job.ticket == child.run:
-            self.say(run, s.JobReport(job_id, job.attempt, child_answer(child)))
+            self._answer(run, job_id, job.attempt, child)
         # Otherwise it is not parked for it yet, and asks when it is; or no longer wants to know.
 
     def ask_child(self, run: str, job: str, attempt: int, ticket: str) -> None:
         """What the job is parked for may have ended without its parent having heard of it."""
         child = self._ended_child(ticket) if ticket else None
         if child is not None and _is_child_of(child, run, job):
-            self.say(run, s.JobReport(job, attempt, child_answer(child)))
+            self._answer(run, job, attempt, child)
+
+    def _answer(self, run: str, job: str, attempt: int, child: State) -> None:
+        answer = child_answer(child)
+        self.passed_on(child.run, run, answer.result)
+        self.say(run, s.JobReport(job, attempt, answer))
 
     def _ended_child(self, run: str) -> State | None:
         if run in self._ended:

@@ -20,9 +20,11 @@ from anabranch.runtime.lanes import Lanes
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.pools import Lease, Pools
 from anabranch.runtime.pulse import Pulse
+from anabranch.runtime.read_rights import before
 from anabranch.runtime.waking import wake_ups
 
 ENGINE = "engine"  # the worker that this engine is itself
+_TOKEN = "token "  # so begins what a token is called, where it writes to the context
 _TIME_IS_UP = "its parent's time is up"
 
 
@@ -145,7 +147,7 @@ class FollowUps:
 
     def _note_refs(self, live: LiveRun, value: Any) -> None:
         """The run needs what this value stands for; whoever builds its tasks looks for it."""
-        if self._holds.found(live.state, value):
+        if self._holds.found(live, value):
             live.holds_refs = True
 
     def cut(self, live: LiveRun, event: e.LoopCut) -> None:
@@ -154,14 +156,18 @@ class FollowUps:
 
     def brought(self, live: LiveRun, event: e.RunStarted | e.ContextPatched) -> None:
         """Values that come from outside may stand for larger ones too."""
-        given: list[Any]
         if isinstance(event, e.ContextPatched):
-            given = [patch.value for patch in event.patches]
-        else:
-            given = [event.workload]
-            given += [[answer.result for answer in answers] for answers in event.reuse.values()]
-            live.holds_refs = live.holds_refs or bool(event.reuse)
-        self._note_refs(live, given)
+            patched = [patch.value for patch in event.patches]
+            if event.by.startswith(_TOKEN):  # work has written it
+                self._note_refs(live, patched)
+                return
+            self._holds.placed(live.state, patched)
+            live.holds_refs = self._holds.given(live, patched) or live.holds_refs
+            return
+        given: list[Any] = [event.workload]
+        given += [[answer.result for answer in answers] for answers in event.reuse.values()]
+        found = self._holds.given(live, given, before(event))
+        live.holds_refs = live.holds_refs or found or bool(event.reuse)
 
 
 _FOLLOW_UPS: dict[type, Callable[[FollowUps, LiveRun, Any], None]] = {

@@ -1,7 +1,8 @@
 """Which run needs which payloads, gathered during a turn and written with its batch.
 
-A value that a run is given or reports may stand for a payload; from then on the run holds it. For
-how long says the scope in the ref:
+A value that a run is given or reports may stand for a payload; from then on the run holds it, if it
+had a right to it: it was stored in this run or in one that it comes from, or somebody who operates
+it has said so. What a worker makes up holds nothing. For how long says the scope in the ref:
 
     step        until the run has ended
     execution   for the time of retention after that
@@ -11,8 +12,10 @@ how long says the scope in the ref:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,29 +23,85 @@ from anabranch.kernel.state import State
 from anabranch.store.ports import Batch, Hold
 from anabranch.work.payloads import KIND, PLACE
 
+if TYPE_CHECKING:
+    from anabranch.runtime.live import LiveRun
+    from anabranch.runtime.read_rights import ReadRights
+
 _encode = msgspec.json.Encoder().encode
 _MARK = _encode(KIND)
 _SCOPES = frozenset({"step", "execution", "workflow", "permanent"})
+_PLACES = re.compile(PLACE.encode() + rb"([0-9a-f]{64})")
+#: More than are granted in the batches that are not durable yet.
+GRANTS_KEPT = 20_000
 
 
 class Holds:
-    def __init__(self, retention_ms: int) -> None:
+    """`rights` says what a run may read; without it every ref is good (nobody works elsewhere)."""
+
+    def __init__(self, retention_ms: int, rights: ReadRights | None = None) -> None:
         self._retention_ms = retention_ms
+        self._rights = rights
         self._new: dict[Hold, None] = {}
         self._ended: dict[str, tuple[int, int]] = {}
+        self._granted: OrderedDict[tuple[str, str], None] = OrderedDict()  # perhaps not durable yet
 
     def stored(self, run: str, sha256: str) -> None:
         """A payload is written for a run; what refers to it is recorded a moment later."""
         self._new[Hold(sha256, run, "job")] = None
+        self._grant(run, sha256)
 
-    def found(self, state: State, value: Any) -> bool:
-        """Hold whatever the value stands for; is there anything?"""
+    def found(self, live: LiveRun, value: Any) -> bool:
+        """Hold what the value stands for, as far as the run may read it; is there anything?"""
+        state = live.state
+        return self._found(state, value, lambda sha256: self.entitled(state.run, sha256))
+
+    def given(self, live: LiveRun, value: Any, before: Sequence[str] = ()) -> bool:
+        """The same for what a run begins with, or an operator wrote into it; as far as the runs
+        `before` may read it, where it comes from such."""
+        rights = self._rights
+        if not before or rights is None:
+            return self._found(live.state, value, lambda _sha256: True)
+        free = not rights.lends(live.net) and all(map(rights.free, before))
+        return self._found(
+            live.state,
+            value,
+            lambda sha256: free or any(self.entitled(run, sha256) for run in before),
+        )
+
+    def placed(self, state: State, value: Any) -> None:
+        """An operator has named payloads in plain text: the run may read them while it lasts."""
+        for sha256 in _PLACES.findall(_encode(value)):
+            self._new[Hold(sha256.decode(), state.run, "step")] = None
+
+    def passed_on(self, child: str, parent: str, value: Any) -> None:
+        """A child answers its parent: what it stands for becomes the parent's as well."""
+        if value is None or _MARK not in _encode(value):
+            return
+        for ref in refs_in(value):
+            sha256 = _hash_in(ref)
+            if self.entitled(child, sha256):
+                self._grant(parent, sha256)
+
+    def _found(self, state: State, value: Any, entitled: Callable[[str], bool]) -> bool:
         if value is None or _MARK not in _encode(value):
             return False  # at the speed of C: this is on the way of every answer
         refs = list(refs_in(value))
         for ref in refs:
-            self._new[_hold(state, ref)] = None
+            if entitled(_hash_in(ref)):
+                for hold in _holds(state, ref):
+                    self._new[hold] = None
         return bool(refs)
+
+    def entitled(self, run: str, sha256: str) -> bool:
+        """Whether the run may read it, also what the batches to come give it."""
+        if self._rights is None or (run, sha256) in self._granted:
+            return True
+        return self._rights.payload(run, sha256)
+
+    def _grant(self, run: str, sha256: str) -> None:
+        self._granted[run, sha256] = None
+        if len(self._granted) > GRANTS_KEPT:
+            self._granted.popitem(last=False)
 
     def end(self, run: str, at: int) -> None:
         self._ended[run] = (at, at + self._retention_ms)
@@ -66,15 +125,20 @@ def refs_in(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from refs_in(each)
 
 
-def _hold(state: State, ref: Mapping[str, Any]) -> Hold:
+def _hash_in(ref: Mapping[str, Any]) -> str:
+    return str(ref["ref"]).removeprefix(PLACE)
+
+
+def _holds(state: State, ref: Mapping[str, Any]) -> Iterator[Hold]:
     scope = ref.get("scope")
     known = scope if isinstance(scope, str) and scope in _SCOPES else "execution"
-    run = state.run
+    run, sha256 = state.run, _hash_in(ref)
     if known == "permanent":
+        yield Hold(sha256, run, "execution")  # what is everybody's to keep is its own to read
         run = ""
     elif known == "workflow" and state.parent:
         run = state.parent.partition("/")[0]
     seconds = ref.get("ttl_seconds")
     limited = isinstance(seconds, int | float) and seconds > 0
     until = state.updated_at + int(seconds * 1000) if limited and seconds is not None else 0
-    return Hold(str(ref["ref"]).removeprefix(PLACE), run, known, until)
+    yield Hold(sha256, run, known, until)

@@ -145,7 +145,7 @@ def _rendered(
     secret = bool(live.net.keychain or live.state.sealed)
     if work.inputs is None or secret:
         return None if secret else {}
-    inputs = work.inputs.evaluate(_whole(names, fetch) if live.holds_refs else names)
+    inputs = work.inputs.evaluate(whole_names(names, fetch) if live.holds_refs else names)
     whole = inputs if isinstance(inputs, Mapping) else {"value": inputs}
     try:
         encoded = msgspec.json.encode(whole)
@@ -154,7 +154,7 @@ def _rendered(
     return None if len(encoded) > INPUT_BYTES_MAX else dict(whole)
 
 
-def _whole(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
+def whole_names(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
     """Work sees whole values where the log has their stand-ins."""
     load = loader(fetch)
     return {
@@ -212,7 +212,7 @@ def unpack(
     }
     if parcel.has_slot:
         names["slot"] = parcel.slot
-    names = _whole(names, fetch)
+    names = whole_names(names, fetch)
     if parcel.sealed:
         names["workload"] = Unsealed(names["workload"], parcel.sealed)
         names["payload"] = unsealed(names["payload"], parcel.sealed)

@@ -155,6 +155,15 @@ def seal(given: Input, scope: Redactor | None) -> tuple[Input, dict[str, Any]]:
     return shown, marks
 
 
+def checked_marks(marks: Input | None) -> Input | None:
+    """The marks of a worker. They stand for secrets in what it was left to say, and for no other
+    text: it could change the recorded arguments of the child otherwise."""
+    for mark in marks or {}:
+        if not (mark.startswith(STARS) and mark.endswith(STARS) and len(mark) > 2 * len(STARS)):
+            raise InputError(f"{mark[:40]!r} is no mark of a secret", code="sealed")
+    return marks
+
+
 def split(net: Net, given: Input, marks: Input | None = None) -> tuple[Input, Sealed]:
     """The input that may be recorded, and what is sealed."""
     sealed = dict(marks or {})

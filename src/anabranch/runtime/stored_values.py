@@ -23,7 +23,7 @@ from anabranch.runtime.payloads import (
     may_exceed,
     resolved,
 )
-from anabranch.work.payloads import is_ref
+from anabranch.work.payloads import is_ref, purged
 
 #: Decoded values that stay in memory, by the size of their JSON.
 CACHE_BYTES = 16 * 1024 * 1024
@@ -31,6 +31,7 @@ CACHE_BYTES = 16 * 1024 * 1024
 READ_BYTES_MAX = 256 * 1024 * 1024
 
 Keep = Callable[[LiveRun, Light], None]
+MayRead = Callable[[str, str], bool]  # a run, the hash of a payload
 
 
 class StoredValues:
@@ -40,12 +41,15 @@ class StoredValues:
         self,
         fetch: Fetch,
         keep: Keep,
+        may_read: MayRead,
+        *,
         inline_bytes_max: int,
         value_bytes_max: int | None,
         read_bytes_max: int = READ_BYTES_MAX,
     ) -> None:
         self._fetch = fetch
         self.keep = keep
+        self.may_read = may_read
         self.inline_bytes_max = inline_bytes_max
         self.value_bytes_max = value_bytes_max
         self.read_bytes_max = read_bytes_max
@@ -120,6 +124,9 @@ class RunValues:
         return {key: self.fit(value) for key, value in values.items()}
 
     def _load(self, sha256: str) -> Any:
+        if not self._stored.may_read(self._live.state.run, sha256):
+            gone = purged(sha256)  # a worker can name any payload: that gives no right to read it
+            raise ExpressionError(str(gone), code=gone.code)
         try:
             size, value = self._stored.load(sha256)
         except AnabranchError as error:

@@ -72,8 +72,7 @@ def child_id(key: str) -> str:
     return f"{made[: ID_MAX - 17]}-{sha256(key.encode()).hexdigest()[:16]}"
 
 
-def child_of(run: str, child: str) -> bool:
-    """Whether it can be the id of a child of this run: those are made from the key of a job, and
-    every key begins with its run."""
-    made = re.sub(r"[^A-Za-z0-9_.-]", "-", run)
-    return child.startswith(f"{made}-"[: ID_MAX - 17])
+def child_of(key: str, child: str) -> bool:
+    """Whether it can be the id of a child of the job with this key: such an id is made from it."""
+    made = re.sub(r"[^A-Za-z0-9_.-]", "-", key)
+    return child.startswith(made[: ID_MAX - 17])

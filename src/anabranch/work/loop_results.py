@@ -21,6 +21,7 @@ from anabranch.kernel.tracker import Shard
 from anabranch.store.damage import events_of
 from anabranch.store.ports import Record
 from anabranch.work.payloads import PayloadPort, encoded, is_ref, load, place_in
+from anabranch.work.run_at_work import working_for
 
 PLACE = "anabranch:run:"
 _REF = re.compile(r"anabranch:run:([^/]+)/loop/l([0-9]+)")
@@ -132,7 +133,8 @@ class LoopResults:
                 elif isinstance(event, e.LoopOpened) and event.loop == part.job:
                     result = (event.carried or {})["parts"][part.taken_over][1]
         if is_ref(result):
-            result = await load(self._payloads, str(place_in(result)))
+            with working_for(part.run):  # the report is as good as what its run may read
+                result = await load(self._payloads, str(place_in(result)))
         return [] if result is None else result
 
     # -- the index ---------------------------------------------------------------------------

@@ -61,6 +61,8 @@ HINTS: Mapping[str, str] = {
     "run_finished": "drop the result: nobody waits for it",
     "not_found": "take run, job and attempt from a claim",
     "no_children": "report the result of the task; only tasks of kind `playbook` begin runs",
+    "child_path": "ask for what the task says: the server works out path and input by itself",
+    "child_refused": "fail the job: the definition of the child has to be mended on the server",
     "not_running": "the job was told to stop: stop the work and release it",
 }
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

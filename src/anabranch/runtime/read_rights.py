@@ -1,0 +1,208 @@
+"""What a run may read of what the store keeps: payloads by their hash, the results of loops.
+
+A worker writes what it likes into results, progress and context, so nothing that a value of the run
+says gives a right. A right comes from the record:
+
+    held     the payload was stored in this run, or in one that it descends from
+    family   the loop is of this run, of one that it descends from, or of a child of it
+    named    the definition, or the input that somebody started the run with, names it
+
+The input of a run that another run has started counts as far as that one could read. Runs whose
+definition, and that of every run before them, hands nothing to workers are free: all their values
+come from this engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import AnabranchError, NotFound
+from anabranch.kernel import events as e
+from anabranch.net.net import Net
+from anabranch.runtime.nets import Nets
+from anabranch.store.ports import Store
+from anabranch.work.loop_results import Loops, run_of
+from anabranch.work.payloads import StoredPayloads
+from anabranch.work.run_at_work import run_at_work
+
+DESCENT_MAX = 100  # how many runs back a descent is followed
+STARTS_KEPT = 1000
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_LETTER = r"[0-9A-Za-z_./-]"  # what could be part of a longer name
+Right = Callable[[str, str], bool]  # run, what it wants to read
+
+
+class ReadRights:
+    """One per engine. `outside` says whether the jobs of a pool are for workers elsewhere."""
+
+    def __init__(self, store: Store, nets: Nets, outside: Callable[[str], bool]) -> None:
+        self._store = store
+        self._nets = nets
+        self._outside = outside
+        self._starts: OrderedDict[str, e.RunStarted] = OrderedDict()
+        self._lends: dict[str, bool] = {}  # fingerprint → hands work to workers
+
+    # -- what work in this process asks ------------------------------------------------------
+
+    def fetch(self, run: str) -> Callable[[str], bytes | None]:
+        """How the payloads that values of the run stand for are fetched."""
+        return lambda sha256: self._store.payload(sha256) if self.payload(run, sha256) else None
+
+    def payload(self, run: str, sha256: str) -> bool:
+        return self.free(run) or self.strictly_payload(run, sha256)
+
+    def loop(self, run: str, ref: str) -> bool:
+        return self.free(run) or self.strictly_loop(run, ref)
+
+    def free(self, run: str) -> bool:
+        """No worker has a hand in it: everything in its values comes from this engine."""
+        return not any(self._hands_out(one) for one in self.descent(run))
+
+    def lends(self, net: Net) -> bool:
+        """Whether a step of this net is done by workers."""
+        known = self._lends.get(net.fingerprint)
+        if known is None:
+            works = (step.work for step in net.steps.values())
+            known = any(work is not None and self._outside(work.pool) for work in works)
+            self._lends[net.fingerprint] = known
+        return known
+
+    # -- what workers ask --------------------------------------------------------------------
+
+    def strictly_payload(self, run: str, sha256: str) -> bool:
+        if self._store.holds_payload(sha256, self.descent(run)):
+            return True
+        return self.named(run, sha256, self.strictly_payload)
+
+    def strictly_loop(self, run: str, ref: str) -> bool:
+        other = run_of(ref)
+        if not other:
+            return False
+        own = self.descent(run)
+        if other in own or not {run, *self._origins(run)}.isdisjoint(self.descent(other)):
+            return True
+        return self.named(run, ref, self.strictly_loop)
+
+    def named(self, run: str, text: str, before: Right | None = None) -> bool:
+        """Whether the definition or the input of the run names this. `before` says whether the run
+        that started it had the right itself."""
+        start = self._start(run)
+        if start is None:
+            return False
+        definition = self._store.definition(start.definition)
+        whole = re.compile(rf"(?<!{_LETTER}){re.escape(text)}(?!{_LETTER})")
+        if definition is not None and whole.search(definition.source):
+            return True
+        if not whole.search(_encode(start.workload).decode()):
+            return False
+        starter = self._starter(run)
+        if not starter:
+            return True
+        return before(starter, text) if before is not None else self.named(starter, text)
+
+    # -- descent -----------------------------------------------------------------------------
+
+    def descent(self, run: str) -> list[str]:
+        """The run, those that it goes on from, and those that started it."""
+        found = {run: None}
+        for one in found_so_far(found):
+            start = self._start(one)
+            if start is not None:
+                found.update(dict.fromkeys(before(start)))
+        return list(found)
+
+    def _origins(self, run: str) -> Iterable[str]:
+        for _ in range(DESCENT_MAX):
+            start = self._start(run)
+            if start is None or start.origin is None:
+                return
+            run = start.origin
+            yield run
+
+    def _starter(self, run: str) -> str:
+        """The run that has started this one, or the one that it goes on from; "" for somebody."""
+        for one in (run, *self._origins(run)):
+            start = self._start(one)
+            if start is not None and (start.parent or start.begun_by):
+                return start.begun_by or str(start.parent).partition("/")[0]
+        return ""
+
+    def _hands_out(self, run: str) -> bool:
+        start = self._start(run)
+        if start is None:
+            return False
+        try:
+            return self.lends(self._nets.get(start.definition))
+        except AnabranchError:  # nobody knows what it does: no gift
+            return True
+
+    def _start(self, run: str) -> e.RunStarted | None:
+        """How the run began: the first event of its log, which never changes."""
+        known = self._starts.get(run)
+        if known is not None:
+            return known
+        for row in self._store.read(run, 0, 1):
+            for event in e.decode_events(row.events):
+                if isinstance(event, e.RunStarted):
+                    self._starts[run] = event
+                    while len(self._starts) > STARTS_KEPT:
+                        self._starts.popitem(last=False)
+                    return event
+        return None
+
+
+def before(start: e.RunStarted) -> list[str]:
+    """The runs that one which begins like this comes from."""
+    parent = (start.parent or "").partition("/")[0]
+    return [one for one in (start.origin or "", parent, start.begun_by) if one]
+
+
+def found_so_far(found: dict[str, None]) -> Iterable[str]:
+    """Each of them, those included that are added meanwhile."""
+    at = 0
+    while at < min(len(found), DESCENT_MAX):
+        yield list(found)[at]
+        at += 1
+
+
+class RunPayloads(StoredPayloads):
+    """Payloads as the work for a run may read them; whoever works for none may read all."""
+
+    def __init__(self, store: Store, rights: ReadRights) -> None:
+        super().__init__(store)
+        self._rights = rights
+
+    async def get(self, sha256: str) -> bytes | None:
+        run = run_at_work.get()
+        if run and not self._rights.payload(run, sha256):
+            return None
+        return await super().get(sha256)
+
+
+class RunLoops:
+    """The results of loops, likewise."""
+
+    def __init__(self, loops: Loops, rights: ReadRights) -> None:
+        self._loops = loops
+        self._rights = rights
+
+    async def size(self, ref: str) -> int:
+        self._check(ref)
+        return await self._loops.size(ref)
+
+    async def results(
+        self, ref: str, first: int, stop: int, bytes_max: int | None = None
+    ) -> list[Any]:
+        self._check(ref)
+        return await self._loops.results(ref, first, stop, bytes_max)
+
+    def _check(self, ref: str) -> None:
+        run = run_at_work.get()
+        if run and run_of(ref) and not self._rights.loop(run, ref):
+            raise NotFound(f"run {run} knows of no loop {ref:.200}", code="no_loop")

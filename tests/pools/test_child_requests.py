@@ -1,0 +1,175 @@
+"""A worker begins the child that the recorded task says, with the input that the task says."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .support import Server, playbook, run, serving, working
+
+CHILD = playbook("  - {step: only, tool: {kind: noop, result: '{{ workload.n }}'}}\n")
+
+
+def parent(task: str, **more: str) -> str:
+    return playbook(f"  - {{step: far, spec: {{pool: gpu}}, tool: {task}}}\n", **more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "child.yaml").write_text(CHILD)
+    (tmp_path / "other.yaml").write_text(CHILD)
+    (tmp_path / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    return tmp_path
+
+
+async def asked(server: Server, **body: Any) -> tuple[int, Any]:
+    """Ask for a child of the one job that waits."""
+    (task,) = (await server.claim(wait_seconds=20))["tasks"]
+    child = body.pop("run", f"{task['run']}-{task['job']}")
+    return await server.say(task, "children", {"run": child, **body})
+
+
+async def workload(server: Server, child: str) -> Any:
+    return (await server.parts.verbs.wait(child)).workload
+
+
+def test_the_file_is_the_one_that_the_task_names(folder: Path) -> None:
+    text = parent(f"{{kind: playbook, path: {folder}/child.yaml}}")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            for path in (f"{folder}/other.yaml", "/etc/passwd", f"{folder}/passwd", "child.yaml"):
+                await server.start(text)
+                status, answer = await asked(server, path=path)
+                assert (status, answer["code"]) == (409, "child_path"), answer
+                assert "root:" not in str(answer)
+            await server.start(text)
+            assert (await asked(server, path=f"{folder}/child.yaml"))[0] == 200
+
+    run(scenario())
+
+
+def test_the_input_is_the_one_that_the_task_says(folder: Path) -> None:
+    task = f"{{kind: playbook, path: {folder}/child.yaml, args: {{n: '{{{{ workload.n }}}}'}}}}"
+
+    async def scenario() -> None:
+        async with serving() as server:
+            await server.start(parent(task), n=7)
+            given = {"n": 666, "more": "things"}
+            status, begun = await asked(
+                server, path=f"{folder}/child.yaml", input=given, waits=True, returns="only"
+            )
+            assert status == 200, begun
+            assert await workload(server, begun["run"]) == {"n": 7}
+            assert server.parts.engine.state(begun["run"]).parent is None, "the task does not wait"
+
+    run(scenario())
+
+
+def test_what_only_the_worker_knows_is_taken_from_it_and_nothing_else(folder: Path) -> None:
+    text = playbook(f"""
+  - step: far
+    spec: {{pool: gpu}}
+    tool:
+      - {{name: first, kind: noop, result: 5}}
+      - name: second
+        kind: playbook
+        path: {folder}/child.yaml
+        args: {{n: "{{{{ first }}}}", fixed: "{{{{ workload.fixed }}}}"}}
+        wait: true
+""")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            await server.start(text, fixed="as told")
+            given = {"n": 5, "fixed": "as I like it", "more": "things"}
+            status, begun = await asked(server, path=f"{folder}/child.yaml", input=given)
+            assert status == 200, begun
+            assert await workload(server, begun["run"]) == {"n": 5, "fixed": "as told"}
+
+    run(scenario())
+
+
+def test_a_path_that_only_the_worker_knows_has_to_be_named_or_near(folder: Path) -> None:
+    text = playbook("""
+  - step: far
+    spec: {pool: gpu}
+    loop: {in: "{{ workload.files }}", iterator: file}
+    tool: {kind: playbook, path: "{{ iter.file }}", args: {n: 1}}
+""")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            files = [f"{folder}/child.yaml"]
+            for path in ("/etc/passwd", f"{folder}/other.yaml", f"{folder}/child.yam"):
+                await server.start(text, files=files)
+                status, answer = await asked(server, path=path, input={"n": 1})
+                assert (status, answer["code"]) == (409, "child_path"), answer
+            await server.start(text, files=files)
+            status, begun = await asked(server, path=files[0], input={"n": 1})
+            assert status == 200, begun
+            near = folder / "parent.yaml"
+            near.write_text(text.replace("pooled", "near"))
+            await server.parts.verbs.start(near, {"files": ["x"]})
+            status, begun = await asked(server, path=f"{folder}/other.yaml", input={"n": 1})
+            assert status == 200, begun
+            await server.parts.verbs.start(near, {"files": ["x"]})
+            status, answer = await asked(server, path=f"{folder}/passwd")
+            assert (status, answer["code"]) == (409, "child_path"), answer
+
+    run(scenario())
+
+
+def test_the_id_of_a_child_is_made_from_the_job(folder: Path) -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            name = await server.start(parent(f"{{kind: playbook, path: {folder}/child.yaml}}"))
+            status, answer = await asked(server, path=f"{folder}/child.yaml", run=f"{name}-9.0")
+            assert (status, answer["code"]) == (422, "bad_run_id"), answer
+
+    run(scenario())
+
+
+def test_what_is_wrong_with_the_file_is_told_to_the_log_and_not_to_the_worker(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    text = parent(f"{{kind: playbook, path: {folder}/passwd}}")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            await server.start(text)
+            status, answer = await asked(server, path=f"{folder}/passwd")
+            assert (status, answer["code"]) == (409, "child_refused"), answer
+            assert "root:" not in str(answer)
+            assert str(folder / "passwd") in caplog.text
+
+    run(scenario())
+
+
+def test_a_worker_of_ours_begins_children_as_the_definition_says(folder: Path) -> None:
+    text = playbook(
+        f"""
+  - step: each
+    spec: {{pool: gpu}}
+    loop: {{in: [1, 2], iterator: n}}
+    tool:
+      - {{name: double, kind: noop, result: "{{{{ iter.n * 2 }}}}"}}
+      - {{name: sub, kind: playbook, path: "{folder}/{{{{ workload.file }}}}",
+         args: {{n: "{{{{ double }}}}"}}}}
+"""
+    )
+
+    async def scenario() -> None:
+        async with serving() as server, working(server.url):
+            name = await server.start(text, file="child.yaml")
+            state = await server.parts.verbs.wait(name)
+            assert None not in state.results["each"]["results"], state.problem
+            begun = [one["execution_id"] for one in state.results["each"]["results"]]
+            found = [(await workload(server, child))["n"] for child in begun]
+            assert found == [2, 4], state.problem
+
+    run(scenario())
