@@ -77,6 +77,8 @@ class Settings:
     server: str = ""  # the URL of a server; verbs then go to it instead of to the store
     token: str = field(default="", repr=False)  # the token for it
     token_file: str = ""  # or the file that holds it
+    secret_key: str = field(default="", repr=False)  # what secrets of a store are made from
+    secret_key_file: str = ""  # or the file that holds it; `<store>.key` if empty
     serve_host: str = "127.0.0.1"  # where `serve` listens; others than loopback need tokens
     serve_port: int = 8629
     serve_names: str = ""  # further names that a server is reached by: "a.example b.example"

@@ -58,8 +58,8 @@ async def claimed(door: Door, token: str, worker: str = "w1", **more: Any) -> An
 
 @asynccontextmanager
 async def two_workers(store: Path | None = None) -> AsyncIterator[tuple[Door, str, str]]:
-    where = {"store": str(store)} if store is not None else {}
-    async with serving(require_tokens="yes", **where) as door:
+    where = str(store) if store is not None else ":memory:"
+    async with serving(require_tokens="yes", store=where) as door:
         hers = door.token("work", name=HERS)
         his = door.token("work", name=HIS)
         yield door, hers, his

@@ -22,9 +22,10 @@ from msgspec.structs import replace
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError
+from anabranch.operations.hook_secrets import secrets_of, variable_of
 from anabranch.operations.notices import Finder, delivery_id
 from anabranch.operations.posting import DELIVERY, EVENT, SIGNATURE, Posted, Poster, sign
-from anabranch.operations.webhooks import secrets_of
+from anabranch.operations.secret_key import key_of
 from anabranch.runtime.metrics import Counter
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog, Delivery, Hook
@@ -64,6 +65,7 @@ class Courier:
         self._finder = finder
         self._poster = poster
         self._clock = clock
+        self._key = key_of(store, settings)
         self._age_ms = int(settings.webhook_age_hours * 3_600_000)
         self._kept_ms = int(settings.webhook_kept_days * 86_400_000)
         self._backlog_max = settings.webhook_backlog_max
@@ -268,15 +270,21 @@ class Courier:
 
     async def _post(self, hook: Hook, one: Delivery) -> Posted:
         now = self._clock.now()
-        secret, *older = secrets_of(hook, now) or ("",)
+        secret, *older = secrets_of(hook, now, self._key) or ("",)
         if not secret:
-            return Posted(None, "the variable that holds its secret is not set")
+            return Posted(None, self._why_no_secret(hook))
         headers = {
             DELIVERY: delivery_id(one.hook, one.run, one.seq),
             EVENT: one.kind,
             SIGNATURE: sign(secret, one.body, now // 1000, *older),
         }
         return await self._poster.post(hook.url, one.body, headers)
+
+    def _why_no_secret(self, hook: Hook) -> str:
+        if variable_of(hook):
+            return "the variable that holds its secret is not set"
+        place = self._key.place
+        return f"its secret cannot be made: {place} is missing, or not the key it was made with"
 
     def _after(self, one: Delivery, posted: Posted) -> Delivery:
         now = self._clock.now()

@@ -1,24 +1,34 @@
 """Webhooks: who is told of what, how their deliveries stand, and sending one again.
 
-Sending itself is `operations.courier`. A secret is shown once, when it is made; one that the
-environment holds (`secret_env`) never enters the store.
+Sending itself is `operations.courier`. A secret is shown once, when it is made. The store has none:
+see `operations.hook_secrets`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from anabranch.clock import Clock
-from anabranch.errors import InputError, NotFound, Refused
+from anabranch.errors import AnabranchError, InputError, NotFound, Refused
+from anabranch.operations.hook_secrets import (
+    first,
+    is_plain,
+    named,
+    next_after,
+    secrets_of,
+    tidied,
+    variable_of,
+)
 from anabranch.operations.notices import checked_kinds, delivery_id
 from anabranch.operations.posting import Addresses, checked_url
+from anabranch.operations.secret_key import SecretKey, key_of
 from anabranch.store.hook_ports import (
     Backlog,
     Delivery,
@@ -28,11 +38,11 @@ from anabranch.store.hook_ports import (
 )
 from anabranch.store.ports import Store
 
+log = logging.getLogger("anabranch.webhooks")
+
 HOOKS_MAX = 100
 REDELIVERED_MAX = 1_000_000
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_KEPT, _NAMED, _OLD = "text:", "env:", "|"
-OVERLAP_MS = 24 * 3_600_000  # for so long the secret before a rotation signs, too
 
 
 class HookDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,19 +106,25 @@ class DeliveryCard(msgspec.Struct, frozen=True, kw_only=True):
 class Webhooks:
     """Blocking and short: every call is a few statements."""
 
-    def __init__(self, store: Store, clock: Clock, addresses: Addresses = "public") -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        addresses: Addresses = "public",
+        key: SecretKey | None = None,
+    ) -> None:
         self._store = store
+        self._key = key or key_of(store)
         self._clock = clock
         self._addresses: Addresses = addresses
 
     def create(self, draft: HookDraft) -> HookCard:
         if len(self._store.hooks()) >= HOOKS_MAX:
             raise Refused(f"there are {HOOKS_MAX} webhooks already", code="webhooks_full")
-        secret = "" if draft.secret_env else new_secret()
         hook = Hook(
             id=f"wh{secrets.token_hex(6)}",
             url=checked_url(draft.url, self._addresses),
-            secret=_NAMED + _env_name(draft.secret_env) if draft.secret_env else _KEPT + secret,
+            secret=named(_env_name(draft.secret_env)) if draft.secret_env else first(self._key),
             kinds=checked_kinds(draft.kinds),
             labels=draft.labels,
             dialect=draft.dialect,
@@ -118,7 +134,7 @@ class Webhooks:
             cursor=self._store.position() if draft.begin == "now" else 0,
         )
         self._store.add_hook(hook)
-        return replace(self._card(hook), secret=secret or None)
+        return self._card(hook) if draft.secret_env else self._with_secret(hook)
 
     def all(self) -> list[HookCard]:
         backlog, last = self._store.backlog(), self._store.position()
@@ -151,17 +167,30 @@ class Webhooks:
         For a day it is signed with the old one as well, so that no receiver has to be told at the
         very same moment. One that knows only the new secret takes nothing else.
         """
-        hook, secret = self._hook(hook_id), new_secret()
-        if hook.secret.startswith(_NAMED):
+        hook = self._hook(hook_id)
+        if variable := variable_of(hook):
             raise Refused(
-                f"the secret of {hook_id} is the variable {hook.secret[len(_NAMED) :]}: change it "
+                f"the secret of {hook_id} is the variable {variable}: change it "
                 "there and start the server again",
                 code="webhook_secret",
             )
-        until = self._clock.now() + OVERLAP_MS
-        kept = f"{_KEPT}{secret}{_OLD}{secrets_of(hook, until)[0]}{_OLD}{until}"
-        self._store.change_hook(replace(hook, secret=kept))
-        return replace(self._card(hook), secret=secret)
+        rotated = replace(hook, secret=next_after(hook, self._key, self._clock.now()))
+        self._store.change_hook(rotated)
+        return self._with_secret(rotated)
+
+    def protect(self) -> int:
+        """Encrypt the secrets that were made before there was a key; says how many are left."""
+        left = 0
+        for hook in self._store.hooks():
+            try:
+                secret = tidied(hook, self._key, self._clock.now())
+            except AnabranchError as error:  # no key can be made here: a server starts all the same
+                log.warning("webhook %s: %s", hook.id, error)
+                secret = hook.secret
+            if secret != hook.secret:
+                self._store.change_hook(replace(hook, secret=secret))
+            left += is_plain(secret)
+        return left
 
     def remove(self, hook_id: str) -> None:
         """With everything that was still to be delivered to it."""
@@ -207,27 +236,12 @@ class Webhooks:
             raise _unknown(hook_id)
         return hook
 
+    def _with_secret(self, hook: Hook) -> HookCard:
+        secret, *_ = secrets_of(hook, self._clock.now(), self._key)
+        return replace(self._card(hook), secret=secret)
+
     def _card(self, hook: Hook) -> HookCard:
         return _card(hook, self._store.backlog().get(hook.id), self._store.position())
-
-
-def new_secret() -> str:
-    return f"whs_{secrets.token_urlsafe(32)}"
-
-
-def secrets_of(
-    hook: Hook, now: int, environment: Mapping[str, str] | None = None
-) -> tuple[str, ...]:
-    """What notifications are signed with: the secret, and for a while the one before it.
-
-    Empty when the environment has lost it.
-    """
-    if hook.secret.startswith(_NAMED):
-        env = os.environ if environment is None else environment
-        found = env.get(hook.secret[len(_NAMED) :])
-        return (found,) if found else ()
-    secret, *old = hook.secret[len(_KEPT) :].split(_OLD)
-    return (secret, old[0]) if old and now < int(old[1]) else (secret,)
 
 
 def delivery_card(one: Delivery) -> DeliveryCard:
@@ -256,7 +270,7 @@ def _card(hook: Hook, backlog: Backlog | None, last: int) -> HookCard:
         dialect=hook.dialect,
         name=hook.name,
         enabled=hook.enabled,
-        secret_env=hook.secret[len(_NAMED) :] if hook.secret.startswith(_NAMED) else "",
+        secret_env=variable_of(hook),
         created_at=hook.created_at,
         behind=max(0, last - hook.cursor),
         pending=stands.pending,

@@ -323,6 +323,11 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             "bytes": sum(file.stat().st_size for file in files if file.exists()),
         }
 
+    @property
+    def path(self) -> Path:
+        """The file, as others may want to put something beside it."""
+        return self._path
+
     def close(self) -> None:
         with self._reading, self._writing:
             if not self._closed:
@@ -350,13 +355,14 @@ class SqliteStore(SqliteHooks, SqliteAccess):
             return fits
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of it or nothing; whoever rolls back inside has changed their mind."""
+    def _transaction(self, *, wipe: bool = False) -> Iterator[sqlite3.Connection]:
+        """All of it or nothing; whoever rolls back inside has changed their mind. With `wipe`, what
+        it frees is overwritten."""
         if self._joining == get_ident():
             assert self._writer is not None
             yield self._writer
             return
-        with self._write() as db:
+        with self._write() as db, wiping(db, sealing=False, unsealing=wipe):
             db.execute("BEGIN IMMEDIATE")
             yield db
             if db.in_transaction:

@@ -25,7 +25,9 @@ class SqliteHooks:
 
         def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
 
-        def _transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
+        def _transaction(
+            self, *, wipe: bool = False
+        ) -> AbstractContextManager[sqlite3.Connection]: ...
 
     def feed(self, after: int, limit: int = 200) -> list[Entry]:
         rows = self._rows(STATEMENTS["feed"], {"after": after, "limit": max(limit, 0)})
@@ -67,11 +69,11 @@ class SqliteHooks:
         return [_hook(row) for row in self._rows(STATEMENTS["hooks"], {})]
 
     def change_hook(self, hook: Hook) -> bool:
-        with self._transaction() as db:
+        with self._transaction(wipe=True) as db:  # there may have been a secret in it
             return db.execute(STATEMENTS["change_hook"], _fields(hook)).rowcount == 1
 
     def drop_hook(self, hook_id: str) -> bool:
-        with self._transaction() as db:
+        with self._transaction(wipe=True) as db:
             db.execute(STATEMENTS["drop_deliveries"], {"id": hook_id})
             return db.execute(STATEMENTS["drop_hook"], {"id": hook_id}).rowcount == 1
 

@@ -16,6 +16,7 @@ import msgspec
 from anabranch import app
 from anabranch.clock import SystemClock
 from anabranch.errors import AnabranchError
+from anabranch.operations.secret_key import key_of
 from anabranch.operations.webhooks import HookChange, HookDraft, Webhooks
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import DeliveryFilter
@@ -94,7 +95,8 @@ class LocalHooks:
             store.close()
 
     def _hooks(self, store: Store) -> Webhooks:
-        return Webhooks(store, self._clock, self._settings.webhook_addresses)
+        key = key_of(store, self._settings)
+        return Webhooks(store, self._clock, self._settings.webhook_addresses, key)
 
     async def create(self, draft: Row) -> Row:
         with self._store() as store:

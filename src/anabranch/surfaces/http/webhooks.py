@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -11,6 +12,7 @@ from aiohttp import web
 from anabranch.operations.courier import Courier
 from anabranch.operations.notices import Finder
 from anabranch.operations.posting import Poster
+from anabranch.operations.secret_key import key_of
 from anabranch.operations.webhooks import (
     DeliveryCard,
     HookCard,
@@ -23,6 +25,8 @@ from anabranch.surfaces.http.health import HEALTH
 from anabranch.surfaces.http.metrics import METERS
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
+
+log = logging.getLogger("anabranch.http")
 
 WEBHOOKS = web.AppKey("webhooks", Webhooks)
 COURIER = web.AppKey("courier", Courier)
@@ -132,6 +136,13 @@ async def redeliver_dead(request: web.Request) -> web.StreamResponse:
 async def carry(app: web.Application) -> AsyncIterator[None]:
     """The courier works from the start of the application to its end."""
     courier, engine = app[COURIER], app[PARTS].engine
+    left = await asyncio.to_thread(app[WEBHOOKS].protect)
+    if left:
+        log.warning(
+            "the secrets of %d webhooks are in the store in plain text: `anabranch webhook rotate` "
+            "makes new ones, or install 'anabranch[market]' to have them encrypted",
+            left,
+        )
     courier.start()
     stop = engine.listen(courier.news)
     yield
@@ -142,7 +153,8 @@ async def carry(app: web.Application) -> AsyncIterator[None]:
 def mount(app: web.Application) -> None:
     parts, settings = app[PARTS], app[SETTINGS]
     clock = parts.engine.clock
-    app[WEBHOOKS] = Webhooks(parts.store, clock, settings.webhook_addresses)
+    key = key_of(parts.store, settings)
+    app[WEBHOOKS] = Webhooks(parts.store, clock, settings.webhook_addresses, key)
     app[COURIER] = Courier(
         parts.store,
         Finder(parts.store, parts.nets, settings.webhook_body_bytes),
