@@ -84,6 +84,9 @@ class Settings:
     serve_names: str = ""  # further names that a server is reached by: "a.example b.example"
     serve_proxies: str = ""  # addresses of proxies whose X-Forwarded-For is believed
     serve_connections_max: int = 1000  # at once; idle ones make room
+    streams_per_token_max: int = 50  # event streams that one token has open at once
+    waits_per_token_max: int = 50  # requests of one token that wait for a run
+    checks_per_token_max: int = 4  # definitions of one token that are checked at once
     require_tokens: Literal["no", "yes"] = "no"  # yes: also on a loopback address
     tls_cert: str = ""  # the file with the certificate chain of a server
     tls_key: str = ""  # and the one with its key

@@ -27,6 +27,7 @@ from anabranch.surfaces.http.looking import Looking, look
 from anabranch.surfaces.http.problems import ApiError, place_problem
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, PARTS, Query, Route
+from anabranch.surfaces.http.shares import checking
 from anabranch.surfaces.http.threads import Flag, in_thread
 
 PAGE = Query("limit", "how many at most", "integer", least=1, most=500, default=50)
@@ -145,7 +146,8 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     given = await read_body(request, DefinitionGiven)
     source, tools = source_of(given.definition), tools_of(request)
     file = label_of(given.file)
-    compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
+    async with checking(request):
+        compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
     net = compiled.net
     kinds = request.app[PARTS].verbs.kinds
     refused = list(kinds.refused(net)) if net is not None else []
@@ -163,7 +165,8 @@ async def check_one(request: web.Request) -> web.StreamResponse:
 async def respell(request: web.Request) -> web.StreamResponse:
     """A playbook in the canonical spelling."""
     given = await read_body(request, PlaybookText)
-    text = await in_thread(canonical_form, given.definition, label_of(given.file))
+    async with checking(request):
+        text = await in_thread(canonical_form, given.definition, label_of(given.file))
     return answer(shapes.Respelled(definition=text, changed=text != given.definition))
 
 
@@ -280,6 +283,7 @@ ROUTES = (
         "Say everything that is wrong with a definition; nothing is kept",
         body=DefinitionGiven,
         returns=shapes.Checked,
+        errors=(429,),
         example=_GIVEN,
     ),
     Route(

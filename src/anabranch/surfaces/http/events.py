@@ -27,6 +27,7 @@ from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import LIMITS, answer, bad_parameter, read_query
 from anabranch.surfaces.http.routes import PARTS, Header, Query, Route
 from anabranch.surfaces.http.runs import RUN
+from anabranch.surfaces.http.shares import long_request
 
 log = logging.getLogger("anabranch.http")
 
@@ -150,6 +151,11 @@ async def page(request: web.Request) -> web.StreamResponse:
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
+    with long_request(request, "streams"):
+        return await _stream(request)
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
     streams, limits = request.app[STREAMS], request.app[LIMITS]
     after = _after(request)
     if len(streams) >= limits.streams:
@@ -337,7 +343,7 @@ ROUTES = (
         "Follow a run: its events from the log and then live, until it has finished",
         query=(Query("after", "only events behind this", "integer", default=0),),
         media="text/event-stream",
-        errors=(409, 503),
+        errors=(409, 429, 503),
         headers=(Header("Last-Event-ID", "the last event seen; goes before `after`"),),
     ),
 )

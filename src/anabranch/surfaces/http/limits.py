@@ -2,7 +2,8 @@
 
 A connection on which no request is being served is idle: it has sent nothing, half a head, or is
 kept for the next request. Idle ones are closed after a while. When there are too many connections,
-the one that is idle longest makes room, so a thousand that only sit there keep nobody out.
+the one that is idle longest makes room, so a thousand that only sit there keep nobody out. Where
+none is idle, whoever has most streams and waits gives up one of them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Doorman:
         self.most = most
         self.idle_seconds = idle_seconds
         self.turned_away = 0
+        #: Frees the connection of a request that only waits, and gives it; None if none should go.
+        self.spare: Callable[[], Any] = lambda: None
         self._since: dict[Any, float] = {}  # idle transports, longest first → when that began
         self._busy: set[Any] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -75,7 +78,10 @@ class Doorman:
             self.left(transport)
             transport.abort()
             return True
-        return False
+        waiting = self.spare()
+        if waiting is not None:
+            self.left(waiting)
+        return waiting is not None
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()

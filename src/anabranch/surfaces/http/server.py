@@ -44,6 +44,7 @@ from anabranch.surfaces.http.problems import answer_errors
 from anabranch.surfaces.http.reading import LIMITS, PARSED_AT_ONCE, PARSING, Limits
 from anabranch.surfaces.http.repeats import CLERK, REPEATS, Repeats, keep_answers
 from anabranch.surfaces.http.routes import PARTS, SETTINGS, TABLE, Route, table_of
+from anabranch.surfaces.http.shares import SHARES, Shares
 
 Middleware = Any  # what `web.middleware` makes
 Mount = Callable[[web.Application], None]
@@ -88,7 +89,7 @@ def make_application(
     app[PARTS], app[SETTINGS], app[LIMITS] = parts, settings, chosen
     app[TABLE] = dict(table_of(tuple(routes)))
     app[looking.READERS] = looking.Readers(parts, settings)
-    app[events.STREAMS] = events.Streams()
+    app[events.STREAMS], app[SHARES] = events.Streams(), Shares(settings)
     app[decisions.APPROVALS] = Approvals(parts.nets)
     app[REPEATS], app[CLERK] = Repeats(), clerk or Clerk(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)

@@ -31,6 +31,7 @@ from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
 from anabranch.surfaces.http import audit, auth, bad_http, descriptors, limits, server, sites
+from anabranch.surfaces.http.shares import SHARES, Shares
 
 log = logging.getLogger("anabranch.http")
 
@@ -64,6 +65,7 @@ class Server:
         self.parts: root.Parts
         self.access: Access
         self.keeper: auth.Gatekeeper
+        self.shares: Shares
         self.open = True  # no token is asked for
         self._files = descriptors.files_max()
         most = descriptors.connections_max(settings.serve_connections_max, self._files)
@@ -146,6 +148,8 @@ class Server:
             **self._more,
         )
         made[auth.GATEKEEPER], made[sites.POLICY] = keeper, keeper.policy
+        self.shares = made[SHARES]
+        self.doorman.spare = self.shares.spare
         made.on_response_prepare.extend([auth.add_headers, limits.let_stream])
         return made
 

@@ -15,6 +15,7 @@ from anabranch.surfaces.http.looking import look
 from anabranch.surfaces.http.reading import answer, cursor, read_body, read_cursor, read_query
 from anabranch.surfaces.http.routes import API, Query, Route
 from anabranch.surfaces.http.runs import RUN
+from anabranch.surfaces.http.shares import checking
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,8 @@ async def gas(request: web.Request) -> web.StreamResponse:
         "invalid_spawns": body.invalid_spawns,
         "encrypted": body.encrypted,
     }
-    return answer(await asyncio.to_thread(estimated_gas, body.rule, **counts))
+    async with checking(request):
+        return answer(await asyncio.to_thread(estimated_gas, body.rule, **counts))
 
 
 ROUTES = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import msgspec
 from aiohttp import web
@@ -11,8 +10,10 @@ from aiohttp import web
 from anabranch.surfaces.http.reading import answer, read_query
 from anabranch.surfaces.http.routes import PARTS, Query, Route
 from anabranch.surfaces.http.runs import RUN
+from anabranch.surfaces.http.shares import long_request
 
 SECONDS_MAX = 60
+LOOK_SECONDS = 0.5  # how soon somebody who has hung up is noticed
 
 
 class Waited(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,13 +28,28 @@ class Waited(msgspec.Struct, frozen=True, kw_only=True):
 async def wait(request: web.Request) -> web.StreamResponse:
     parts, asked = request.app[PARTS], read_query(request)
     run = parts.verbs.read.find(request.match_info["run"]).run
-    settled = False
-    with suppress(TimeoutError):
-        async with asyncio.timeout(asked["seconds"]):
-            await parts.verbs.wait(run, standing=asked["standing"])
-            settled = True
+    with long_request(request, "waits"):
+        settled = await _settled(request, run, asked["seconds"], standing=asked["standing"])
     head = parts.verbs.read.find(run)
     return answer(Waited(run=run, status=head.status, finished=head.finished, settled=settled))
+
+
+async def _settled(request: web.Request, run: str, seconds: float, *, standing: bool) -> bool:
+    """Whether it came to that in time. Whoever hangs up meanwhile waits for nothing."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    waiting = loop.create_task(request.app[PARTS].verbs.wait(run, standing=standing))
+    try:
+        while not waiting.done() and (left := until - loop.time()) > 0:
+            if request.transport is None or request.transport.is_closing():
+                return False
+            await asyncio.wait((waiting,), timeout=min(left, LOOK_SECONDS))
+        if not waiting.done():
+            return False
+        await waiting  # raises what went wrong
+        return True
+    finally:
+        waiting.cancel()
 
 
 ROUTES = (
@@ -44,6 +60,7 @@ ROUTES = (
         wait,
         "Wait until a run has ended; with `standing`, or until only somebody can move it",
         returns=Waited,
+        errors=(429, 503),
         query=(
             Query("seconds", "how long at most", "integer", least=0, most=SECONDS_MAX, default=30),
             Query(

@@ -21,6 +21,7 @@ from anabranch.net.net import Net
 from anabranch.operations.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
 from anabranch.surfaces.http.looking import Looking
+from anabranch.surfaces.http.shares import long_request
 from anabranch.surfaces.ui import facts, guard
 from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, ui_of
 from anabranch.surfaces.ui.paths import Paths
@@ -72,6 +73,13 @@ async def _streamed(
     request: web.Request, heard: Callable[[Published], bool], talk: Talk
 ) -> web.StreamResponse:
     """Tell a browser something for as long as it listens; `heard` says what is news to it."""
+    with long_request(request, "streams"):
+        return await _listened(request, heard, talk)
+
+
+async def _listened(
+    request: web.Request, heard: Callable[[Published], bool], talk: Talk
+) -> web.StreamResponse:
     ui = ui_of(request)
     if len(ui.streams) >= STREAMS_MAX:
         raise web.HTTPServiceUnavailable(text="too many pages are open")
