@@ -6,11 +6,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
+from anabranch.operations.definitions import check
 from anabranch.surfaces.http import definitions
 from anabranch.surfaces.http.auth import COOKIE
 from anabranch.surfaces.http.limits import Doorman
@@ -44,6 +46,9 @@ class Crowd:
     def with_status(self, status: int) -> list[ClientResponse]:
         return [one for one in self.answers if one.status == status]
 
+    def has_answers(self, count: int) -> bool:
+        return len(self.with_status(200)) == count
+
     async def go_home(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -72,9 +77,15 @@ async def waiting_run(door: Door, token: str = "") -> str:
     return str((await door.ask("POST", "/runs", token, START)).json["run"])
 
 
+async def one_by_one(many: Crowd, path: str, times: int) -> None:
+    for n in range(1, times + 1):
+        many.asks(path, 1)
+        await until(partial(many.has_answers, n))
+
+
 def test_one_read_token_with_many_streams_and_waits_keeps_nobody_out() -> None:
     async def go() -> None:
-        few = {"streams_per_token_max": 10, "waits_per_token_max": 10}
+        few: Any = {"streams_per_token_max": 10, "waits_per_token_max": 10}
         async with serving(require_tokens="yes", serve_connections_max=60, **few) as door:
             hers, his = door.token("operate", name="her"), door.token("read", name="his")
             name = await waiting_run(door, hers)
@@ -123,9 +134,7 @@ def test_without_tokens_streams_and_waits_leave_room_for_short_requests() -> Non
         async with serving(serve_connections_max=20) as door:
             name = await waiting_run(door)
             async with crowd(door) as many:
-                for n in range(1, 17):
-                    many.asks(f"/runs/{name}/events/stream", 1)
-                    await until(lambda n=n: len(many.with_status(200)) == n)
+                await one_by_one(many, f"/runs/{name}/events/stream", 16)
                 told = await door.ask("GET", f"/runs/{name}/wait?seconds=60")
                 assert (told.status, told.code) == (503, "too_many_streams")
                 assert "serve_connections_max" in told.json["detail"]
@@ -142,9 +151,7 @@ def test_whoever_has_most_gives_up_the_oldest_for_somebody_with_few() -> None:
             hers, his = door.token("operate", name="her"), door.token("read", name="his")
             name = await waiting_run(door, hers)
             async with crowd(door, his) as many, crowd(door, hers) as few:
-                for n in range(1, 17):
-                    many.asks(f"/runs/{name}/events/stream", 1)
-                    await until(lambda n=n: len(many.with_status(200)) == n)
+                await one_by_one(many, f"/runs/{name}/events/stream", 16)
                 few.asks(f"/runs/{name}/wait?seconds=60", 3)
                 await until(lambda: many.cut == 3)
                 assert (few.answers, few.cut) == ([], 0), "they wait"
@@ -179,7 +186,7 @@ def test_checks_of_one_token_wait_in_line_and_let_others_go_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at_once, most, gate, lock = 0, 0, threading.Event(), threading.Lock()
-    really = definitions.check
+    really = check
 
     def slow(source: Any, *rest: Any, **more: Any) -> Any:
         nonlocal at_once, most

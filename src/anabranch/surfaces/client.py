@@ -40,7 +40,7 @@ _KINDS: Mapping[int, type[errors.AnabranchError]] = {
     HTTPStatus.TOO_MANY_REQUESTS: errors.Denied,
 }
 _REFUSED = ("not_allowed",)  # a gate's own answer, not that of the door
-_ACCESS = ("scope", "actor", "csrf", "wrong_origin")
+_ACCESS = ("scope", "pool", "actor", "csrf", "wrong_origin")
 
 
 class ServerError(errors.AnabranchError):

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from anabranch.errors import DefinitionError, InputError, Refused
+from anabranch.errors import AnabranchError, DefinitionError, InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import deep_merge
 from anabranch.net.problems import Problem
@@ -25,10 +25,13 @@ from anabranch.surfaces.cli.orchestrating import definition, session_labels
 from anabranch.surfaces.cli.remote import RemoteDesk, posted, remote_desk, renamed, sendable
 from anabranch.surfaces.cli.stop_signals import INTERRUPTED
 from anabranch.surfaces.cli.workflow_desk import RemoteWorkflows
+from anabranch.surfaces.client import Client
 
 EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4}
 WAIT_SECONDS = 30
 LOOK_SECONDS = 0.5
+NO_ROOM = ("too_many_at_once", "too_many_streams")
+NO_ROOM_SECONDS = 2.0
 #: What `run --json` prints, of all that a server tells about a run.
 SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "problem", "session",
            "joins_dropped")  # fmt: skip
@@ -61,9 +64,7 @@ class Watch:
         return INTERRUPTED
 
     async def _settled(self, run: str) -> None:
-        asked = {"seconds": WAIT_SECONDS, "standing": "true"}
-        while not (await self.desk.client.get("runs", run, "wait", **asked))["settled"]:
-            pass
+        await settled(self.desk.client, run)
 
     def _viewing(self, run: str) -> asyncio.Task[None] | None:
         watch = self.options.watch
@@ -87,6 +88,23 @@ class Watch:
             self.say(f"run {shown['run']} is left {status}:")
             self.say("\n".join(render.waiting_lines(shown["waiting"])))
         return EXIT.get(status, 1)
+
+
+async def settled(client: Client, run: str) -> None:
+    """When it has ended, or only somebody can move it. A server that has no room for one more who
+    waits is asked now and then instead: too many who wait elsewhere end no command."""
+    seconds = WAIT_SECONDS
+    while True:
+        try:
+            asked = {"seconds": seconds, "standing": "true"}
+            if (await client.get("runs", run, "wait", **asked))["settled"]:
+                return
+            seconds = WAIT_SECONDS
+        except AnabranchError as error:
+            if error.code not in NO_ROOM:
+                raise
+            await asyncio.sleep(NO_ROOM_SECONDS)
+            seconds = 0
 
 
 class RemoteView(Screen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 
 import msgspec
 from aiohttp import web
@@ -28,7 +29,7 @@ class Waited(msgspec.Struct, frozen=True, kw_only=True):
 async def wait(request: web.Request) -> web.StreamResponse:
     parts, asked = request.app[PARTS], read_query(request)
     run = parts.verbs.read.find(request.match_info["run"]).run
-    with long_request(request, "waits"):
+    with long_request(request, "waits") if asked["seconds"] else nullcontext():
         settled = await _settled(request, run, asked["seconds"], standing=asked["standing"])
     head = parts.verbs.read.find(run)
     return answer(Waited(run=run, status=head.status, finished=head.finished, settled=settled))
@@ -40,6 +41,7 @@ async def _settled(request: web.Request, run: str, seconds: float, *, standing: 
     until = loop.time() + seconds
     waiting = loop.create_task(request.app[PARTS].verbs.wait(run, standing=standing))
     try:
+        await asyncio.sleep(0)  # what is settled already needs no time
         while not waiting.done() and (left := until - loop.time()) > 0:
             if request.transport is None or request.transport.is_closing():
                 return False
