@@ -159,6 +159,29 @@ def test_whoever_has_most_gives_up_the_oldest_for_somebody_with_few() -> None:
     run(go())
 
 
+def test_claims_that_wait_make_room_for_others_too() -> None:
+    async def go() -> None:
+        async with serving(require_tokens="yes", serve_connections_max=20) as door:
+            hers, works = door.token("operate", name="her"), door.token("work", name="w")
+            name = await waiting_run(door, hers)
+            claim = {"worker": "w1", "wait_seconds": 60}
+            held = [
+                asyncio.create_task(door.ask("POST", "/pools/gpu/claim", works, claim))
+                for _ in range(16)
+            ]
+            await until(lambda: len(door.server.shares) == 16)
+            async with crowd(door, hers) as few:
+                few.asks(f"/runs/{name}/events/stream", 1)
+                await until(lambda: few.has_answers(1))
+                await until(lambda: any(one.done() for one in held))
+            assert sum(one.done() for one in held) == 1
+            for one in held:
+                one.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+
+    run(go())
+
+
 def test_a_new_connection_takes_the_place_of_one_that_only_waits() -> None:
     class Transport:
         def __init__(self) -> None:

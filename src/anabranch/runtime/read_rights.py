@@ -135,11 +135,11 @@ class ReadRights:
 
     def _hands_out(self, run: str) -> bool:
         start = self._start(run)
-        if start is None:
-            return False
+        if start is None:  # purged: nobody knows who had a hand in it
+            return True
         try:
             return self.lends(self._nets.get(start.definition))
-        except AnabranchError:  # nobody knows what it does: no gift
+        except AnabranchError:  # nor what a definition does that cannot be compiled any more
             return True
 
     def _start(self, run: str) -> e.RunStarted | None:

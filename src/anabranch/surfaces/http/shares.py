@@ -2,7 +2,8 @@
 
 Whoever shows a token shares with everybody who shows the same one, the sessions of browsers
 included. A server that asks for no token knows nobody apart: there only what all have together is
-limited. Streams and waits keep a connection for long; together they get most of the connections and
+limited, and so it is with workers, of which many may share a token. Streams, waits and claims that
+wait keep a connection for long; together they get most of the connections and
 never all. When there is no more room for them, or for any connection, the one who has most of them
 gives up the oldest, so that many of one caller do not keep out the few of another.
 """
@@ -25,7 +26,7 @@ LONG_SHARE = 0.8  # of the connections, for streams and waits together
 IN_LINE = 10  # times as many checks as run at once may wait for their turn
 RETRY_SECONDS = 5
 
-Kind = Literal["streams", "waits", "checks"]
+Kind = Literal["streams", "waits", "checks", "claims"]
 WORDS: dict[Kind, str] = {
     "streams": "event streams open",
     "waits": "requests that wait",
@@ -53,9 +54,9 @@ class Shares:
 
     @contextmanager
     def long(self, token: str, kind: Kind, transport: Any) -> Iterator[None]:
-        """A stream or a wait; raises where there are too many."""
-        most = self._most[kind]
-        if token and self._counts[token, kind] >= most:
+        """A stream, a wait or a claim; raises where there are too many."""
+        most = self._most.get(kind)
+        if token and most is not None and self._counts[token, kind] >= most:
             raise _too_many(kind, most)
         own = len(self._long.get(token, ()))
         if len(self) >= self.long_most and not self.spare(more_than=own + 1):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
@@ -27,6 +28,7 @@ from anabranch.surfaces.http.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import LIMITS, answer, read_at_most, read_body, read_query
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
+from anabranch.surfaces.http.shares import long_request
 from anabranch.surfaces.http.work_shapes import (
     Accepted,
     BeatBody,
@@ -146,17 +148,19 @@ async def let_go(app: web.Application) -> None:
 
 async def claim(request: web.Request) -> web.Response:
     body = await read_body(request, ClaimBody)
-    claimed = await _pools(request).claim(
-        _own_pool(request),
-        body.worker,
-        most=body.max,
-        wait_seconds=body.wait_seconds,
-        lease_seconds=body.lease_seconds,
-        claim=body.claim[:200],
-        items=body.items,
-        gone=_hung_up(request),
-        by=_holder(request),
-    )
+    pool = _own_pool(request)
+    with long_request(request, "claims") if body.wait_seconds > 0 else nullcontext():
+        claimed = await _pools(request).claim(
+            pool,
+            body.worker,
+            most=body.max,
+            wait_seconds=body.wait_seconds,
+            lease_seconds=body.lease_seconds,
+            claim=body.claim[:200],
+            items=body.items,
+            gone=_hung_up(request),
+            by=_holder(request),
+        )
     return answer(claimed)
 
 
@@ -190,7 +194,8 @@ async def watch(request: web.Request) -> web.Response:
         for pool in {pools.pool_of(out) for out in jobs}:
             if pool is not None:
                 _require_pool(request, pool)
-    found = await pools.watch(jobs, wait_seconds=body.wait_seconds, gone=_hung_up(request))
+    with long_request(request, "claims") if body.wait_seconds > 0 else nullcontext():
+        found = await pools.watch(jobs, wait_seconds=body.wait_seconds, gone=_hung_up(request))
     return answer(Watched(found))
 
 
