@@ -25,6 +25,7 @@ ELSEWHERE = {
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
     *("kind-off", "self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
     *("wrong-hash", "join-needs-outcome", "merge-overlap", "forks-partly-examined"),
+    *("short-secret", "decision-arc"),
     # test_arca_problems.py
     *("removed-key", "dependency-cycle", "unknown-reference", "unmeetable-policy"),
 }
