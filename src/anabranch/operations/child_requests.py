@@ -67,12 +67,14 @@ def agreed(
     whether a path that only the worker knows may be taken from it."""
     candidates = []
     names = names_for(live.state, live.state.tokens[job.token])
-    workload = names.pop("workload")  # perhaps with secrets, which only the worker has
-    names = {**whole_names(names, fetch), "workload": workload}
-    if not live.state.sealed:
-        names = whole_names(names, fetch)
+    workload = {"workload": names.pop("workload")}
+    if not live.state.sealed:  # of one with secrets each key is asked for by itself
+        workload = whole_names(workload, fetch)
+    names = {**whole_names(names, fetch), **workload}
     for inputs, alone in _tasks(live.net, job.step):
-        known = dict(names) if alone else {**names, "local": _OnlyThere(), "ctx": _OnlyThere()}
+        known = {**names, "keychain": _OnlyThere()}
+        if not alone:
+            known |= {"local": _OnlyThere(), "ctx": _OnlyThere()}
         parts = _parts(inputs, known)
         path = parts.get("path", _UNKNOWN)
         if path == asked.path or (path is _UNKNOWN and near(asked.path)):

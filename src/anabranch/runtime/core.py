@@ -38,7 +38,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import Light, brings_ref
 from anabranch.runtime.pools import EVERY_POOL, Pools
 from anabranch.runtime.pulse import Pulse
-from anabranch.runtime.read_rights import ReadRights
+from anabranch.runtime.read_rights import ReadRights, before
 from anabranch.runtime.sealing import Sealed, opened
 from anabranch.runtime.stored_values import READ_BYTES_MAX, StoredValues
 from anabranch.store.damage import require_end, require_sound
@@ -120,10 +120,11 @@ class Core:
         self._payloads[sha256] = content
         self._holds.stored(run, sha256)
 
-    def _keep_value(self, live: LiveRun, light: Light) -> None:
-        """An expression made a value that is too large to be recorded."""
-        self.keep_payload(live.state.run, light.sha256, light.content)
-        self._holds.found(live, light.result)
+    def _keep_value(self, run: str, live: LiveRun, light: Light) -> None:
+        """A value that a run is given, or that an expression made, is too large to be recorded."""
+        self.keep_payload(run, light.sha256, light.content)
+        if live.state.run:  # what it begins with is held by its first event
+            self._holds.found(live, light.result)
         live.holds_refs = True
 
     def _payload(self, sha256: str) -> bytes | None:
@@ -224,7 +225,12 @@ class Core:
 
     def _step(self, live: LiveRun, stimulus: s.Stimulus, now: int) -> None:
         live.holds_refs = live.holds_refs or brings_ref(stimulus)
-        events = step(live.net, live.state, stimulus, now, self._values.of(live))
+        run = live.state.run
+        if isinstance(stimulus, s.Start):
+            run = stimulus.run
+            reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
+            self._holds.begins(run, [stimulus.input, reused], before(stimulus))
+        events = step(live.net, live.state, stimulus, now, self._values.of(live, run))
         if not events:
             return
         live.fresh.extend(events)

@@ -68,6 +68,15 @@ class Holds:
             lambda sha256: free or any(self.entitled(run, sha256) for run in before),
         )
 
+    def begins(self, run: str, value: Any, before: Sequence[str]) -> None:
+        """The same before the first event of a run, whose expressions read it at once."""
+        if self._rights is None or value is None or _MARK not in _encode(value):
+            return
+        for ref in refs_in(value):
+            sha256 = _hash_in(ref)
+            if not before or any(self.entitled(one, sha256) for one in before):
+                self._grant(run, sha256)
+
     def placed(self, state: State, value: Any) -> None:
         """An operator has named payloads in plain text: the run may read them while it lasts."""
         for sha256 in _PLACES.findall(_encode(value)):

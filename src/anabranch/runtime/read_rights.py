@@ -23,6 +23,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Store
@@ -157,7 +158,7 @@ class ReadRights:
         return None
 
 
-def before(start: e.RunStarted) -> list[str]:
+def before(start: e.RunStarted | s.Start) -> list[str]:
     """The runs that one which begins like this comes from."""
     parent = (start.parent or "").partition("/")[0]
     return [one for one in (start.origin or "", parent, start.begun_by) if one]

@@ -30,7 +30,7 @@ CACHE_BYTES = 16 * 1024 * 1024
 #: What the expressions of one turn of a run may read of large values.
 READ_BYTES_MAX = 256 * 1024 * 1024
 
-Keep = Callable[[LiveRun, Light], None]
+Keep = Callable[[str, LiveRun, Light], None]  # the name of the run, which may have no state yet
 MayRead = Callable[[str, str], bool]  # a run, the hash of a payload
 
 
@@ -56,8 +56,8 @@ class StoredValues:
         self._decoded: OrderedDict[str, tuple[int, Any]] = OrderedDict()  # hash → size, value
         self._decoded_bytes = 0
 
-    def of(self, live: LiveRun) -> RunValues:
-        return RunValues(self, live)
+    def of(self, live: LiveRun, run: str) -> RunValues:
+        return RunValues(self, live, run)
 
     def load(self, sha256: str) -> tuple[int, Any]:
         """The size and the value of a payload."""
@@ -88,11 +88,12 @@ class StoredValues:
 class RunValues:
     """The `ValueAccess` of one run for one stimulus."""
 
-    __slots__ = ("_bytes_read", "_live", "_stored")
+    __slots__ = ("_bytes_read", "_live", "_run", "_stored")
 
-    def __init__(self, stored: StoredValues, live: LiveRun) -> None:
+    def __init__(self, stored: StoredValues, live: LiveRun, run: str) -> None:
         self._stored = stored
         self._live = live
+        self._run = run
         self._bytes_read = 0
 
     def view(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
@@ -115,7 +116,7 @@ class RunValues:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ExpressionError(f"a value cannot be recorded: {error}") from None
         if light.sha256:
-            self._stored.keep(self._live, light)
+            self._stored.keep(self._run, self._live, light)
         return light.result
 
     def fit_fields(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
@@ -124,7 +125,7 @@ class RunValues:
         return {key: self.fit(value) for key, value in values.items()}
 
     def _load(self, sha256: str) -> Any:
-        if not self._stored.may_read(self._live.state.run, sha256):
+        if not self._stored.may_read(self._run, sha256):
             gone = purged(sha256)  # a worker can name any payload: that gives no right to read it
             raise ExpressionError(str(gone), code=gone.code)
         try:
