@@ -48,6 +48,15 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_promise_of_the_security_page_names_a_test_that_exists() -> None:
+    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "`tests/" in line]
+    assert len(rows) >= 30
+    for reference in re.findall(r"`(tests/[^`]+)`", page):
+        file, _, name = reference.partition("::")
+        assert f"def {name}" in (DOCS.parent / file).read_text(encoding="utf-8"), reference
+
+
 def test_the_first_playbook_of_the_readme_runs() -> None:
     (playbook,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     result = anabranch.run(playbook, {"item": "anchor"})
