@@ -66,13 +66,15 @@ def test_a_backup_is_restored_and_says_what_that_means(here: Here) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_backup_refuses_to_overwrite_and_names_the_record_of_sent_calls(here: Here) -> None:
+def test_a_backup_refuses_to_overwrite_and_names_the_files_that_belong_to_it(here: Here) -> None:
     (here.folder / "copy.db").write_text("mine")
     refused = here.run("store", "backup", "copy.db", "--json")
     assert (refused.code, refused.json["problem"]["code"]) == (2, "file_exists")
     (here.folder / "anabranch.db.sent").write_bytes(b"")
+    (here.folder / "anabranch.db.key").write_bytes(b"")
     done = here.ok("store", "backup", "copy.db", "--force")
     assert "anabranch.db.sent" in done.err
+    assert "anabranch.db.key" in done.err
 
 
 @pytest.mark.parametrize("action", ["backup", "restore", "check", "compact"])

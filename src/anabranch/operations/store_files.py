@@ -15,6 +15,7 @@ from anabranch.store.sqlite_copy import Copy, Progress, Restored
 from anabranch.store.sqlite_file import schema_of
 
 SENT = ".sent"  # what was sent to a chain is remembered in a file of its own
+KEY = ".key"  # the key of the store: see `operations.secret_key`
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +37,21 @@ def backup(
     """A copy of the store of one moment, and what it does not hold."""
     store = file_of(settings)
     made = sqlite_copy.backup(store, Path(os.path.realpath(target)), progress, force=force)
+    return made, [
+        f"{file}, {purpose}, is not part of the backup: copy it too"
+        for file, purpose in _files_beside(store, settings).items()
+        if file.exists()
+    ]
+
+
+def _files_beside(store: Path, settings: Settings) -> dict[Path, str]:
+    """Files that belong to a store and are not in it, and what each is for."""
     sent = Path(settings.chain_sent) if settings.chain_sent else Path(f"{store}{SENT}")
-    if not sent.exists():
-        return made, []
-    said = "which keeps transactions from being sent twice, is not part of the backup: copy it too"
-    return made, [f"{sent}, {said}"]
+    key = Path(settings.secret_key_file) if settings.secret_key_file else Path(f"{store}{KEY}")
+    return {
+        sent: "which keeps transactions from being sent twice",
+        key: "from which the secrets of webhooks are made",
+    }
 
 
 def restore(settings: Settings, source: str, progress: Progress) -> tuple[Restored, list[str]]:
