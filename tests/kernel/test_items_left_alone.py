@@ -9,7 +9,7 @@ import pytest
 from anabranch.expressions.port import Constant
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import reusable
+from anabranch.kernel.redrive import reusable
 from anabranch.kernel.state import Job
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
 from anabranch.kernel.values import Answer
@@ -62,7 +62,7 @@ def test_a_loop_that_fails_fast_ends_with_them_unfinished_and_a_redrive_does_the
     assert worker.tried == [0, 1, 2]
     assert state.results["each"]["results"] == [0, 1, None]
     again = Worker(worker.net, 1)
-    state = again.run(reusable(worker.history))
+    state = again.run(reusable(worker.net, worker.history))
     assert sorted(again.tried) == [2, 3, 4, 5, 6, 7, 8]
     assert (state.status, state.ctx["sum"]) == ("completed", sum(range(9)))
     assert state.results["each"]["results"] == list(range(9))
@@ -79,7 +79,7 @@ def test_a_loop_that_was_told_to_stop_keeps_them_for_a_redrive() -> None:
     while not worker.state.finished:
         worker._move(_only_job(worker))
     again = Worker(worker.net, 1)
-    again.run(reusable(worker.history))
+    again.run(reusable(worker.net, worker.history))
     assert sorted(again.tried) == [2, 3, 4, 5, 6, 7, 8]
 
 

@@ -12,7 +12,7 @@ from anabranch.expressions.port import Constant
 from anabranch.kernel import events as e
 from anabranch.kernel import laws
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import reusable
+from anabranch.kernel.redrive import reusable
 from anabranch.kernel.state import Job, State, decode_state, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport, add_range, in_order
@@ -139,7 +139,7 @@ def test_a_redrive_works_only_on_what_failed_and_comes_to_the_same_sum(seed: int
     first = Worker(net, seed, fail=0.1)
     done = first.run().looped[LOOP].succeeded
     again = Worker(net, seed)
-    state = again.run(reusable(first.history))
+    state = again.run(reusable(first.net, first.history))
     assert (state.status, state.looped[LOOP].succeeded) == ("completed", total)
     assert state.ctx.get("sum", 0) == sum(range(total))
     assert len(again.tried) == total - done

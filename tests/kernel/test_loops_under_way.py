@@ -10,7 +10,7 @@ from anabranch.errors import InputError, Refused
 from anabranch.expressions.port import Constant
 from anabranch.kernel import laws
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import reusable
+from anabranch.kernel.redrive import reusable
 from anabranch.net.net import Loop
 
 from .test_loops import LOOP, Worker, looping, random_loop
@@ -50,7 +50,7 @@ def test_a_loop_that_was_stopped_is_finished_by_a_redrive(seed: int) -> None:
     laws.check_replay(worker.history, worker.state)
     done = worker.state.looped[LOOP].succeeded
     again = Worker(net, seed)
-    state = again.run(reusable(worker.history))
+    state = again.run(reusable(worker.net, worker.history))
     assert (state.status, state.looped[LOOP].succeeded) == ("completed", total)
     assert state.ctx.get("sum", 0) == sum(range(total))
     assert len(again.tried) == total - done

@@ -8,7 +8,7 @@ from anabranch.expressions.port import Constant
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
-from anabranch.kernel.reuse import reusable
+from anabranch.kernel.redrive import reusable
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Loop, Net, Step, Work
 
@@ -152,6 +152,6 @@ def test_a_redrive_tries_the_shards_that_waited_too_long() -> None:
     run.send(s.Tick())
     assert run.state.status == "failed"
     again = Run(run.net, begin=False)
-    again.send(s.Start(run="r2", reuse=reusable(run.history)))
+    again.send(s.Start(run="r2", reuse=reusable(run.net, run.history)))
     (shard,) = again.state.loops["l1"].in_flight.values()
     assert (shard.first, shard.count, shard.tries) == (2, 2, 0)

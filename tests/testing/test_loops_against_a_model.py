@@ -12,8 +12,8 @@ from anabranch.expressions.port import Constant
 from anabranch.kernel import events as e
 from anabranch.kernel import laws
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.redrive import reusable
 from anabranch.kernel.replay import replay
-from anabranch.kernel.reuse import reusable
 from anabranch.kernel.state import Job, State, decode_state, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
@@ -193,11 +193,11 @@ def test_a_redrive_tries_only_what_failed_or_was_not_reached(block: int) -> None
         done = first.run().looped["l1"].succeeded
         if dice.random() < 0.3:  # once more in vain, or nearly so
             second = Crew(net, case, dice)
-            done = second.run(reusable(first.history)).looped["l1"].succeeded
+            done = second.run(reusable(first.net, first.history)).looped["l1"].succeeded
             first = second
         mended = Case(tuple(Item(item.value) for item in case.items))
         again = Crew(net, mended, dice)
-        state = again.run(reusable(first.history))
+        state = again.run(reusable(first.net, first.history))
         record, values = state.looped["l1"], [item.value for item in case.items]
         assert (record.status, record.succeeded) == ("complete", len(values)), seed
         assert sum(again.ended.values()) == len(values) - done

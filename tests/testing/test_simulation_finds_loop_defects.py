@@ -14,8 +14,8 @@ from anabranch.kernel import (
     evolve_jobs,
     evolve_loops,
     loops,
+    redrive,
     reducers,
-    reuse,
     step,
     tracker,
 )
@@ -105,7 +105,7 @@ def _believe_stale_readers(patch: pytest.MonkeyPatch) -> None:
 
 def _redrive_what_is_done(patch: pytest.MonkeyPatch) -> None:
     """A redriven loop takes what failed for finished, and tries it all the same."""
-    patch.setattr(reuse, "_without", lambda done, _failed: done)
+    patch.setattr(redrive, "_without", lambda done, _failed: done)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from anabranch.errors import ExpressionError
@@ -38,7 +38,7 @@ from anabranch.expressions.jinja_program import (
     quoted,
     sentence,
 )
-from anabranch.expressions.port import Constant, Expression
+from anabranch.expressions.port import Constant, Expression, Paths
 
 __all__ = ["Condition", "Jinja", "Limits", "TemplateError", "TemplateTree", "Text", "Value", "View"]
 
@@ -94,6 +94,10 @@ class _Templated:
     def names(self) -> frozenset[str]:
         """The top-level names the expression looks up."""
         return self._program.names
+
+    @property
+    def reads(self) -> Paths:
+        return self._program.paths()
 
     def _run(self, names: Mapping[str, Any]) -> Any:
         try:
@@ -179,6 +183,21 @@ class TemplateTree:
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         return self._build(self._view(names))
+
+    @property
+    def reads(self) -> Paths:
+        return frozenset(_read_in(self.structure))
+
+
+def _read_in(structure: Any) -> Iterator[tuple[str, ...]]:
+    if isinstance(structure, (_Templated, TemplateTree)):
+        yield from structure.reads
+    elif isinstance(structure, Mapping):
+        for item in structure.values():
+            yield from _read_in(item)
+    elif isinstance(structure, (list, tuple)):
+        for item in structure:
+            yield from _read_in(item)
 
 
 Builder = Callable[[Mapping[str, Any]], Any]

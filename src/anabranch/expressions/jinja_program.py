@@ -71,6 +71,10 @@ class Program:
             return scope.vars["result"]
         return self._joined(root(scope))
 
+    def paths(self) -> frozenset[tuple[str, ...]]:
+        """What it looks up, two names deep: `("ctx", "total")`; a single name is all below it."""
+        return frozenset(_paths(_parsed(self.text, self._mode, self.sandbox)[0]))
+
     def _joined(self, pieces: Iterator[str]) -> str:
         parts, length = [], 0
         for piece in pieces:
@@ -96,6 +100,35 @@ def _is_lookup(node: nodes.Node) -> bool:
             return False
         node = node.node
     return isinstance(node, nodes.Name)
+
+
+#: Looked up in a mapping these are what it can do, not what it holds.
+_METHODS = frozenset(name for name in dir(dict) if not name.startswith("_"))
+
+
+def _paths(node: nodes.Node) -> Iterator[tuple[str, ...]]:
+    if isinstance(node, nodes.Name):
+        if node.ctx == "load":
+            yield (node.name,)
+        return
+    key = _key(node)
+    if key is not None and isinstance(node, (nodes.Getattr, nodes.Getitem)):
+        root = node.node
+        if isinstance(root, nodes.Name):
+            yield (root.name, key)
+            return
+    for child in node.iter_child_nodes():
+        yield from _paths(child)
+
+
+def _key(node: nodes.Node) -> str | None:
+    """The key that a lookup names, where the template says it."""
+    key: object = None
+    if isinstance(node, nodes.Getattr):
+        key = node.attr
+    elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+        key = node.arg.value
+    return key if isinstance(key, str) and key not in _METHODS else None
 
 
 @lru_cache(maxsize=16)

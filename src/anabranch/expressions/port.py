@@ -4,13 +4,20 @@ A net holds compiled expressions; the kernel evaluates them against the names it
 `kernel.routing`) and records the result in an event, so that replay evaluates nothing. An
 implementation is pure: same names, same value. Whatever goes wrong inside becomes an
 `ExpressionError` whose message quotes the expression.
+
+An expression that knows what it reads says so in `reads`, a set of paths such as `("ctx", "total")`
+or `("steps", "quote")`; a path that ends early means all below it. Without the attribute (or with
+None) it is taken to read everything, which is always right and sometimes too much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
+
+Paths = frozenset[tuple[str, ...]]
+NOTHING: Paths = frozenset()
 
 
 class Expression(Protocol):
@@ -27,6 +34,7 @@ class Constant:
     """A value that needs no evaluation."""
 
     value: Any
+    reads: ClassVar[Paths] = NOTHING
 
     @property
     def text(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import MISSING, Path, parse_path
+from anabranch.expressions.port import Paths
 
 ROOTS = ("input", "params", "run", "steps")
 
@@ -81,6 +82,16 @@ class References:
 
     def references(self) -> Iterator[Reference]:
         yield from _references(self.tree)
+
+    @property
+    def reads(self) -> Paths:
+        """The steps whose output it reads. A name with the separator in it spans segments."""
+        return frozenset(
+            ("steps", each.path.separator.join(each.path.segments[1:end]))
+            for each in self.references()
+            if each.root == "steps"
+            for end in range(2, len(each.path.segments) + 1)
+        ) | frozenset(("steps",) for each in self.references() if each.path.segments == ("steps",))
 
 
 def compile_references(value: Any) -> References:

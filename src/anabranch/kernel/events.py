@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.kernel.tracker import Shard
-from anabranch.kernel.values import Answer, ContextPatch, Ending, Fault
+from anabranch.kernel.values import Answer, Cause, ContextPatch, Ending, Fault
 from anabranch.net.net import GatherRule, Reducer
 
 
@@ -157,6 +157,13 @@ class TokenDoomed(_Event, frozen=True, tag="token.doomed"):
 
     token: int
     reason: str
+
+
+class TokenInvalidated(_Event, frozen=True, tag="token.invalidated"):
+    """What this step run of a redriven run reads is not what it was: it takes nothing over."""
+
+    token: int
+    cause: Cause
 
 
 class TokenFinished(_Event, frozen=True, tag="token.finished"):
@@ -431,6 +438,7 @@ Event = (
     | TaskJudged
     | TokenReleased
     | TokenDoomed
+    | TokenInvalidated
     | TokenFinished
     | JobScheduled
     | JobStarted

@@ -64,15 +64,23 @@ from anabranch.kernel.evolve_tokens import (
     token_timed,
     token_woken,
 )
+from anabranch.kernel.provenance import Provenance, track
 from anabranch.kernel.reducers import reduce_all
 from anabranch.kernel.state import ROOT_SCOPE, Gate, Scope, State
 from anabranch.kernel.values import Answer
 
 
 def evolve(state: State, event: e.Event, at: int) -> None:
+    if state.provenance is not None:
+        track(state, state.provenance, event)
     _TABLE[type(event)](state, event, at)
     state.seq += 1
     state.updated_at = at
+
+
+def mark_with(state: State, provenance: Provenance) -> None:
+    """From here on the marks of `kernel.provenance` are kept there, whatever the log says."""
+    state.provenance = provenance
 
 
 # -- the run ---------------------------------------------------------------------------------
@@ -90,7 +98,9 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.trace = event.trace
     state.sealed = list(event.sealed)
     state.labels = dict(event.labels)
-    state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
+    if event.reuse:
+        state.reuse = {key: list(answers) for key, answers in event.reuse.items()}
+        state.provenance = Provenance()
     state.scopes[ROOT_SCOPE] = Scope(ROOT_SCOPE)
     if event.deadline:
         state.deadline = event.deadline
@@ -126,11 +136,16 @@ def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
     state.problem = event.problem
     state.finished_at = at
     state.reuse = {}
+    state.provenance = None
     state.timers.drop("deadline")
 
 
 def _context_patched(state: State, event: e.ContextPatched, at: int) -> None:
     reduce_all(state.ctx, event.patches)
+
+
+def _token_invalidated(state: State, event: e.TokenInvalidated, at: int) -> None:
+    """A mark on where it comes from, and nothing else: see `kernel.provenance`."""
 
 
 # -- loops -----------------------------------------------------------------------------------
@@ -214,6 +229,7 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.TaskJudged: task_judged,
     e.TokenReleased: token_released,
     e.TokenDoomed: token_doomed,
+    e.TokenInvalidated: _token_invalidated,
     e.TokenFinished: token_finished,
     e.JobScheduled: job_scheduled,
     e.JobStarted: job_started,

@@ -13,7 +13,7 @@ from typing import Any
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import abort, close_gate, comes_to_its_end
-from anabranch.kernel.jobs import cancel
+from anabranch.kernel.jobs import cancel, depend_on
 from anabranch.kernel.joins import arrive, offer, open_join
 from anabranch.kernel.reducers import preview
 from anabranch.kernel.routing import (
@@ -29,6 +29,7 @@ from anabranch.kernel.turn import EndRun, Turn
 from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import ContextPatch, Ending, Fault
 from anabranch.net.net import Branch, Step
+from anabranch.net.reads import access
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,9 @@ class _Plan:
 
 def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> None:
     """End the step run: patches, branch actions, mark it, deliver it."""
+    marks = turn.state.provenance
+    if marks is not None and marks.changed(token.id) is None:
+        depend_on(turn, token, access(turn.net).steps[token.step].routes)
     plan = _plan(turn, token, ending, fault)
     close_gate(turn, token, "the step ended")
     if plan.patches:

@@ -19,11 +19,12 @@ from typing import Literal
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import reuse_key
+from anabranch.kernel.reuse import reuse_key, takes_over
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Conclude, FillLoop, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
 from anabranch.net.net import Step, Work
+from anabranch.net.reads import Reads, access
 
 PLAIN_SLOT = -1
 CUT_SLOT = -2  # the job that reads ahead in a loop's collection, or finds whom a fan asks
@@ -74,9 +75,29 @@ def idempotency_key(run: str, job: str) -> str:
     return f"{run}/{job}"
 
 
+def find_reusable(turn: Turn, token: Token, slot: int = PLAIN_SLOT, label: str = "") -> str:
+    """Under which key the origin of a redriven run has this; "" where it has not."""
+    state = turn.state
+    if not state.reuse or token.via == "final" or slot in (CUT_SLOT, JUDGE_SLOT):
+        return ""
+    depend_on(turn, token, access(turn.net).steps[token.step].work)
+    if not takes_over(state, token, whole=slot == PLAIN_SLOT and not label):
+        return ""
+    key = reuse_key(state, token, slot, label)
+    return key if key in state.reuse else ""
+
+
+def depend_on(turn: Turn, token: Token, reads: Reads) -> None:
+    """In a redriven run: note if something of this is not what it was in the origin."""
+    if turn.state.provenance is not None:
+        cause = turn.state.provenance.cause_for(token.id, reads)
+        if cause is not None:
+            turn.emit(e.TokenInvalidated(token.id, cause))
+
+
 def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     """A new job for the token, or its answer at once where the origin of a redrive had it."""
-    if turn.state.reuse and reuse_answer(turn, token, slot):
+    if reuse_answer(turn, token, slot):
         return
     attempt = token.attempt + 1 if slot == PLAIN_SLOT else 1
     turn.emit(
@@ -91,10 +112,10 @@ def _round_of(token: Token, slot: int) -> int:
 
 def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     """Take the answer that the origin of a redriven run had for this, if it had one."""
-    key = reuse_key(turn.state, token, slot)
-    answers = turn.state.reuse.get(key)
-    if not answers:
+    key = find_reusable(turn, token, slot)
+    if not key:
         return False
+    answers = turn.state.reuse[key]
     job = job_id(token.id, slot, _round_of(token, slot))
     turn.emit(e.JobReused(job, token.id, slot, answers[0], key))
     settle(turn, turn.state.jobs[job])

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.jobs import CUT_SLOT, cancel, job_id, jobs_of
+from anabranch.kernel.jobs import CUT_SLOT, cancel, find_reusable, job_id, jobs_of
 from anabranch.kernel.reducers import check_fold, preview
-from anabranch.kernel.reuse import LOOP, reuse_key
+from anabranch.kernel.reuse import LOOP
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.tracker import (
@@ -32,7 +34,7 @@ from anabranch.kernel.tracker import (
 )
 from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
 from anabranch.kernel.value_access import fit_patches
-from anabranch.kernel.values import Answer, Fault
+from anabranch.kernel.values import Answer, ContextPatch, Fault
 from anabranch.net.net import Loop
 
 FIRST_SHARD = {"local": 1, "fanout": 16}
@@ -75,6 +77,11 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
             loop.queue_ttl_ms or 0,
         )
     )
+    if carried is not None and carried.get("patches"):
+        written = msgspec.convert(carried["patches"], tuple[ContextPatch, ...])
+        written = fit_patches(turn.state.ctx, written, turn.values)
+        turn.emit(e.ContextPatched(written, f"token {token.id}"))
+        turn.readmit = True
     turn.later(FillLoop(token.id))
 
 
@@ -100,11 +107,8 @@ def _size(source: Any) -> int:
 
 def _carried(turn: Turn, token: Token) -> tuple[Mapping[str, Any] | None, str]:
     """What the origin of a redriven run had finished of this loop."""
-    if not turn.state.reuse:
-        return None, ""
-    key = reuse_key(turn.state, token, label=LOOP)
-    answers = turn.state.reuse.get(key)
-    return (answers[0].result, key) if answers else (None, "")
+    key = find_reusable(turn, token, label=LOOP)
+    return (turn.state.reuse[key][0].result, key) if key else (None, "")
 
 
 # -- the window ------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.kernel.provenance import Provenance
 from anabranch.kernel.tracker import Tracker
 from anabranch.kernel.values import Answer, Ending, Fault
 from anabranch.net.net import GatherRule
@@ -328,6 +329,7 @@ class State(msgspec.Struct, gc=False):
     redacted: dict[str, int] = {}  # step → places in its answers with stars for a secret
     joins_settled: int = 0  # of those in `joins`
     joins_dropped: int = 0  # settled long ago, and in `joins` no more
+    provenance: Provenance | None = None  # of a run that has something to reuse
 
     @property
     def finished(self) -> bool:

@@ -12,10 +12,11 @@ from anabranch.kernel.fans import open_fan
 from anabranch.kernel.finishing import finish, wind_down
 from anabranch.kernel.fulfilment import ask_whether_to_try_again, open_decision
 from anabranch.kernel.gates import admitted
-from anabranch.kernel.jobs import reuse_answer, schedule
+from anabranch.kernel.jobs import find_reusable, reuse_answer, schedule
 from anabranch.kernel.joins import offer
 from anabranch.kernel.loops import open_loop
 from anabranch.kernel.reducers import preview
+from anabranch.kernel.reuse import LOOP
 from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.routing import (
     names_for,
@@ -50,7 +51,7 @@ def activate(turn: Turn, item: Activate) -> None:
     if not passes and not _admit(turn, token, step):
         return
     if token.wake > turn.at:
-        if not passes:  # asked once: it is not asked again when it wakes
+        if not passes and not token.admitted:  # asked once: it is not asked again when it wakes
             turn.emit(e.TokenAdmitted(token.id, "rules"))
         turn.emit(e.TokenSlept(token.id))
         return
@@ -82,6 +83,9 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
         return False
     if allowed:
         return True
+    if find_reusable(turn, token) or find_reusable(turn, token, label=LOOP):
+        turn.emit(e.TokenAdmitted(token.id, "origin"))  # somebody let it in there
+        return True
     match step.admission.on_deny:
         case "pending":
             turn.emit(e.TokenHeld(token.id, f"admission of {token.step} is denied"))
@@ -100,6 +104,8 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
         turn.emit(e.TokenTimed(token.id, turn.at + step.timeout_ms))
     if step.loop is not None:
         open_loop(turn, token, step.loop)
+    elif step.fan is not None and reuse_answer(turn, token):
+        pass  # whoever was asked is not asked again
     elif step.fan is not None:
         open_fan(turn, token, step.fan)
     elif step.work is not None:

@@ -45,6 +45,32 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     details: Any = None
 
 
+How = Literal["failed", "unfinished", "items", "arc", "join", "context", "result", "again"]
+
+_CAUSES: dict[str, str] = {
+    "failed": "it did not end well",
+    "unfinished": "it did not come to its end",
+    "items": "not all of its items were done",
+    "again": "it is done again",
+    "arc": "it follows {of}, which runs again",
+    "join": "it joins what {of} delivers, which runs again",
+    "context": "it reads ctx.{of}, which {by} writes",
+    "result": "it reads the result of {of}, which runs again",
+}
+
+
+class Cause(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why something is not as it was."""
+
+    how: How
+    of: str = ""  # the step or the key it is about
+    by: str = ""  # of a key: the step that writes it, or whoever did
+
+    @property
+    def text(self) -> str:
+        return _CAUSES[self.how].format(of=self.of, by=self.by or "somebody")
+
+
 class ContextPatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One write to the context of the run."""
 

@@ -103,7 +103,7 @@ def positions(net: Net) -> Mapping[str, int]:
     return reachability(net).positions
 
 
-class _Hold:
+class Held:
     """Nets hold mappings and are not hashable; one object stands for one net here."""
 
     __slots__ = ("net",)
@@ -115,14 +115,14 @@ class _Hold:
         return id(self.net)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hold) and other.net is self.net
+        return isinstance(other, Held) and other.net is self.net
 
 
 @lru_cache(maxsize=512)
-def _computed(held: _Hold) -> Reachability:
+def _computed(held: Held) -> Reachability:
     return Reachability(held.net)
 
 
 def reachability(net: Net) -> Reachability:
     """The relations of this net, computed at the first call."""
-    return _computed(_Hold(net))
+    return _computed(Held(net))

@@ -18,20 +18,19 @@ from anabranch import files
 from anabranch.dialects.source import SourceLimits
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import all_went_well, reusable
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
-from anabranch.net.net import Net, Reducer
+from anabranch.net.net import Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.decided import telling_who_was_first
 from anabranch.operations.definitions import Prepared, Source, path_in, prepare
 from anabranch.operations.preflight import Kinds, require_rules
 from anabranch.operations.reading import Reader
+from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.shown import EventRecord
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.live import history
 from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
-from anabranch.store.ports import Definition, Store
+from anabranch.store.ports import Store
 from anabranch.work.json_values import require_json
 
 ANSWER_SECONDS = 10.0
@@ -106,38 +105,23 @@ class Verbs:
 
         `new` is its id, where somebody has chosen one.
         """
-        definition, net, given = await asyncio.to_thread(self._once_more, run)
-        self.kinds.require(net)
-        return await self.engine.start(definition, net, run=new, trace=trace, **given)
+        found = await asyncio.to_thread(prepare_redrive, self.engine.store, self.read, run)
+        self.kinds.require(found.net)
+        return await self.engine.start(
+            found.definition,
+            found.net,
+            run=new,
+            trace=trace,
+            input=found.workload,
+            labels=found.labels,
+            origin=found.run,
+            sealed=found.sealed,
+            reuse=found.redrive.reuse,
+        )
 
-    def _once_more(self, run: str) -> tuple[Definition, Net, dict[str, Any]]:
-        """What a redriven run begins with. The whole log is read: not in the event loop."""
-        head = self.read.find(run)
-        state = self.read.state(head.run)
-        if not state.finished:
-            raise Refused(
-                f"run {head.run} has not ended; `anabranch resume {head.run}` goes on with it",
-                code="not_finished",
-            )
-        store = self.engine.store
-        happened = history(store.read(head.run), run=head.run)
-        if state.status == "completed" and all_went_well(happened):
-            raise Refused(
-                f"nothing in run {head.run} failed, so there is nothing to do again; "
-                "`anabranch run` starts its definition anew",
-                code="nothing_failed",
-            )
-        definition = store.definition(head.definition)
-        if definition is None:
-            raise AnabranchError(f"the definition of run {head.run} is not in the store")
-        given = {
-            "input": state.workload,
-            "labels": state.labels,
-            "origin": head.run,
-            "sealed": tuple(state.sealed),
-            "reuse": reusable(happened),
-        }
-        return definition, self.read.net(head), given
+    async def plan_redrive(self, run: str) -> RedrivePlan:
+        """What `redrive` would do with this run; refused like it, and nothing is begun."""
+        return (await asyncio.to_thread(prepare_redrive, self.engine.store, self.read, run)).plan()
 
     async def send(self, run: str, stimulus: Sayable) -> None:
         found = self.read.find(run).run

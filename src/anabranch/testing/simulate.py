@@ -25,7 +25,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
-from anabranch.kernel.reuse import reusable
+from anabranch.kernel.redrive import reusable
 from anabranch.net.net import Net
 from anabranch.operations.bundles import Rules
 from anabranch.runtime.live import history
@@ -120,7 +120,7 @@ class _Plan:
         _add(sums, world)
         if not redrives:
             return
-        reuse = reusable(history(world.store.read(RUN)))
+        reuse = reusable(net, history(world.store.read(RUN)))
         again = self._world(net, dice)
         _copy_payloads(reuse, world.store, again.store)
         start = s.Start(run=RUN, input=self.given, origin="origin", reuse=reuse)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from anabranch.dialects.arca.requests import Inputs, StepInput
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Items, Scalar, kind_of, plain
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import MISSING, Path, parse_path, same
-from anabranch.expressions.port import Constant
+from anabranch.expressions.port import NOTHING, Constant, Paths
 from anabranch.expressions.references import References, compile_references
 from anabranch.net.net import Decision, Retry, Work
 
@@ -64,6 +64,7 @@ class OutputMatch:
     """Judges the output of the step itself."""
 
     match: Match
+    reads: ClassVar[Paths] = NOTHING
 
     @property
     def text(self) -> str:
@@ -78,6 +79,7 @@ class ReplyMatch:
     """Judges the reply of the declared source: its envelope, or a dull shape by the matcher."""
 
     match: Match | None
+    reads: ClassVar[Paths] = NOTHING
 
     @property
     def text(self) -> str:

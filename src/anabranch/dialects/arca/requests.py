@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from anabranch.errors import ExpressionError
+from anabranch.expressions.port import NOTHING, Paths
 from anabranch.expressions.references import References, compile_references, document_of
 
 
@@ -24,6 +25,10 @@ class StepInput:
     @property
     def text(self) -> str:
         return self.given.text
+
+    @property
+    def reads(self) -> Paths:
+        return self.given.reads | {("steps", step) for step in self.upstream}
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         given = self.given.render(document_of(names))
@@ -49,6 +54,10 @@ class Inputs:
     def text(self) -> str:
         return self.input.text
 
+    @property
+    def reads(self) -> Paths:
+        return self.input.reads
+
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         asked = {self.slot: names["slot"]} if self.slot else {}
         if self.own:
@@ -61,6 +70,7 @@ class Facts:
     """Inputs that are the same for every run."""
 
     facts: Mapping[str, Any]
+    reads: ClassVar[Paths] = NOTHING
 
     @property
     def text(self) -> str:
@@ -84,6 +94,10 @@ class Listed:
     def text(self) -> str:
         return ", ".join(self.participants[: self.limit])
 
+    @property
+    def reads(self) -> Paths:
+        return compile_references(list(self.participants)).reads
+
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         named = list(self.participants[: self.limit])
         if not any("{{" in name for name in named):
@@ -100,6 +114,7 @@ class Found:
 
     limit: int | None = None
     text: str = "the targets found"
+    reads: ClassVar[Paths] = NOTHING
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         targets = names["found"]
@@ -112,6 +127,7 @@ class Positive:
     """Whether an answer may be used: it is not a no."""
 
     text: str = "a usable answer"
+    reads: ClassVar[Paths] = NOTHING
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         return names["outcome"] != "negative"

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from anabranch.dialects.arca.requests import Facts, Found, Listed, Positive
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import Path, parse_path
+from anabranch.expressions.port import NOTHING, Paths
 from anabranch.expressions.references import compile_references
 from anabranch.net.net import Fan, GatherRule, Retry, Work
 from anabranch.net.problems import Position
@@ -75,6 +76,7 @@ class Score:
     """The number at a path of the answer; nothing, where there is none."""
 
     path: Path
+    reads: ClassVar[Paths] = NOTHING
 
     @property
     def text(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Node
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.expressions.port import Expression
+from anabranch.expressions.port import Expression, Paths
 from anabranch.net.net import Admission, AdmitRule
 
 OnDeny = Literal["pending", "discard", "skip"]
@@ -29,6 +29,10 @@ class Not:
     @property
     def text(self) -> str:
         return f"not ({self.inner.text})"
+
+    @property
+    def reads(self) -> Paths | None:
+        return getattr(self.inner, "reads", None)
 
     def evaluate(self, names: Mapping[str, Any]) -> bool:
         return not self.inner.evaluate(names)

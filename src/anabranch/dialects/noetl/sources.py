@@ -11,7 +11,7 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import has_template
-from anabranch.expressions.port import Constant, Expression
+from anabranch.expressions.port import Constant, Expression, Paths
 
 #: Collections that are described rather than listed, and read lazily.
 DESCRIPTORS = (
@@ -41,6 +41,10 @@ class Collected:
     @property
     def text(self) -> str:
         return self.inner.text
+
+    @property
+    def reads(self) -> Paths | None:
+        return getattr(self.inner, "reads", None)
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         value = self.inner.evaluate(names)

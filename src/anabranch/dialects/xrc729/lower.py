@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc729.bundle import ADDRESS, Bundle, alias_of
@@ -20,6 +20,7 @@ from anabranch.dialects.xrc729.document import (
     StepDeclaration,
 )
 from anabranch.dialects.xrc729.words import BUDGET, DIALECT, OWNER, PRIVATE, RULE, SEALED
+from anabranch.expressions.port import NOTHING, Paths
 from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, Retry, RunPolicy, Slot, Step, Work
 
 #: A contract whose rule cannot be read just now is asked again.
@@ -39,6 +40,7 @@ class RuleInputs:
     valid_spawns: int = 0
     invalid_spawns: int = 0
     text: str = "the payload of the process"
+    reads: ClassVar[Paths] = NOTHING
 
     def evaluate(self, names: Mapping[str, Any]) -> dict[str, Any]:
         labels = names.get("labels") or {}

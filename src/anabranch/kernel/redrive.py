@@ -1,0 +1,358 @@
+"""What a redrive of an ended run would do: what runs again, and what is taken over.
+
+The log of the origin is gone through twice. The first time finds what did not end well. The second
+time follows everything that depends on it, by arcs, joins, the context and results, with the same
+marks that a redriven run keeps while it runs (`kernel.provenance`). Whatever carries no mark cannot
+have changed, and its answer is taken over.
+
+The redriven run looks again when it comes to a step: what is done again there may write where
+nobody wrote in the origin. So this is the most that is taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from anabranch.kernel import events as e
+from anabranch.kernel.evolve import evolve, mark_with
+from anabranch.kernel.jobs import token_of
+from anabranch.kernel.provenance import Provenance, writer_of
+from anabranch.kernel.reducers import fold
+from anabranch.kernel.reuse import LOOP, reuse_key
+from anabranch.kernel.state import State, Token
+from anabranch.kernel.tracker import Shard, Tracker, loop_name, ranges_of
+from anabranch.kernel.values import Answer, Cause, ContextPatch
+from anabranch.net.net import Net, Reducer
+from anabranch.net.reach import reachability
+from anabranch.net.reads import EVERYTHING, Reads, access
+
+History = Sequence[tuple[int, e.Event]]
+
+
+class Fate(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of one step run."""
+
+    step: str
+    token: int
+    cause: Cause | None = None  # why it runs again
+    kept: int = 0  # of a loop that runs again: items that are not done again,
+    left: int = -1  # and those that are; -1 where it is not known
+
+
+class Redrive(msgspec.Struct, gc=False):
+    """What a redriven run begins with, and what that means, step run by step run."""
+
+    reuse: dict[str, list[Answer]]
+    again: list[Fate]
+    reused: list[Fate]
+    unreached: list[str]  # steps that may run now and did not in the origin
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is left to do: whatever ran ended well."""
+        return not self.again
+
+
+def plan_redrive(net: Net, history: History) -> Redrive:
+    survey = _Survey(net, _roots(history))
+    for at, event in history:
+        survey.see(at, event)
+    return survey.redrive()
+
+
+def reusable(net: Net, history: History) -> dict[str, list[Answer]]:
+    """The answers of everything that cannot have changed, by reuse key, in the order they came.
+
+    A plain step or a fan-out counts when its step run ended well (a fulfilled decision included);
+    of one that did not, the slots that were filled; a loop with what it had finished, however it
+    ended.
+    """
+    return plan_redrive(net, history).reuse
+
+
+# -- what did not end well ---------------------------------------------------------------------
+
+
+def _roots(history: History) -> dict[int, Cause]:
+    """The step runs that are done again for their own sake.
+
+    Losers that a join killed are none: whatever they come to stays unseen.
+    """
+    found: dict[int, Cause] = {}
+    open_ones: set[int] = set()
+    ending = False
+    for _, event in history:
+        match event:
+            case e.TokenCreated():
+                open_ones.add(event.token)
+            case e.TaskJudged():
+                if event.fulfilled:
+                    found.pop(event.token, None)
+                else:
+                    found[event.token] = Cause("failed")
+            case e.LoopSettled() if event.status != "complete":
+                found[int(event.loop[1:])] = Cause("items")
+            case e.TokenFinished():
+                open_ones.discard(event.token)
+                if event.ending != "done" or event.fault is not None:
+                    found.setdefault(event.token, Cause("failed"))
+                if event.end == "killed" and not ending:
+                    found.pop(event.token, None)
+            case e.RunEnding():
+                ending = True
+            case _:
+                pass
+    return found | dict.fromkeys(open_ones, Cause("unfinished"))
+
+
+# -- what depends on it ------------------------------------------------------------------------
+
+
+class _Survey:
+    """The second way through the log."""
+
+    def __init__(self, net: Net, roots: dict[int, Cause]) -> None:
+        self._net = net
+        self._access = access(net)
+        self._reach = reachability(net).in_scope
+        self._roots = roots
+        self._state = State()
+        self._marks = Provenance(found_before=True)
+        self._found: dict[str, list[Answer]] = {}
+        self._slots: dict[int, list[tuple[str, Answer]]] = {}  # of fans that are open
+        self._failed: dict[str, list[Shard]] = {}  # loop → items that failed for good
+        self._written: dict[int, list[ContextPatch]] = {}  # of loops: what items wrote so far
+        self._ended: dict[int, dict[str, Cause]] = {}  # scope → steps whose end was not well
+        self._again: list[Fate] = []
+        self._reused: list[Fate] = []
+        self._final: Fate | None = None
+
+    def see(self, at: int, event: e.Event) -> None:
+        state = self._state
+        self._look(event)
+        if isinstance(event, e.ShardClosed):
+            _note_failed(state, event, self._failed.setdefault(event.loop, []))
+        elif isinstance(event, e.TokenFinished):
+            self._take(state.tokens[event.token], event)
+        elif isinstance(event, e.ContextPatched):
+            self._note_written(event)
+        elif isinstance(event, e.JobReported | e.JobReused):
+            self._note_slot(event)
+        evolve(state, event, at)
+        if isinstance(event, e.RunStarted):
+            mark_with(state, self._marks)
+        elif isinstance(event, e.TokenCreated) and event.token in self._roots:
+            self._marks.redone[event.token] = self._roots[event.token]
+
+    def redrive(self) -> Redrive:
+        ran = self._state.steps
+        if self._final is not None and self._again:  # what it is told is never twice the same
+            self._again.append(self._final)
+        causes = {fate.step for fate in self._again}
+        next_steps = {s for step in causes for s in reachability(self._net).anywhere[step]}
+        unreached = [name for name in self._net.steps if name in next_steps and name not in ran]
+        return Redrive(self._found, self._again, self._reused, unreached)
+
+    # -- who reads what --------------------------------------------------------------------
+
+    def _look(self, event: e.Event) -> None:
+        """Whoever reads something that is not as it was is marked before its next act."""
+        match event:
+            case e.GateOpened() | e.JobScheduled() | e.JobReused() | e.ShardScheduled():
+                self._reads(event.token, routes=False)
+            case e.LoopOpened() | e.GatherOpened(kind="fan") | e.TokenAdmitted():
+                self._reads(event.token, routes=False)
+            case e.JobStarted() | e.JobContinued():
+                self._reads(token_of(event.job), routes=False)
+            case e.GateDecided() if event.actor != "engine":
+                self._mark(int(event.gate.removeprefix("gate-")), EVERYTHING)
+            case e.ContextPatched():
+                self._reads(writer_of(event.by), routes=True)
+            case e.TokenCreated():
+                self._reads(event.parent, routes=True)
+            case e.Delivered() if event.producer.isdecimal():
+                self._reads(int(event.producer), routes=True)
+            case e.TokenFinished():
+                self._reads(event.token, routes=True)
+            case e.GatherSettled():
+                self._settled(event)
+            case _:
+                pass
+
+    def _reads(self, token: int, *, routes: bool) -> None:
+        at = self._state.tokens.get(token)
+        if at is not None:
+            known = self._access.steps[at.step]
+            self._mark(token, known.routes if routes else known.work)
+
+    def _mark(self, token: int, reads: Reads) -> None:
+        if token not in self._state.tokens:
+            return
+        cause = self._marks.cause_for(token, reads)
+        if cause is not None:
+            self._marks.stale[token] = cause
+
+    def _settled(self, event: e.GatherSettled) -> None:
+        """Somebody who might have come did not end well: with them it may be another verdict."""
+        gather = self._state.gathers[event.gather]
+        if gather.kind == "fan" or gather.rule.mode not in ("all", "best_of"):
+            return
+        token = self._state.tokens[gather.token]
+        scope = gather.token if gather.kind == "join" else token.scope
+        for step in self._ended.get(scope, ()):
+            labels = gather.labels if gather.kind == "join" else (gather.target,)
+            if any(label in self._reach[step] for label in labels):
+                self._marks.gathers.setdefault(gather.id, Cause("join", step))
+
+    # -- what is kept ----------------------------------------------------------------------
+
+    def _take(self, token: Token, event: e.TokenFinished) -> None:
+        marks = self._marks
+        slots = self._slots.pop(token.id, [])
+        self._written.setdefault(token.id, [])
+        cause = marks.changed(token.id)
+        if event.end != "killed" and cause is not None:
+            self._ended.setdefault(token.scope, {})[token.step] = cause
+            self._miss(token.step)
+        if token.via == "final" and token.id not in marks.redone:
+            self._final = Fate(token.step, token.id, Cause("again"))
+            return
+        if token.id in marks.stale or token.via == "final":
+            self._note(token, event, cause)
+            return
+        if token.loop:
+            self._take_loop(token, event, cause)
+        elif cause is None and event.ending == "done" and event.end != "killed":
+            if token.answer is not None and token.answer.status == "ok":
+                self._keep(reuse_key(self._state, token), token.answer)
+            self._note(token, event, None)
+        else:
+            for key, answer in slots:
+                self._keep(key, answer)
+            self._note(token, event, cause)
+        self._written.pop(token.id, None)
+
+    def _keep(self, key: str, answer: Answer) -> None:
+        self._found.setdefault(key, []).append(answer)
+
+    def _note(self, token: Token, event: e.TokenFinished, cause: Cause | None) -> None:
+        if event.end == "killed" and cause is None:
+            return
+        if cause is not None:
+            self._again.append(Fate(token.step, token.id, cause))
+        elif token.answer is not None:
+            self._reused.append(Fate(token.step, token.id))
+
+    def _miss(self, step: str) -> None:
+        """What it and those after it would have left, had it ended well."""
+        steps, keys = self._access.may_follow(step)
+        for key in keys:
+            self._marks.missing_ctx.setdefault(key, Cause("context", key, step))
+        for name in steps:
+            self._marks.missing_results.setdefault(name, Cause("result", name))
+
+    def _note_slot(self, event: e.JobReported | e.JobReused) -> None:
+        if isinstance(event, e.JobReused):
+            token_id, slot = event.token, event.slot
+            gather = self._state.tokens[token_id].gather if slot >= 0 else ""
+        else:
+            job = self._state.jobs[event.job]
+            token_id, slot, gather = job.token, job.slot, job.gather
+        token = self._state.tokens.get(token_id)
+        if slot < 0 or token is None or token.loop or event.answer.status != "ok":
+            return
+        if gather != token.gather or self._state.gathers[gather].verdict != "open":
+            return  # too late to count there, so it does not count here
+        kept = (reuse_key(self._state, token, slot), event.answer)
+        self._slots.setdefault(token.id, []).append(kept)
+
+    # -- loops -----------------------------------------------------------------------------
+
+    def _note_written(self, event: e.ContextPatched) -> None:
+        """Writes of a loop's items come while it is open; those of its end are made anew."""
+        token = self._state.tokens.get(writer_of(event.by))
+        tracker = self._state.loops.get(token.loop) if token is not None else None
+        if token is not None and tracker is not None and tracker.status == "open":
+            self._written.setdefault(token.id, []).extend(event.patches)
+
+    def _take_loop(self, token: Token, event: e.TokenFinished, cause: Cause | None) -> None:
+        tracker = self._state.loops[token.loop]
+        left = self._failed.get(tracker.id, [])
+        complete = tracker.status == "complete" and cause is None
+        if not complete and self._access.steps[token.step].feeds_itself:
+            # What later items came to may rest on those that are done again.
+            self._note(token, event, cause or Cause("items"))
+            return
+        carried = _carried(self._state, tracker, left)
+        carried["patches"] = _folded(self._written[token.id])
+        self._keep(reuse_key(self._state, token, label=LOOP), Answer(status="ok", result=carried))
+        if complete:
+            self._note(token, event, None)
+            return
+        size = tracker.size - tracker.succeeded if tracker.size >= 0 else -1
+        why = cause or Cause("items")
+        self._again.append(Fate(token.step, token.id, why, tracker.succeeded, size))
+
+
+def _note_failed(state: State, event: e.ShardClosed, failed: list[Shard]) -> None:
+    """The items of a shard that ended in failure, for good."""
+    if event.whole:
+        return
+    shard = state.loops[event.loop].in_flight[event.job]
+    answer = state.jobs[event.job].answer
+    only = shard.only
+    if event.fault is None and answer is not None and answer.shard is not None:
+        only = tuple(f.index for f in answer.shard.failed if f.index not in event.again)
+        if not only:
+            return
+    failed.append(Shard(0, shard.first, shard.count, shard.cursor, only))
+
+
+def _carried(state: State, tracker: Tracker, failed: list[Shard]) -> dict[str, object]:
+    unbegun = [*tracker.given_up, *tracker.in_flight.values(), *tracker.ready, *tracker.again]
+    again = [Shard(0, s.first, s.count, s.cursor, s.only) for s in (*failed, *unbegun)]
+    return {
+        "size": tracker.size,
+        "next_index": tracker.next_index,
+        "cursor": tracker.cursor,
+        "exhausted": tracker.exhausted,
+        "succeeded": tracker.succeeded,
+        "shared": tracker.shared,
+        "parts": tracker.parts,
+        "source": tracker.source,
+        "done": _without(tracker.done, failed),
+        "again": msgspec.to_builtins(again),
+        "loop": loop_name(state.run, tracker.id),
+    }
+
+
+def _folded(patches: Iterable[ContextPatch]) -> list[tuple[str, object, Reducer]]:
+    """The writes of many items as few: one for each key and reducer, appends one by one."""
+    folded: dict[tuple[str, Reducer], dict[str, object]] = {}
+    for patch in patches:
+        into = folded.setdefault((patch.key, patch.reducer), {})
+        value = [patch.value] if patch.reducer == "append" else patch.value
+        fold(into, patch.key, value, patch.reducer)
+    made: list[tuple[str, object, Reducer]] = []
+    for (key, reducer), into in folded.items():
+        values = into[key] if reducer == "append" else [into[key]]
+        made += [(key, value, reducer) for value in values]  # type: ignore[attr-defined]
+    return made
+
+
+def _without(done: list[tuple[int, int]], failed: list[Shard]) -> list[tuple[int, int]]:
+    """The finished ranges less the items that failed; both are gone through once, in order."""
+    gone = sorted(pair for shard in failed for pair in ranges_of(shard))
+    kept: list[tuple[int, int]] = []
+    at = 0
+    for start, stop in done:
+        while at < len(gone) and gone[at][0] < stop:
+            if start < gone[at][0]:
+                kept.append((start, gone[at][0]))
+            start = gone[at][1]
+            at += 1
+        if start < stop:
+            kept.append((start, stop))
+    return kept
