@@ -41,7 +41,7 @@ class Provenance(msgspec.Struct, gc=False):
     last_cause: Cause | None = None
     #: When the log of an origin is gone through: what is redone was found out before.
     found_before: bool = False
-    #: And what would have been there, had a step run ended well: for whoever asks by name.
+    #: What is not there and might be: for whoever asks by name.
     missing_ctx: dict[str, Cause] = {}
     missing_results: dict[str, Cause] = {}
 
@@ -165,7 +165,9 @@ def _finished(state: State, provenance: Provenance, event: e.TokenFinished) -> N
         provenance.gathers.pop(gather, None)
     if event.end == "killed":
         return  # whatever it came to stays unseen
+    provenance.results.pop(token.step, None)
+    provenance.missing_results.pop(token.step, None)
     if cause is not None:
-        provenance.results[token.step] = Cause("result", token.step)
-    else:
-        provenance.results.pop(token.step, None)
+        seen = event.ending == "done" or (token.answer is not None and token.answer.result)
+        marked = provenance.results if seen else provenance.missing_results
+        marked[token.step] = Cause("result", token.step)

@@ -26,7 +26,7 @@ from anabranch.kernel.tracker import Shard, Tracker, loop_name, ranges_of
 from anabranch.kernel.values import Answer, Cause, ContextPatch
 from anabranch.net.net import Net, Reducer
 from anabranch.net.reach import reachability
-from anabranch.net.reads import EVERYTHING, Reads, access
+from anabranch.net.reads import Reads, access
 
 History = Sequence[tuple[int, e.Event]]
 
@@ -167,7 +167,7 @@ class _Survey:
             case e.JobStarted() | e.JobContinued():
                 self._reads(token_of(event.job), routes=False)
             case e.GateDecided() if event.actor != "engine":
-                self._mark(int(event.gate.removeprefix("gate-")), EVERYTHING)
+                self._reads(int(event.gate.removeprefix("gate-")), routes=False)
             case e.ContextPatched():
                 self._reads(writer_of(event.by), routes=True)
             case e.TokenCreated():

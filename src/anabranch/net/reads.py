@@ -73,7 +73,7 @@ def _access(step: Step) -> StepAccess:
     routing = (step.patches, step.locals, step.branches)
     work = _reads((step.admission, step.work, step.fan, step.loop, step.decision))
     if step.decision is not None and step.decision.when is None:
-        work = EVERYTHING  # somebody decides, and may look at all there is
+        work = Reads(None, work.results)  # whoever decides is shown the context
     return StepAccess(work, _reads(routing), frozenset(_writes(step)))
 
 

@@ -1,0 +1,85 @@
+"""A redriven run comes to what a run without the failures comes to, and does no more than it must.
+
+The oracle is plain: the same playbook, from the beginning, with nothing failing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from anabranch.kernel import events as e
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.redrive import plan_redrive
+from anabranch.kernel.state import State
+from anabranch.runtime.live import history
+from anabranch.testing import ok
+from anabranch.testing.definitions import compiled
+from anabranch.testing.participants import prepared
+from anabranch.testing.play import RUN, Theatre
+from anabranch.testing.random_redrives import RandomRedrive
+from anabranch.testing.script import Script, Scripts
+
+SEEDS = 300
+AT_ONCE = 25
+
+
+@dataclass
+class Ended:
+    state: State
+    did: list[str]  # work that was carried out: steps, and items as `step/item`
+    asked: list[str]  # steps at which somebody decided
+    history: list[tuple[int, e.Event]]
+
+
+def perform(made: RandomRedrive, origin: Ended | None = None, *, mended: bool) -> Ended:
+    net = compiled(made.text)
+    did: list[str] = []
+    answers = Script(net, prepared(net, made.script(did, mended=mended)))
+    decisions = Script(net, {name: ok() for name in made.decisions}, "decisions")
+    theatre = Theatre(net, Scripts(answers, decisions))
+    reuse = {} if origin is None else plan_redrive(net, origin.history).reuse
+    start = s.Start(run=RUN, origin=None if origin is None else "origin", reuse=reuse)
+    theatre.begin(start)
+    state = theatre.perform(100_000).state
+    happened = history(theatre.store.read(RUN))
+    steps = {event.token: event.step for _, event in happened if isinstance(event, e.TokenCreated)}
+    asked = [steps[event.token] for _, event in happened if isinstance(event, e.GateOpened)]
+    return Ended(state, did, asked, happened)
+
+
+def compare(seed: int) -> tuple[int, int]:
+    """How much was done again, and how much a fresh run does."""
+    made = RandomRedrive(seed)
+    origin = perform(made, mended=False)
+    fresh = perform(made, mended=True)
+    redriven = perform(made, origin, mended=True)
+    assert redriven.state.status == fresh.state.status
+    assert redriven.state.results == fresh.state.results
+    assert redriven.state.ctx == fresh.state.ctx
+    failed = {name.partition("/")[0] for name in origin.did if name in made.broken}
+    before = {name.partition("/")[0] for name in (*origin.did, *origin.asked)}
+    allowed = made.below(failed) | (set(made.steps) - before)
+    for name in redriven.did:
+        step = name.partition("/")[0]
+        items_of_its_own = step in failed and name not in made.broken and step in made.loops
+        upstream = made.below(failed - {step}) if step not in made.depends[step] else allowed
+        assert step in allowed, f"{name} does not depend on what failed: {failed}"
+        if items_of_its_own and step not in upstream:
+            assert name not in origin.did, f"{name} had succeeded, and nothing before it failed"
+    for step in redriven.asked:
+        assert step in allowed, f"{step} was approved, and does not depend on what failed"
+    return len(redriven.did), len(fresh.did)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_a_redriven_run_comes_to_what_a_run_without_the_failures_comes_to(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        compare(seed)
+
+
+def test_a_redriven_run_does_less_than_a_fresh_one() -> None:
+    """Otherwise the test above would be content with a redrive that reuses nothing."""
+    counts = [compare(seed) for seed in range(50)]
+    assert sum(again for again, _ in counts) < 0.75 * sum(fresh for _, fresh in counts)
