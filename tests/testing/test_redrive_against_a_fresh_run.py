@@ -30,6 +30,7 @@ class Ended:
     state: State
     did: list[str]  # work that was carried out: steps, and items as `step/item`
     asked: list[str]  # steps at which somebody decided
+    turned_away: set[str]  # steps that waited in vain
     history: list[tuple[int, e.Event]]
 
 
@@ -46,7 +47,12 @@ def perform(made: RandomRedrive, origin: Ended | None = None, *, mended: bool) -
     happened = history(theatre.store.read(RUN))
     steps = {event.token: event.step for _, event in happened if isinstance(event, e.TokenCreated)}
     asked = [steps[event.token] for _, event in happened if isinstance(event, e.GateOpened)]
-    return Ended(state, did, asked, happened)
+    turned_away = {
+        steps[event.token]
+        for _, event in happened
+        if isinstance(event, e.TokenFinished) and event.ending == "discarded"
+    }
+    return Ended(state, did, asked, turned_away, happened)
 
 
 def compare(seed: int) -> tuple[int, int]:
@@ -59,6 +65,7 @@ def compare(seed: int) -> tuple[int, int]:
     assert redriven.state.results == fresh.state.results
     assert redriven.state.ctx == fresh.state.ctx
     failed = {name.partition("/")[0] for name in origin.did if name in made.broken}
+    failed |= origin.turned_away
     before = {name.partition("/")[0] for name in (*origin.did, *origin.asked)}
     allowed = made.below(failed) | (set(made.steps) - before)
     for name in redriven.did:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 class Provenance(msgspec.Struct, gc=False):
     stale: dict[int, Cause] = {}  # token → why
     redone: dict[int, Cause] = {}
+    rerouted: dict[int, Cause] = {}  # its work is as it was; what follows may not be
     ctx: dict[str, Cause] = {}  # keys that something redone or stale wrote
     results: dict[str, Cause] = {}  # steps whose last result is not that of the origin
     gathers: dict[str, Cause] = {}
@@ -47,7 +48,7 @@ class Provenance(msgspec.Struct, gc=False):
 
     def changed(self, token: int) -> Cause | None:
         """Why what this token does is not what it did in the origin."""
-        return self.stale.get(token) or self.redone.get(token)
+        return self.stale.get(token) or self.redone.get(token) or self.rerouted.get(token)
 
     def cause_for(self, token: int, reads: Reads) -> Cause | None:
         """Why a token that reads these is stale; None as well where it was marked before."""
@@ -160,6 +161,7 @@ def _finished(state: State, provenance: Provenance, event: e.TokenFinished) -> N
     provenance.last_cause = cause
     provenance.stale.pop(token.id, None)
     provenance.redone.pop(token.id, None)
+    provenance.rerouted.pop(token.id, None)
     for gather in (token.gather, f"j{token.id}"):
         provenance.met.pop(gather, None)
         provenance.gathers.pop(gather, None)

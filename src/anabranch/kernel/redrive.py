@@ -20,13 +20,16 @@ from anabranch.kernel.evolve import evolve, mark_with
 from anabranch.kernel.jobs import token_of
 from anabranch.kernel.provenance import Provenance, writer_of
 from anabranch.kernel.reducers import fold
-from anabranch.kernel.reuse import LOOP, reuse_key
+from anabranch.kernel.reuse import ADMITTED, LOOP, reuse_key
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.tracker import Shard, Tracker, loop_name, ranges_of
 from anabranch.kernel.values import Answer, Cause, ContextPatch
 from anabranch.net.net import Net, Reducer
 from anabranch.net.reach import reachability
-from anabranch.net.reads import Reads, access
+from anabranch.net.reads import access
+
+#: What lets a token in besides people: the rules, a write to the context, room for one more.
+LET_IN_BY_ITSELF = frozenset({"rules", "context", "room"})
 
 History = Sequence[tuple[int, e.Event]]
 
@@ -127,6 +130,7 @@ class _Survey:
         self._ended: dict[int, dict[str, Cause]] = {}  # scope → steps whose end was not well
         self._again: list[Fate] = []
         self._reused: list[Fate] = []
+        self._by_hand: dict[int, str] = {}  # token → who let it in
         self._final: Fate | None = None
 
     def see(self, at: int, event: e.Event) -> None:
@@ -138,6 +142,8 @@ class _Survey:
             self._take(state.tokens[event.token], event)
         elif isinstance(event, e.ContextPatched):
             self._note_written(event)
+        elif isinstance(event, e.TokenAdmitted) and event.by not in LET_IN_BY_ITSELF:
+            self._by_hand[event.token] = event.by
         elif isinstance(event, e.JobReported | e.JobReused):
             self._note_slot(event)
         evolve(state, event, at)
@@ -183,16 +189,13 @@ class _Survey:
 
     def _reads(self, token: int, *, routes: bool) -> None:
         at = self._state.tokens.get(token)
-        if at is not None:
-            known = self._access.steps[at.step]
-            self._mark(token, known.routes if routes else known.work)
-
-    def _mark(self, token: int, reads: Reads) -> None:
-        if token not in self._state.tokens:
+        if at is None:
             return
-        cause = self._marks.cause_for(token, reads)
+        known = self._access.steps[at.step]
+        cause = self._marks.cause_for(token, known.routes if routes else known.work)
         if cause is not None:
-            self._marks.stale[token] = cause
+            marked = self._marks.rerouted if routes else self._marks.stale
+            marked[token] = cause
 
     def _settled(self, event: e.GatherSettled) -> None:
         """Somebody who might have come did not end well: with them it may be another verdict."""
@@ -212,6 +215,7 @@ class _Survey:
         marks = self._marks
         slots = self._slots.pop(token.id, [])
         self._written.setdefault(token.id, [])
+        by_hand = self._by_hand.pop(token.id, "")
         cause = marks.changed(token.id)
         if event.end != "killed" and cause is not None:
             self._ended.setdefault(token.scope, {})[token.step] = cause
@@ -222,6 +226,10 @@ class _Survey:
         if token.id in marks.stale or token.via == "final":
             self._note(token, event, cause)
             return
+        if by_hand:
+            let_in = Answer(status="ok", result=by_hand)
+            self._keep(reuse_key(self._state, token, label=ADMITTED), let_in)
+        cause = marks.redone.get(token.id)
         if token.loop:
             self._take_loop(token, event, cause)
         elif cause is None and event.ending == "done" and event.end != "killed":

@@ -18,6 +18,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 LOOP = "loop"  # the label under which a loop's progress is kept
+ADMITTED = "admitted"  # and the one for who was let in by hand
 
 
 def reuse_key(state: State, token: Token, slot: int = -1, label: str = "") -> str:

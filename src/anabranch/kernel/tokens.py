@@ -16,7 +16,7 @@ from anabranch.kernel.jobs import find_reusable, reuse_answer, schedule
 from anabranch.kernel.joins import offer
 from anabranch.kernel.loops import open_loop
 from anabranch.kernel.reducers import preview
-from anabranch.kernel.reuse import LOOP
+from anabranch.kernel.reuse import ADMITTED
 from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.routing import (
     names_for,
@@ -83,7 +83,7 @@ def _admit(turn: Turn, token: Token, step: Step) -> bool:
         return False
     if allowed:
         return True
-    if find_reusable(turn, token) or find_reusable(turn, token, label=LOOP):
+    if find_reusable(turn, token, label=ADMITTED):
         turn.emit(e.TokenAdmitted(token.id, "origin"))  # somebody let it in there
         return True
     match step.admission.on_deny:

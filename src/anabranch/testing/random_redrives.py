@@ -36,6 +36,8 @@ class RandomRedrive:
     writes: dict[str, str] = field(default_factory=dict)  # step → the key it writes
     depends: dict[str, set[str]] = field(default_factory=dict)  # step → those it depends on
     broken: set[str] = field(default_factory=set)  # steps, and items as `step/index`
+    on_failure: str = "fail"
+    waits: set[str] = field(default_factory=set)  # steps that wait for the context
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,6 +47,7 @@ class RandomRedrive:
         for name in self.decisions:
             self.depends[name].update(self.writes)  # whoever decides is shown the context
         self._break()
+        self.on_failure = self.dice.choice(("fail", "handled", "partial"))
 
     @property
     def text(self) -> str:
@@ -52,7 +55,7 @@ class RandomRedrive:
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
             "metadata": {"name": f"redrive-{self.seed}"},
-            "executor": {"spec": {"on_failure": self.dice.choice(("fail", "handled", "partial"))}},
+            "executor": {"spec": {"on_failure": self.on_failure, "held": "discard"}},
             "workload": {"base": self.seed},
             "workflow": [{"step": name, **step} for name, step in self.steps.items()],
         }
@@ -108,6 +111,8 @@ class RandomRedrive:
             self._block([*before, opener], depth + 1) for _ in range(self.dice.choice((2, 3)))
         ]
         self._link(opener, [{"step": first} for first, _, _ in blocks], "inclusive")
+        if self._chance(0.5):
+            self._wait([names for _, _, names in blocks], [*before, opener])
         over = [*before, opener, *(name for _, _, each in blocks for name in each)]
         closer = self._step(over)
         self.steps[closer]["spec"] = {**self.steps[closer].get("spec", {}), "join": "all"}
@@ -115,6 +120,25 @@ class RandomRedrive:
             self._link(last, [self._arc(closer, [*before, opener])])
             self.depends[closer].update(each for _, _, names in blocks for each in names)
         return opener, closer, [*over, closer]
+
+    def _wait(self, branches: list[list[str]], before: list[str]) -> None:
+        """A step of a later branch waits for what one of an earlier branch writes, and reads it."""
+        writers = [name for name in branches[0] if name in self.writes and name not in before]
+        waiting = [
+            name
+            for name in branches[-1]
+            if name not in before and name not in self.decisions and name not in self.waits
+        ]
+        if not writers or not waiting:
+            return
+        writer, name = self.dice.choice(writers), self.dice.choice(waiting)
+        key = self.writes[writer]
+        rule = {"when": f"{{{{ ctx.{key} is defined }}}}", "then": {"allow": True}}
+        spec = self.steps[name].setdefault("spec", {})
+        spec["policy"] = {"admit": {"rules": [rule]}}
+        self.steps[name]["tool"][0]["params"]["waited"] = f"{{{{ ctx.{key} }}}}"
+        self.depends[name].add(writer)
+        self.waits.add(name)
 
     def _choice(self, before: list[str], depth: int) -> tuple[str, str, list[str]]:
         """One of two ways, by what a step before came to or by how this one ended."""
