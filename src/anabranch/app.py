@@ -24,6 +24,7 @@ from anabranch.operations.definitions import Prepared, Source, compiler, prepare
 from anabranch.operations.pools import Pools
 from anabranch.operations.preflight import Kinds
 from anabranch.operations.reading import Reader
+from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.sessions import Sessions
 from anabranch.operations.shown import EventRecord
 from anabranch.operations.supplies import Supplies
@@ -423,8 +424,12 @@ class Engine:
         await self._open.verbs.send(run, s.Cancel(actor, reason))
 
     async def redrive(self, run: str) -> str:
-        """A linked run that reuses what succeeded and works again only on what failed."""
+        """A linked run that redoes what failed and what depends on it, and keeps the rest."""
         return await self._open.verbs.redrive(run)
+
+    async def plan_redrive(self, run: str) -> RedrivePlan:
+        """What `redrive` would run again, why, and what it would reuse; nothing is begun."""
+        return await self._open.verbs.plan_redrive(run)
 
     def events(self, run: str, after: int = 0) -> AsyncIterator[EventRecord]:
         """Every event of the run, from the log and then live, until it has finished."""

@@ -19,6 +19,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Reducer
 from anabranch.operations.purging import STEPS_AT_ONCE, give_back, kept_back
+from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.verbs import patches
 from anabranch.runtime.messages import Sayable
 from anabranch.store.ports import Head, HeadFilter, Store
@@ -30,6 +31,7 @@ AT_ONCE = 32  # runs that are told at the same time: they share commits
 
 Say = Callable[[str, Sayable], Awaitable[Any]]
 Redrive = Callable[[str], Awaitable[str]]
+Plan = Callable[[str], Awaitable[RedrivePlan]]
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +74,11 @@ class BulkReport(msgspec.Struct, frozen=True, kw_only=True):
 class Bulks:
     """Who speaks to the engine is handed in: an engine here, or the mailbox of another's."""
 
-    def __init__(self, store: Store, say: Say, redrive: Redrive) -> None:
+    def __init__(self, store: Store, say: Say, redrive: Redrive, plan: Plan) -> None:
         self._store = store
         self._say = say
         self._redrive = redrive
+        self._plan = plan
 
     async def page(self, asked: Bulk) -> BulkReport:
         _check(asked)
@@ -97,7 +100,7 @@ class Bulks:
     async def _items(self, asked: Bulk, heads: list[Head]) -> list[Outcome]:
         if asked.verb == "purge":
             return await asyncio.to_thread(self._purge, asked, heads)
-        if asked.dry_run:
+        if asked.dry_run and asked.verb != "redrive":
             return [_would(asked, head) for head in heads]
         items: list[Outcome] = []
         for start in range(0, len(heads), AT_ONCE):
@@ -110,6 +113,9 @@ class Bulks:
             refused = _unfit(asked, head)
             if refused is not None:
                 return refused
+            if asked.dry_run:  # of a redrive: only the log tells whether anything failed
+                await self._plan(head.run)
+                return _outcome(head, "would")
             if asked.verb == "redrive":
                 return _outcome(head, "done", new=await self._redrive(head.run))
             await self._say(head.run, _stimulus(asked))

@@ -36,6 +36,10 @@ class Reader:
         #: When a worker last asked for jobs of a pool, 0 for never; only an engine knows.
         self.asked: Callable[[str], int] | None = None
 
+    @property
+    def store(self) -> Store:
+        return self._store
+
     def find(self, name: str) -> Head:
         """The run with this id, the only one that begins so, or the newest one for `last`."""
         if name == NEWEST:

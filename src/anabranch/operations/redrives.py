@@ -13,7 +13,7 @@ from anabranch.kernel.redrive import Fate, Redrive, plan_redrive
 from anabranch.net.net import Net
 from anabranch.operations.reading import Reader
 from anabranch.runtime.live import history
-from anabranch.store.ports import Definition, Store
+from anabranch.store.ports import Definition
 
 
 class RunAgain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,9 +71,9 @@ class PreparedRedrive:
         )
 
 
-def prepare_redrive(store: Store, read: Reader, run: str) -> PreparedRedrive:
+def prepare_redrive(read: Reader, run: str) -> PreparedRedrive:
     """Reads the whole log: not in the event loop. Refused where there is nothing to do again."""
-    head = read.find(run)
+    store, head = read.store, read.find(run)
     state = read.state(head.run)
     if not state.finished:
         raise Refused(

@@ -105,7 +105,7 @@ class Verbs:
 
         `new` is its id, where somebody has chosen one.
         """
-        found = await asyncio.to_thread(prepare_redrive, self.engine.store, self.read, run)
+        found = await asyncio.to_thread(prepare_redrive, self.read, run)
         self.kinds.require(found.net)
         return await self.engine.start(
             found.definition,
@@ -121,7 +121,7 @@ class Verbs:
 
     async def plan_redrive(self, run: str) -> RedrivePlan:
         """What `redrive` would do with this run; refused like it, and nothing is begun."""
-        return (await asyncio.to_thread(prepare_redrive, self.engine.store, self.read, run)).plan()
+        return (await asyncio.to_thread(prepare_redrive, self.read, run)).plan()
 
     async def send(self, run: str, stimulus: Sayable) -> None:
         found = self.read.find(run).run

@@ -118,8 +118,8 @@ async def _here(parts: app.Parts, store: Store) -> Bulks:
         async def no_redrive(_run: str) -> str:
             raise Refused(f"{owner} Runs are begun there: --server URL reaches it.", code="owned")
 
-        return Bulks(store, post, no_redrive)
-    return Bulks(store, parts.verbs.send, parts.verbs.redrive)
+        return Bulks(store, post, no_redrive, parts.verbs.plan_redrive)
+    return Bulks(store, parts.verbs.send, parts.verbs.redrive, parts.verbs.plan_redrive)
 
 
 async def _post(store: Store, run: str, said: Sayable) -> None:

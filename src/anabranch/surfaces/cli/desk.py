@@ -27,6 +27,7 @@ from anabranch.operations.items import Page, Wanted
 from anabranch.operations.preflight import Kinds
 from anabranch.operations.purging import Purged, age_ms, purge
 from anabranch.operations.reading import Reader, draw
+from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.sessions import Sessions, estimated_gas
 from anabranch.operations.verbs import say
 from anabranch.runtime.messages import Sayable
@@ -90,6 +91,8 @@ class Desk(Protocol):
     async def items(self, run: str, step: str, wanted: Wanted) -> Page: ...
 
     async def explain(self, run: str) -> Row: ...
+
+    async def plan_redrive(self, run: str) -> RedrivePlan: ...
 
     async def graph(self, run: str, form: str) -> str: ...
 
@@ -198,6 +201,10 @@ class LocalDesk:
     async def explain(self, run: str) -> Row:
         with self.reading() as read:
             return read.explain(run)
+
+    async def plan_redrive(self, run: str) -> RedrivePlan:
+        with self.reading() as read:
+            return prepare_redrive(read, run).plan()
 
     async def graph(self, run: str, form: str) -> str:
         with self.reading() as read:

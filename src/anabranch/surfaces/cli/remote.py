@@ -25,6 +25,7 @@ from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
 from anabranch.operations.processes import pid_of, run_and_token
 from anabranch.operations.purging import Purged, added, age_ms
+from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.sessions import LIVE
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
@@ -140,6 +141,9 @@ class RemoteDesk:
     async def explain(self, run: str) -> Row:
         told: Row = await self.client.get("runs", run, "explain")
         return told
+
+    async def plan_redrive(self, run: str) -> RedrivePlan:
+        return msgspec.convert(await self.client.get("runs", run, "redrive"), RedrivePlan)
 
     async def graph(self, run: str, form: str) -> str:
         return str((await self.client.get("runs", run, "graph", format=form))["graph"])

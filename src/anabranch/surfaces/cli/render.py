@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch.operations.items import LoopItem, Page
+from anabranch.operations.redrives import RedrivePlan, RunAgain
 
 INSTANTS = ("deadline", "wake", "lease", "until")  # in events: 0 is none
 UTF8 = ("utf-8", "utf8")
@@ -198,6 +199,28 @@ def _came_to(item: LoopItem) -> str:
         return clean(f"{item.error['kind']}: {short(item.error['message'], 80)}")
     taken = f"(run {item.origin}) " if item.origin else ""
     return taken + short(item.result)
+
+
+def redrive_lines(plan: RedrivePlan) -> list[str]:
+    """What a redrive would do: what runs again and why, what is kept, what comes for the first
+    time."""
+    rows = [("again", _times(each.step, each.runs), _why(each)) for each in plan.again]
+    rows += [("reused", _times(each.step, each.runs), "") for each in plan.reused]
+    rows += [("new", step, "it was not reached before") for step in plan.unreached]
+    again, reused = sum(e.runs for e in plan.again), sum(e.runs for e in plan.reused)
+    said = f"a redrive would run {again} step runs again and reuse {reused}"
+    return [f"{plan.name} ({plan.run}): {plan.status}; {said}", *table(rows)]
+
+
+def _times(step: str, runs: int) -> str:
+    return step if runs == 1 else f"{step} ×{runs}"
+
+
+def _why(again: RunAgain) -> str:
+    if again.items_kept is None:
+        return again.why
+    left = "" if again.items_left is None else f", {again.items_left:,} again"
+    return f"{again.why} ({again.items_kept:,} items kept{left})"
 
 
 def waiting_lines(waiting: Sequence[Mapping[str, Any]], now: int | None = None) -> list[str]:

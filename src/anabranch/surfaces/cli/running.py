@@ -12,6 +12,8 @@ from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from anabranch import app
 from anabranch.errors import AnabranchError, DefinitionError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
@@ -24,7 +26,7 @@ from anabranch.operations.preflight import require_no_workers
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, stop_signals, values
-from anabranch.surfaces.cli.desk import who
+from anabranch.surfaces.cli.desk import desk, who
 from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView, until_interrupted
 from anabranch.surfaces.cli.noting import note
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
@@ -203,6 +205,13 @@ def _tell_of_others(session: Session, run_id: str) -> None:
 
 
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
+    if options.dry_run:
+        values.import_tools(options.tools)
+        async with desk(options, settings) as at:
+            plan = await at.plan_redrive(options.run)
+        shown = msgspec.to_builtins(plan)
+        print(render.json_line(shown) if options.json else "\n".join(render.redrive_lines(plan)))
+        return 0
     if settings.server:
         return int(await _afar().redrive(options, settings))
     values.require_store(settings)

@@ -95,7 +95,7 @@ async def bulk(request: web.Request) -> web.StreamResponse:
     if body.verb == "purge" and not body.dry_run and caller is not None:
         caller.require("admin")  # what is deleted does not come back
     parts = request.app[PARTS]
-    made = Bulks(parts.store, parts.verbs.send, parts.verbs.redrive)
+    made = Bulks(parts.store, parts.verbs.send, parts.verbs.redrive, parts.verbs.plan_redrive)
     report = await made.page(
         Bulk(
             verb=body.verb,

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from anabranch.errors import NotFound
 from anabranch.operations.definitions import TEXT, Prepared
+from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.templates import DIALECT as TEMPLATE
 from anabranch.operations.templates import Templates
 from anabranch.surfaces.http import shapes
@@ -17,7 +18,7 @@ from anabranch.surfaces.http.definitions import EXAMPLE
 from anabranch.surfaces.http.definitions import prepared as compiled
 from anabranch.surfaces.http.looking import look
 from anabranch.surfaces.http.problems import ApiError
-from anabranch.surfaces.http.reading import read_body
+from anabranch.surfaces.http.reading import answer, read_body
 from anabranch.surfaces.http.repeats import KEY_HEADER, Once, once
 from anabranch.surfaces.http.routes import API, PARTS, Route
 from anabranch.surfaces.http.traces import TRACE_HEADER, traced
@@ -116,6 +117,11 @@ async def redrive(request: web.Request) -> web.StreamResponse:
     return _located(await once(request, None, begin, again=True))
 
 
+async def plan_redrive(request: web.Request) -> web.StreamResponse:
+    run = request.match_info["run"]
+    return answer(await look(request, lambda by: prepare_redrive(by.read, run).plan()))
+
+
 ROUTES = (
     Route(
         "POST",
@@ -131,11 +137,20 @@ ROUTES = (
         headers=(KEY_HEADER, TRACE_HEADER),
     ),
     Route(
+        "GET",
+        f"{API}/runs/{{run}}/redrive",
+        "read",
+        plan_redrive,
+        "Say what a redrive would run again, why, and what it would reuse; nothing is begun",
+        returns=RedrivePlan,
+        errors=(409,),
+    ),
+    Route(
         "POST",
         f"{API}/runs/{{run}}/redrive",
         "operate",
         redrive,
-        "Begin a linked run that reuses what succeeded and works again on what failed",
+        "Begin a linked run that redoes what failed and what depends on it, and keeps the rest",
         body=shapes.Nothing,
         bodiless=True,
         returns=shapes.Started,

@@ -143,4 +143,6 @@ async def _all(ui: Ui, asked: Bulk, cursor: tuple[int, str] | None) -> Told:
 
 
 def _bulks(ui: Ui) -> Bulks:
-    return Bulks(ui.parts.store, ui.parts.verbs.send, ui.parts.verbs.redrive)
+    return Bulks(
+        ui.parts.store, ui.parts.verbs.send, ui.parts.verbs.redrive, ui.parts.verbs.plan_redrive
+    )

@@ -76,7 +76,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "decide last may_i --fulfil --actor kim --evidence '{\"ticket\": 4711}'",
         "decide last may_i --reject --actor kim --reason 'still needed'",
     ),
-    "redrive": ("redrive last",),
+    "redrive": ("redrive last --dry-run", "redrive last"),
     "purge": ("purge --older-than 90d --dry-run", "purge --older-than 12h --status completed"),
     "bulk": (
         "bulk cancel --name quotes --status waiting --dry-run",

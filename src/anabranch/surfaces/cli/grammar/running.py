@@ -48,9 +48,11 @@ def add_resume(verbs: Verbs) -> None:
 
 
 def add_redrive(verbs: Verbs) -> None:
-    text = "Start a linked run that reuses what succeeded and re-runs only what failed."
+    text = "Start a linked run that redoes what failed and what depends on it, and keeps the rest."
     parser = c.verb(verbs, "redrive", text)
     c.run(parser)
+    said = "say what would run again, why, and what would be reused; begin nothing"
+    parser.add_argument("--dry-run", action="store_true", help=said)
     c.tools(parser)
     c.participants(parser)
     c.inline(parser)
