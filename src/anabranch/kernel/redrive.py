@@ -144,7 +144,7 @@ class _Survey:
             self._note_written(event)
         elif isinstance(event, e.TokenAdmitted) and event.by not in LET_IN_BY_ITSELF:
             self._by_hand[event.token] = event.by
-        elif isinstance(event, e.JobReported | e.JobReused):
+        elif isinstance(event, e.Delivered):
             self._note_slot(event)
         evolve(state, event, at)
         if isinstance(event, e.RunStarted):
@@ -261,20 +261,14 @@ class _Survey:
         for name in steps:
             self._marks.missing_results.setdefault(name, Cause("result", name))
 
-    def _note_slot(self, event: e.JobReported | e.JobReused) -> None:
-        if isinstance(event, e.JobReused):
-            token_id, slot = event.token, event.slot
-            gather = self._state.tokens[token_id].gather if slot >= 0 else ""
-        else:
-            job = self._state.jobs[event.job]
-            token_id, slot, gather = job.token, job.slot, job.gather
-        token = self._state.tokens.get(token_id)
-        if slot < 0 or token is None or token.loop or event.answer.status != "ok":
-            return
-        if gather != token.gather or self._state.gathers[gather].verdict != "open":
-            return  # too late to count there, so it does not count here
-        kept = (reuse_key(self._state, token, slot), event.answer)
-        self._slots.setdefault(token.id, []).append(kept)
+    def _note_slot(self, event: e.Delivered) -> None:
+        """Only an answer that was of use: whoever failed or said no is asked again."""
+        gather = self._state.gathers[event.gather]
+        answer = self._state.jobs[event.producer].answer if gather.kind == "fan" else None
+        if answer is not None:
+            token = self._state.tokens[gather.token]
+            kept = (reuse_key(self._state, token, event.slot), answer)
+            self._slots.setdefault(token.id, []).append(kept)
 
     # -- loops -----------------------------------------------------------------------------
 

@@ -16,12 +16,12 @@ from anabranch.runtime.live import history
 from anabranch.store.ports import Definition
 
 
-class RunAgain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunAgain(msgspec.Struct, frozen=True, kw_only=True):
     """A step that runs again. `how` is one of failed, unfinished, items, arc, join, context,
     result and again (the final step); `of` is the step or the context key it is about."""
 
     step: str
-    runs: int = msgspec.field(default=1)
+    runs: int
     how: str
     of: str = ""
     why: str  # the same as a sentence

@@ -36,7 +36,7 @@ NOTES = {
     "resumed": "It goes on.",
     "cancelled": "Cancelled. What runs is told to stop.",
     "patched": "Written to the context. What waits for admission was looked at again.",
-    "redriven": "This run redoes what failed and keeps what succeeded.",
+    "redriven": "This run redoes what failed and what depends on it, and keeps the rest.",
     "started": "Started.",
     "fulfilled": "Fulfilled. The run goes on.",
     "rejected": "Rejected.",

@@ -33,7 +33,7 @@ WORDS: Mapping[str, tuple[str, str, str]] = {
     "resume": ("Resume", "They go on where they stopped.", "resumed"),
     "redrive": (
         "Redrive",
-        "For each a linked run begins that redoes what failed and keeps what succeeded.",
+        "For each a linked run begins that redoes what failed and what depends on it.",
         "redriven",
     ),
     "patch": (
@@ -143,6 +143,5 @@ async def _all(ui: Ui, asked: Bulk, cursor: tuple[int, str] | None) -> Told:
 
 
 def _bulks(ui: Ui) -> Bulks:
-    return Bulks(
-        ui.parts.store, ui.parts.verbs.send, ui.parts.verbs.redrive, ui.parts.verbs.plan_redrive
-    )
+    verbs = ui.parts.verbs
+    return Bulks(ui.parts.store, verbs.send, verbs.redrive, verbs.plan_redrive)
