@@ -27,7 +27,18 @@ DOCUMENTED = {
 
 PUBLIC = sorted(DOCUMENTED - {"__version__"})
 ENGINE = {
-    *("start", "wait", "decide", "patch", "pause", "resume", "cancel", "redrive", "events"),
+    *(
+        "start",
+        "wait",
+        "decide",
+        "patch",
+        "pause",
+        "resume",
+        "cancel",
+        "plan_redrive",
+        "redrive",
+        "events",
+    ),
     *("read", "sessions"),
 }
 

@@ -268,6 +268,23 @@ def test_a_failed_run_is_redriven_once_per_key() -> None:
     run(go())
 
 
+def test_what_a_redrive_would_do_is_told_before_anything_is_begun() -> None:
+    async def go() -> None:
+        async with serving() as client:
+            name = await client.start(FAILING)
+            assert await client.ended(name) == "failed"
+            plan = (await client.get(f"/runs/{name}/redrive")).json
+            assert plan["run"] == name
+            assert [one["how"] for one in plan["again"]][:1] == ["failed"]
+            assert {one["step"] for one in plan["again"]}.isdisjoint(plan["reused"])
+            assert len((await client.get("/runs")).json["items"]) == 1
+            waiting = await client.start(ASKING)
+            early = await client.get(f"/runs/{waiting}/redrive")
+            assert (early.status, early.code) == (409, "not_finished")
+
+    run(go())
+
+
 def test_joins_are_shown_when_they_are_settled() -> None:
     async def go() -> None:
         both = {"spec": {"mode": "inclusive"}, "arcs": [{"step": "north"}, {"step": "south"}]}

@@ -367,6 +367,57 @@ def test_redrive_starts_a_linked_run(here: Here) -> None:
     assert "`anabranch run` starts its definition anew" in refused.err
 
 
+BILLS = playbook(
+    "  - {step: start, tool: {kind: noop}, next: {spec: {mode: inclusive},"
+    " arcs: [{step: a}, {step: b}]}}\n"
+    "  - {step: a, tool: {kind: shell, command: echo x >> a}, next: {arcs: [{step: add}]}}\n"
+    "  - {step: b, tool: {kind: shell, command: cat b}, next: {arcs: [{step: add}]}}\n"
+    "  - step: add\n"
+    "    spec: {join: all}\n"
+    "    tool: {kind: python, code: 'result = args', args:"
+    " {b: \"{{ steps.b.stdout | default('unknown') }}\"}}\n"
+)
+
+
+def test_redrive_says_beforehand_what_it_runs_again_and_what_it_reuses(here: Here) -> None:
+    here.write("bills.yaml", BILLS)
+    here.run("run", "bills.yaml", "--run-id", "first")
+    told = here.ok("redrive", "first", "--dry-run")
+    assert "first): failed; a redrive would run 2 step runs again and reuse 2\n" in told.out
+    lines = [line.split(maxsplit=2) for line in told.out.splitlines()[1:]]
+    assert lines == [
+        ["again", "b", "it did not end well"],
+        ["again", "add", "it joins what b delivers, which runs again"],
+        ["reused", "start"],
+        ["reused", "a"],
+    ]
+    plan = here.ok("redrive", "first", "--dry-run", "--json").json
+    assert [(one["step"], one["how"], one["of"]) for one in plan["again"]] == [
+        ("b", "failed", ""),
+        ("add", "join", "b"),
+    ]
+    assert [one["step"] for one in plan["reused"]] == ["start", "a"]
+    assert len(here.ok("runs", "--json").json) == 1, "nothing was begun"
+    here.write("b", "2")
+    done = here.run("redrive", "first", "--json").json
+    assert done["steps"]["add"]["result"] == {"b": "2"}
+    assert (here.folder / "a").read_text() == "x\n"
+    refused = here.run("redrive", done["run"], "--dry-run")
+    assert (refused.code, "nothing in run" in refused.err) == (2, True)
+
+
+def test_a_bulk_redrive_says_beforehand_which_runs_have_nothing_to_redo(here: Here) -> None:
+    here.write("bills.yaml", BILLS)
+    here.run("run", "bills.yaml", "--run-id", "bad")
+    here.write("b", "2")
+    here.ok("run", "bills.yaml", "--run-id", "good")
+    told = here.run("bulk", "redrive", "--all", "--dry-run", "--json").json
+    outcomes = {item["run"]: (item["outcome"], item.get("code")) for item in told["items"]}
+    assert outcomes["bad"][0] == "would"
+    assert outcomes["good"] == ("refused", "nothing_failed")
+    assert len(here.ok("runs", "--json").json) == 2
+
+
 def test_runs_left_unfinished_are_mentioned_and_not_touched(here: Here, terminal: Terminal) -> None:
     here.write("admit.yaml", ADMIT)
     here.run("run", "admit.yaml", "--run-id", "a")

@@ -128,6 +128,11 @@ def test_a_failed_run_says_first_which_step_failed_of_what_and_at_which_try(
     page.get_by_role("link", name="Show it in the graph").click()
     becomes(page, "document.querySelector('g.anb-sought')?.dataset.step === 'match'")
     server.steps.open("mended")
+    page.locator("#problem").get_by_role("link", name="What would it redo?").click()
+    page.get_by_role("heading", name="What a redrive would do").wait_for()
+    assert "match it did not end well" in " ".join(page.locator("#runs-again").inner_text().split())
+    assert page.locator("#reused tbody tr").count() > 0
+    shot(page, "redrive")
     page.locator("#problem").get_by_role("button", name="Redrive").click()
     confirm(page)
     page.get_by_text("redrives").wait_for()
