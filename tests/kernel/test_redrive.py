@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from anabranch.expressions.port import Constant, Paths
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import plan_redrive, reusable
-from anabranch.kernel.values import ContextPatch
+from anabranch.kernel.replay import replay
+from anabranch.kernel.state import State, decode_state, encode_state
+from anabranch.kernel.step import step as kernel_step
+from anabranch.kernel.values import ContextPatch, succeeded
 from anabranch.net.net import (
     Admission,
     AdmitRule,
@@ -333,3 +338,49 @@ def test_a_fan_out_behind_what_is_done_again_asks_everybody_again() -> None:
     second = redriven(first)
     second.done("before")
     assert list(second.state.jobs) == ["2.0", "2.1"]
+
+
+# -- logs from before ------------------------------------------------------------------------
+
+
+def before_marks(run: Run) -> list[tuple[int, e.Event]]:
+    """The log of a redriven run as it was written when answers were known by arguments alone."""
+    found: list[tuple[int, e.Event]] = []
+    for at, event in run.history:
+        if isinstance(event, e.RunStarted):
+            renamed = {f"old {key}": answers for key, answers in event.reuse.items()}
+            event = msgspec.structs.replace(event, reuse=renamed)
+        elif isinstance(event, e.JobReused):
+            event = msgspec.structs.replace(event, key=f"old {event.key}")
+        found.append((at, event))
+    return found
+
+
+def test_a_redriven_run_from_before_is_replayed_and_redriven_again() -> None:
+    first = Run(net(step("a", "b", work=QUIET), step("b", work=QUIET)))
+    first.done("a", 1)
+    first.fails("b")
+    second = redriven(first)
+    second.fails("b")
+    old = before_marks(second)
+    assert replay(old).results == {"a": 1}
+    third = Run(first.net, origin="run", reuse=reusable(first.net, old))
+    assert scheduled(third) == ["b"]
+
+
+def test_a_redriven_run_that_was_under_way_before_goes_on_without_taking_more_over() -> None:
+    """Where its tokens come from was not noted: whatever is left to do is done."""
+    first = Run(net(step("a", "b", work=QUIET), step("b", "c", work=QUIET), step("c")))
+    first.done("a", 1)
+    first.done("b", 2)
+    first.fails("c")
+    reuse = reusable(first.net, first.history)
+    state = State()
+    kernel_step(first.net, state, s.Start(run="run", origin="o", reuse=reuse), 1_000)
+    plain = msgspec.json.decode(encode_state(state))
+    plain["provenance"] = None
+    old = decode_state(msgspec.json.encode(plain))
+    (job,) = old.jobs.values()
+    kernel_step(first.net, old, s.JobStart(job.id, 1, "w"), 1_000)
+    kernel_step(first.net, old, s.JobReport(job.id, 1, succeeded(3)), 1_000)
+    assert (old.status, old.results["c"]) == ("completed", 3)

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
+from anabranch.kernel.provenance import Provenance
 from anabranch.kernel.redrive import plan_redrive
 from anabranch.kernel.state import State
 from anabranch.runtime.live import history
@@ -90,3 +91,11 @@ def test_a_redriven_run_does_less_than_a_fresh_one() -> None:
     """Otherwise the test above would be content with a redrive that reuses nothing."""
     counts = [compare(seed) for seed in range(50)]
     assert sum(again for again, _ in counts) < 0.75 * sum(fresh for _, fresh in counts)
+
+
+def test_a_redrive_that_does_not_look_at_what_steps_read_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Provenance, "cause_for", lambda *_: None)
+    with pytest.raises(AssertionError):
+        list(map(compare, range(SEEDS)))

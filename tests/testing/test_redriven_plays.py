@@ -30,14 +30,16 @@ class Plays:
         self.did: list[str] = []  # what was carried out the last time
         self.asked: list[str] = []  # and at which steps somebody was asked
 
-    def play(self, script: Mapping[str, Any], decisions: Mapping[str, Any] = {}) -> State:
+    def play(
+        self, script: Mapping[str, Any], decisions: Mapping[str, Any] = {}, *, run: str = RUN
+    ) -> State:
         entries = {name: self._noting(name, entry) for name, entry in script.items()}
         self.did, self.asked = [], []
         answers = Script(self.net, prepared(self.net, entries))
         theatre = Theatre(self.net, Scripts(answers, Script(self.net, decisions, "decisions")))
         reuse = self.plan.reuse if self.plan is not None else {}
         origin = "origin" if self.plan is not None else None
-        theatre.begin(s.Start(run=RUN, origin=origin, reuse=reuse))
+        theatre.begin(s.Start(run=run, origin=origin, reuse=reuse))
         state = theatre.perform(10_000).state
         happened = history(theatre.store.read(RUN))
         steps = {each.token: each.step for _, each in happened if isinstance(each, e.TokenCreated)}
@@ -133,6 +135,26 @@ def test_a_loop_whose_items_read_what_other_items_wrote_begins_anew() -> None:
     assert plays.play({"count/t": fails}).ctx == {"n": 4}
     assert plays.play({"count/t": item_of}).ctx == {"n": 5}
     assert plays.did == ["count/t"] * 5
+
+
+def test_a_step_that_was_handed_the_reference_of_a_kept_loop_is_kept() -> None:
+    """The reference names the run, and it is another run now."""
+    plays = Plays(
+        HEAD + "workflow:\n"
+        "  - step: fill\n"
+        "    loop: {in: {range: 3}, iterator: x}\n"
+        "    spec: {loop_mode: fanout}\n"
+        "    tool:\n"
+        "      - {name: t, kind: http, url: 'https://example.org', params: {x: '{{ iter.x }}'}}\n"
+        "    next: {arcs: [{step: use, args: {ref: '{{ fanin.refs }}'}}]}\n"
+        "  - step: use\n"
+        "    tool: {kind: http, url: 'https://example.org', params: {ref: '{{ args.ref }}'}}\n"
+        "    next: {arcs: [{step: last}]}\n"
+        "  - {step: last, tool: {kind: http, url: 'https://example.org'}}\n"
+    )
+    plays.play({"fill/t": item_of, "use": 1, "last": error("broken", retryable=False)})
+    assert plays.play({"fill/t": item_of, "use": 1, "last": 2}, run="another").status == "completed"
+    assert plays.did == ["last"]
 
 
 def arca(*steps: dict[str, Any]) -> str:

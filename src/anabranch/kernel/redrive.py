@@ -12,6 +12,7 @@ nobody wrote in the origin. So this is the most that is taken over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -30,6 +31,8 @@ from anabranch.net.reads import access
 
 #: What lets a token in besides people: the rules, a write to the context, room for one more.
 LET_IN_BY_ITSELF = frozenset({"rules", "context", "room"})
+
+_Folded = dict[tuple[str, Reducer], dict[str, Any]]
 
 History = Sequence[tuple[int, e.Event]]
 
@@ -126,7 +129,7 @@ class _Survey:
         self._found: dict[str, list[Answer]] = {}
         self._slots: dict[int, list[tuple[str, Answer]]] = {}  # of fans that are open
         self._failed: dict[str, list[Shard]] = {}  # loop → items that failed for good
-        self._written: dict[int, list[ContextPatch]] = {}  # of loops: what items wrote so far
+        self._written: dict[int, _Folded] = {}  # of loops: what their items wrote so far
         self._ended: dict[int, dict[str, Cause]] = {}  # scope → steps whose end was not well
         self._again: list[Fate] = []
         self._reused: list[Fate] = []
@@ -214,7 +217,6 @@ class _Survey:
     def _take(self, token: Token, event: e.TokenFinished) -> None:
         marks = self._marks
         slots = self._slots.pop(token.id, [])
-        self._written.setdefault(token.id, [])
         by_hand = self._by_hand.pop(token.id, "")
         cause = marks.changed(token.id)
         if event.end != "killed" and cause is not None:
@@ -277,7 +279,7 @@ class _Survey:
         token = self._state.tokens.get(writer_of(event.by))
         tracker = self._state.loops.get(token.loop) if token is not None else None
         if token is not None and tracker is not None and tracker.status == "open":
-            self._written.setdefault(token.id, []).extend(event.patches)
+            _fold_into(self._written.setdefault(token.id, {}), event.patches)
 
     def _take_loop(self, token: Token, event: e.TokenFinished, cause: Cause | None) -> None:
         tracker = self._state.loops[token.loop]
@@ -288,7 +290,7 @@ class _Survey:
             self._note(token, event, cause or Cause("items"))
             return
         carried = _carried(self._state, tracker, left)
-        carried["patches"] = _folded(self._written[token.id])
+        carried["patches"] = _unfolded(self._written.get(token.id, {}))
         self._keep(reuse_key(self._state, token, label=LOOP), Answer(status="ok", result=carried))
         if complete:
             self._note(token, event, None)
@@ -312,7 +314,7 @@ def _note_failed(state: State, event: e.ShardClosed, failed: list[Shard]) -> Non
     failed.append(Shard(0, shard.first, shard.count, shard.cursor, only))
 
 
-def _carried(state: State, tracker: Tracker, failed: list[Shard]) -> dict[str, object]:
+def _carried(state: State, tracker: Tracker, failed: list[Shard]) -> dict[str, Any]:
     unbegun = [*tracker.given_up, *tracker.in_flight.values(), *tracker.ready, *tracker.again]
     again = [Shard(0, s.first, s.count, s.cursor, s.only) for s in (*failed, *unbegun)]
     return {
@@ -330,17 +332,19 @@ def _carried(state: State, tracker: Tracker, failed: list[Shard]) -> dict[str, o
     }
 
 
-def _folded(patches: Iterable[ContextPatch]) -> list[tuple[str, object, Reducer]]:
+def _fold_into(folded: _Folded, patches: Iterable[ContextPatch]) -> None:
     """The writes of many items as few: one for each key and reducer, appends one by one."""
-    folded: dict[tuple[str, Reducer], dict[str, object]] = {}
     for patch in patches:
         into = folded.setdefault((patch.key, patch.reducer), {})
         value = [patch.value] if patch.reducer == "append" else patch.value
         fold(into, patch.key, value, patch.reducer)
-    made: list[tuple[str, object, Reducer]] = []
+
+
+def _unfolded(folded: _Folded) -> list[tuple[str, Any, Reducer]]:
+    made: list[tuple[str, Any, Reducer]] = []
     for (key, reducer), into in folded.items():
         values = into[key] if reducer == "append" else [into[key]]
-        made += [(key, value, reducer) for value in values]  # type: ignore[attr-defined]
+        made += [(key, value, reducer) for value in values]
     return made
 
 

@@ -17,6 +17,7 @@ from anabranch.kernel.state import State, Token
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
+LOOP_REF = "anabranch:run:"  # how `fanin.refs` begins, see `kernel.tracker`
 LOOP = "loop"  # the label under which a loop's progress is kept
 ADMITTED = "admitted"  # and the one for who was let in by hand
 
@@ -28,8 +29,13 @@ def reuse_key(state: State, token: Token, slot: int = -1, label: str = "") -> st
         gather = state.gathers[token.gather]
         label = gather.labels[slot]
         given += gather.values[slot : slot + 1]
-    digest = hashlib.sha256(_encoder.encode(given)).hexdigest()[:16]
-    return f"{token.step}|{label}|{digest}"
+    said = _encoder.encode(given).replace(*_own_loops(state.run))
+    return f"{token.step}|{label}|{hashlib.sha256(said).hexdigest()[:16]}"
+
+
+def _own_loops(run: str) -> tuple[bytes, bytes]:
+    """References to loops of this run name it; to the run that redrives it they are its own."""
+    return f"{LOOP_REF}{run}/".encode(), f"{LOOP_REF}/".encode()
 
 
 def takes_over(state: State, token: Token, *, whole: bool) -> bool:

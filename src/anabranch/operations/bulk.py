@@ -114,7 +114,8 @@ class Bulks:
             if refused is not None:
                 return refused
             if asked.dry_run:  # of a redrive: only the log tells whether anything failed
-                await self._plan(head.run)
+                if head.status == "completed":
+                    await self._plan(head.run)
                 return _outcome(head, "would")
             if asked.verb == "redrive":
                 return _outcome(head, "done", new=await self._redrive(head.run))
