@@ -129,7 +129,7 @@ def test_simulation_reaches_every_kind_of_event_and_verdict(
         return events
 
     monkeypatch.setattr(Audit, "committed", committed)
-    simulate(random_net, 400, patches=RANDOM_PATCHES)
+    simulate(random_net, 420, patches=RANDOM_PATCHES)
     every_kind = {str(kind.__struct_config__.tag) for kind in Event.__args__}
     verdicts = {"f closed", "f impossible", "f expired", "j closed", "j impossible", "b closed"}
     ends = {"loop complete", "loop partial", "loop failed", "queue_ttl", "queue_ttl again"}
