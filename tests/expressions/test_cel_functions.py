@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anabranch.expressions.cel import compile_cel
 from anabranch.expressions.cel_functions import FUNCTIONS, IMPLEMENTATIONS, METHODS
@@ -107,13 +109,20 @@ def test_an_empty_or_not_numeric_list_has_the_statistics_zero(name: str) -> None
         ("dist('Relative', 0, 0)", 0.0),
         ("dist('relDiff', 1, -1)", 1e18),
         ("dist('abs', 3, 10)", 7.0),
-        ("dist('ABSOLUTE', 3, 'x')", 1e18),
         ("dist('eq', 'a', 'a')", 0.0),
         ("dist('equal', 1, 2)", 1.0),
-        ("dist('hamming', 'karolin', 'kathrin')", 3.0),
+        ("dist('hamming', 'karolin', 'kathrin')", 3 / 7),
         ("dist('ham', 'ab', 'abc')", 1e18),
-        ("dist('lev', 'kitten', 'sitting')", 3.0),
-        ("dist('levenshtein', '', 'abc')", 3.0),
+        ("dist('HAM', '', '')", 0.0),
+        ("dist('ham', 'ÄBC', 'ABC')", 1 / 3),
+        ("dist('lev', 'kitten', 'sitting')", 3 / 7),
+        ("dist('levenshtein', '', 'abc')", 1.0),
+        ("dist('lev', '', '')", 0.0),
+        ("within('hamming', 'ABC', 'ABD', 0.34)", True),
+        ("within('hamming', 'ABC', 'ABD', 0.33)", False),
+        ("within('lev', 'ABC', 'ABCD', 0.25)", True),
+        ("quorum(['ABC', 'ABD', 'XYZ'], 'hamming', 0.34, 2)", True),
+        ("quorum(['ABC', 'ABD', 'XYZ'], 'hamming', 0.34, 3)", False),
         ("within('abs', 3, 5, 2)", True),
         ("within('abs', 3, 5, 1.9)", False),
     ],
@@ -123,8 +132,32 @@ def test_distances_follow_their_metric(text: str, expected: Any) -> None:
 
 
 def test_levenshtein_gives_up_beyond_256_characters() -> None:
-    assert value("dist('lev', a, b)", a="x" * 256, b="x" * 255) == 1.0
+    assert value("dist('lev', a, b)", a="x" * 256, b="x" * 255) == 1 / 256
     assert value("dist('lev', a, b)", a="x" * 257, b="x") == 1e18
+
+
+@pytest.mark.parametrize("metric", ["", "rel", "relDiff", "abs", "Absolute"])
+@pytest.mark.parametrize("pair", ["'a', 'a'", "'1', 2", "3, 'x'", "true, 1", "[1], [1]"])
+def test_a_distance_of_what_is_no_number_is_an_error(metric: str, pair: str) -> None:
+    for text in (f"dist('{metric}', {pair})", f"within('{metric}', {pair}, 1)"):
+        with pytest.raises(CelEvalError, match="takes numbers"):
+            value(text)
+
+
+@pytest.mark.parametrize("metric", ["hamming", "lev"])
+def test_a_distance_of_what_is_no_text_is_an_error_where_characters_are_counted(
+    metric: str,
+) -> None:
+    with pytest.raises(CelEvalError, match="takes texts"):
+        value(f"dist('{metric}', 'a', 1)")
+
+
+@given(st.sampled_from(["hamming", "lev"]), st.text(max_size=12), st.text(max_size=12))
+def test_a_distance_of_texts_is_a_share_or_there_is_none(metric: str, a: str, b: str) -> None:
+    found = value("dist(m, a, b)", m=metric, a=a, b=b)
+    assert 0 <= found <= 1 or (found == 1e18 and metric == "hamming" and len(a) != len(b))
+    assert (found == 0) == (a == b)
+    assert found == value("dist(m, a, b)", m=metric, a=b, b=a)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +187,9 @@ FEEDS = [100.0, 101.0, 99.5, 150.0, 100.5]
         ("quorum([0, 1, 2], 'abs', 'clique', 1, 2)", True),
         ("quorum(['a', 'b', 'a'], 'eq', 0, 2)", True),
         ("quorum([], 'abs', 0, 1)", False),
+        ("quorum([100, 'gone', 101], 'rel', 0.02, 2)", True),  # what is no number agrees with none
+        ("quorum(['gone', 'gone'], 'rel', 0.02, 2)", False),
+        ("consensus([100, 'gone', 100], 'abs', 'median', 0, 2)", 100.0),
         ("consensus(feeds, 'rel', 'median', 0.02, 4)", 100.25),
         ("consensus(feeds, 'rel', 'mean', 0.02, 4)", 100.25),
         ("consensus(feeds, 'rel', 'medoid', 0.02, 4)", 100.5),

@@ -1,14 +1,16 @@
 """Numbers of many sources: distances, averages, quorum and consensus.
 
-A list that is empty or holds something that is no number has the statistics 0.0. Distances that
-make no sense (texts of different length for `hamming`, a text where a number is needed) are 1e18:
-far away from everything.
+A list that is empty or holds something that is no number has the statistics 0.0. A distance of
+values that a metric cannot measure (a text where a number is needed) is an error; where many
+sources are asked whether they agree, such a value agrees with none of the others. Texts that have
+no distance (of different length for `hamming`, too long for `lev`) are 1e18 apart: far away.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.expressions.cel_operators import Spend, as_double, equal
@@ -101,17 +103,18 @@ def relative(left: float, right: float) -> float:
     return abs(left - right) / mean
 
 
-def _hamming(spend: Spend, left: Any, right: Any) -> float:
-    if not isinstance(left, str) or not isinstance(right, str) or len(left) != len(right):
+def _hamming(spend: Spend, left: str, right: str) -> float:
+    """The share of the characters that differ."""
+    if len(left) != len(right):
         return FAR
     spend(len(left))
-    return float(sum(a != b for a, b in zip(left, right, strict=True)))
+    return sum(a != b for a, b in zip(left, right, strict=True)) / max(1, len(left))
 
 
-def _levenshtein(spend: Spend, left: Any, right: Any) -> float:
-    if not isinstance(left, str) or not isinstance(right, str):
-        return FAR
-    if max(len(left), len(right)) > _LEVENSHTEIN_MAX:
+def _levenshtein(spend: Spend, left: str, right: str) -> float:
+    """The edits from one to the other, as a share of the longer one."""
+    longer = max(len(left), len(right))
+    if longer > _LEVENSHTEIN_MAX:
         return FAR
     spend(1 + len(left) * len(right))
     row = list(range(len(right) + 1))
@@ -120,14 +123,12 @@ def _levenshtein(spend: Spend, left: Any, right: Any) -> float:
         for j, b in enumerate(right, 1):
             cost = min(row[j] + 1, row[j - 1] + 1, before + (a != b))
             before, row[j] = row[j], cost
-    return float(row[-1])
+    return row[-1] / max(1, longer)
 
 
 def _on_numbers(work: Callable[[float, float], float]) -> Callable[[Spend, Any, Any], float]:
     def apply(spend: Spend, left: Any, right: Any) -> float:
         spend(1)
-        if not numeric(left) or not numeric(right):
-            return FAR
         return work(as_double(left), as_double(right))
 
     return apply
@@ -137,19 +138,45 @@ def _different(spend: Spend, left: Any, right: Any) -> float:
     return 0.0 if equal(left, right, spend) else 1.0
 
 
-Distance = Callable[[Spend, Any, Any], float]
-_RELATIVE: Distance = _on_numbers(relative)
-_ABSOLUTE: Distance = _on_numbers(lambda left, right: abs(left - right))
-METRICS: Final[dict[str, Distance]] = {
+@dataclass(frozen=True, slots=True)
+class Metric:
+    work: Callable[[Spend, Any, Any], float]
+    measures: Callable[[Any], bool]  # whether it can measure a value
+    wants: str  # what it can measure, for messages
+
+    def distance(self, spend: Spend, left: Any, right: Any) -> float:
+        for value in (left, right):
+            if not self.measures(value):
+                raise CelEvalError(f"this metric takes {self.wants}, not {kind_of(value)}")
+        return self.work(spend, left, right)
+
+    def apart(self, spend: Spend, left: Any, right: Any) -> float:
+        """The distance among many: one source that says nonsense must not silence the others."""
+        if self.measures(left) and self.measures(right):
+            return self.work(spend, left, right)
+        spend(1)
+        return FAR
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_RELATIVE: Final = Metric(_on_numbers(relative), numeric, "numbers")
+_ABSOLUTE: Final = Metric(_on_numbers(lambda left, right: abs(left - right)), numeric, "numbers")
+_EQUAL: Final = Metric(_different, lambda _value: True, "anything")
+_HAMMING: Final = Metric(_hamming, _is_text, "texts")
+_LEVENSHTEIN: Final = Metric(_levenshtein, _is_text, "texts")
+METRICS: Final[dict[str, Metric]] = {
     "": _RELATIVE, "rel": _RELATIVE, "relative": _RELATIVE, "reldiff": _RELATIVE,
     "abs": _ABSOLUTE, "absolute": _ABSOLUTE,
-    "eq": _different, "equal": _different,
-    "hamming": _hamming, "ham": _hamming,
-    "lev": _levenshtein, "levenshtein": _levenshtein,
+    "eq": _EQUAL, "equal": _EQUAL,
+    "hamming": _HAMMING, "ham": _HAMMING,
+    "lev": _LEVENSHTEIN, "levenshtein": _LEVENSHTEIN,
 }  # fmt: skip
 
 
-def metric_of(name: Any) -> Distance:
+def metric_of(name: Any) -> Metric:
     found = METRICS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         raise CelEvalError("unknown metric; known are rel, abs, eq, hamming, lev")
@@ -163,17 +190,17 @@ def _tolerance(value: Any) -> float:
 
 
 def dist(spend: Spend, metric: Any, left: Any, right: Any) -> float:
-    return metric_of(metric)(spend, left, right)
+    return metric_of(metric).distance(spend, left, right)
 
 
 def within(spend: Spend, metric: Any, left: Any, right: Any, tolerance: Any) -> bool:
-    return metric_of(metric)(spend, left, right) <= _tolerance(tolerance)
+    return metric_of(metric).distance(spend, left, right) <= _tolerance(tolerance)
 
 
 def relative_difference(spend: Spend, left: Any, right: Any) -> float:
     if not numeric(left) or not numeric(right):
         raise CelEvalError(f"relDiff takes numbers, not {kind_of(left)} and {kind_of(right)}")
-    return _RELATIVE(spend, left, right)
+    return _RELATIVE.distance(spend, left, right)
 
 
 # -- agreement -------------------------------------------------------------------------------
@@ -216,7 +243,7 @@ def _agreeing(
     spend: Spend, values: Sequence[Any], metric: Any, mode: Any, tolerance: Any, k: Any
 ) -> list[Any]:
     """The largest group that agrees, or nothing when it has fewer than k members."""
-    distance = metric_of(metric)
+    distance = metric_of(metric).apart
     limit = _tolerance(tolerance)
     grouped = _MODES.get(mode.lower()) if isinstance(mode, str) else None
     if grouped is None:
@@ -249,13 +276,16 @@ def consensus(spend: Spend, values: Any, metric: Any, *rest: Any) -> Any:
     if not group:
         return 0.0
     if chosen == "medoid":
-        return _medoid(spend, group, metric_of(metric))
+        return _medoid(spend, group, metric_of(metric).apart)
     if chosen == "mode":
         return _most_frequent(spend, group)
     numbers = _doubles(group, "consensus")
     if not numbers:
         return 0.0
     return _mean(numbers) if chosen == "mean" else _middle(numbers)
+
+
+Distance = Callable[[Spend, Any, Any], float]
 
 
 def _medoid(spend: Spend, group: list[Any], distance: Distance) -> Any:
