@@ -25,6 +25,7 @@ UUID = "123e4567-e89b-12d3-a456-426614174000"
         ("bool", True, True), ("bool", "false", False), ("bool", 2, True), ("bool", 0.0, False),
         ("int64", 5, 5), ("int64", "-5", -5), ("int64", 5.0, 5), ("int64", "+7", 7),
         ("uint64", "7", UInt(7)), ("timestamp_ms", 1.7e12, 1700000000000), ("duration_ms", "5", 5),
+        ("timestamp_ms", 0, 0), ("duration_ms", 2**63 - 1, 2**63 - 1),
         ("int256", "-12", Int256(-12)), ("uint256", 10**30, Uint256(10**30)),
         ("uint256", 1e20, Uint256(10**20)), ("uint256", str(2**256 - 1), Uint256(2**256 - 1)),
         ("double", 1, 1.0), ("double", "1.5e3", 1500.0), ("double", UInt(3), 3.0),
@@ -64,6 +65,8 @@ def test_a_value_that_does_not_fit_is_refused(type_name: str, given_value: Any) 
         ("int64", 2**63), ("int64", "-9223372036854775809"), ("uint64", -1), ("uint64", 2**64),
         ("int256", 2**255), ("uint256", -1), ("uint256", 2**256), ("uint256", "9" * 90),
         ("double", "1e999"), ("double", 10**400), ("string", "x" * 8193), ("timestamp_ms", 1e30),
+        ("timestamp_ms", -1), ("timestamp_ms", "-1"), ("duration_ms", -1), ("duration_ms", -5.0),
+        ("duration_ms", 2**63),
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_an_overflow(type_name: str, given_value: Any) -> None:

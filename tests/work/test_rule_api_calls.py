@@ -289,17 +289,29 @@ def test_a_header_with_line_breaks_is_never_sent() -> None:
     [
         ({"x": [0] * 65}, "resp.x[0]", "limit"),
         ({"x": {"y": [[1] * 65]}}, "1.0", "limit"),
-        ({"x": 1e30}, "resp.x", "overflow"),
         ({"x": [1] * 64}, "resp.x.all(a, resp.x.all(b, resp.x.all(c, a == b)))", "limit"),
     ],
 )  # fmt: skip
-def test_caps_and_overflows_are_hard_errors_default_or_not(
+def test_what_exceeds_a_cap_is_a_hard_error_default_or_not(
     answer_value: Any, value: str, kind: str
 ) -> None:
     extracts = {"A": {"type": "int64", "value": value, "default": 1}}
     answer = answered(gives(answer_value), {"apiCalls": [call("{url}/", extracts)]})
     assert answer.status == "aborted"
     assert answer.record["error_class"] == kind
+
+
+@pytest.mark.parametrize("extract", ["resp.x", "resp.x * 2.0"])
+def test_an_extract_out_of_range_takes_its_default_and_is_an_error_without_one(
+    extract: str,
+) -> None:
+    wanted = {"type": "int64", "value": extract, "default": 1}
+    answer = answered(gives({"x": 1e30}), {"apiCalls": [call("{url}/", {"A": wanted})]})
+    assert (answer.status, answer.outcome, answer.result) == ("ok", "valid", {"A": 1})
+    assert "call quote, A: it is out of the range of int64" in failures(answer)
+    del wanted["default"]
+    answer = answered(gives({"x": 1e30}), {"apiCalls": [call("{url}/", {"A": wanted})]})
+    assert (answer.status, answer.record["error_class"]) == ("aborted", "overflow")
 
 
 def test_the_environment_sets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

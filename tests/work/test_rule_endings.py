@@ -199,6 +199,33 @@ def test_a_hard_error_aborts_the_process(document: Any, kind: str) -> None:
     assert chain.calls == []
 
 
+def test_a_value_out_of_range_takes_the_default_of_its_field() -> None:
+    slots = {
+        "0": {"key": "Kept", "type": "uint256"},
+        "1": {"key": "Slot", "type": "int64", "default": 5},
+    }
+    arg = {"type": "uint64", "value": "[Big] - [Big] - 1", "default": 9}
+    document = {
+        "payload": {"Big": {"type": "int256"}, "In": {"type": "int64", "default": 3}},
+        "contractReads": [{"to": TOKEN, "function": "two()", "saveAs": slots}],
+        **calls({"to": TOKEN, "function": "f(uint64)", "args": [arg]}),
+    }
+    document["onValid"]["payload"] = {"In": "[In]"}
+    chain = Chain({"two()": [7, 2**255]})
+    answer = carried_out(document, {"Big": 2**80, "In": 2**63}, chain)
+    assert ended(answer) == ("ok", "valid", {"Kept": "7", "Slot": 5, "In": 3})
+    assert [call.args for call in chain.calls] == [(9,)]
+    assert extras(answer)["failures"] == [
+        "input In: it is out of the range of int64, so its default is taken",
+        "contractReads[0], Slot: it is out of the range of int64",
+    ]
+
+
+def test_an_input_that_is_no_number_is_an_error_default_or_not() -> None:
+    document = {"payload": {"In": {"type": "int64", "default": 3}}}
+    assert error(carried_out(document, {"In": "many"})) == "cast"
+
+
 def test_an_execution_nobody_can_send_is_a_hard_error() -> None:
     for outcome, kind in ((ExecutorUnavailable("no key"), "execution"), (BadAbi("x"), "abi")):
         chain = Chain(outcome=outcome)

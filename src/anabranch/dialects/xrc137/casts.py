@@ -1,8 +1,8 @@
 """The types of rule documents, and the cast every value goes through when it enters or leaves.
 
-A value out of the range of its type is an `Overflow`, which is always an error. Any other value
-that does not fit is a plain `CastFailed`; a read or an extract then has its default to fall back
-on. Messages never repeat the value.
+A value out of the range of its type is an `Overflow`, any other that does not fit a plain
+`CastFailed`. Where the field has a default, that is taken instead; without one, an `Overflow` is
+always an error. Messages never repeat the value.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from anabranch.expressions.cel_values import (
 )
 
 TEXT_MAX: Final = 8192
+#: Instants and durations are never negative. In expressions they are signed: the difference of two
+#: instants may be.
+_MILLISECONDS: Final = (0, INT64[1])
 _ADDRESS = re.compile(r"0[xX][0-9a-fA-F]{40}")
 _HEX = re.compile(r"0[xX](?:[0-9a-fA-F]{2})*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
@@ -168,7 +171,7 @@ _CASTS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "address": _formed(_ADDRESS),
     "bytes": _formed(_HEX),
     "bytes32": _formed(_HEX, 66),
-    "timestamp_ms": _integer(int, INT64),
-    "duration_ms": _integer(int, INT64),
+    "timestamp_ms": _integer(int, _MILLISECONDS),
+    "duration_ms": _integer(int, _MILLISECONDS),
 }
 TYPES: Final = tuple(_CASTS)

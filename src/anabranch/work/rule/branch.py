@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from anabranch.dialects.xrc137.casts import CastFailed, Overflow, cast, is_address
+from anabranch.dialects.xrc137.casts import CastFailed, cast, is_address
 from anabranch.dialects.xrc137.document import Execution, RuleBranch, TypedValue, Wait, WakeUp
 from anabranch.dialects.xrc137.limits import WAIT_SECONDS
 from anabranch.expressions.cel_values import (
@@ -35,8 +35,6 @@ def typed(given: TypedValue, names: Mapping[str, Any], what: str) -> Any:
         if given.default is None:
             raise
         value = given.default.value
-    except Overflow as error:
-        raise HardError(f"{what}: {error.message}", code=error.code) from None
     except CastFailed as error:
         if given.default is None:
             raise HardError(f"{what}: {error.message}", code=error.code) from None

@@ -18,7 +18,9 @@ from anabranch.dialects.xrc137.casts import CastFailed, Overflow, cast, is_addre
 from anabranch.dialects.xrc137.document import (
     ApiCall,
     ContractRead,
+    Default,
     Extract,
+    Input,
     ReadSlot,
     Rule,
     RuleDocument,
@@ -98,11 +100,18 @@ class Evaluation:
                 else:
                     names[each.name] = each.default.value
                 continue
-            try:
-                names[each.name] = cast(given, each.type)
-            except CastFailed as error:
-                raise HardError(f"input {each.name}: {error.message}", code=error.code) from None
+            names[each.name] = self._input(each, given)
         self._names = names | self._process.insists()
+
+    def _input(self, declared: Input, given: Any) -> Any:
+        try:
+            return cast(given, declared.type)
+        except CastFailed as error:
+            what = f"input {declared.name}: {error.message}"
+            if declared.default is None or not isinstance(error, Overflow):
+                raise HardError(what, code=error.code) from None
+            self.findings.failures.append(f"{what}, so its default is taken")
+            return declared.default.value
 
     # -- reads -------------------------------------------------------------------------------
 
@@ -136,13 +145,18 @@ class Evaluation:
         if slot.index < len(values):
             try:
                 value = cast(_from_chain(values[slot.index]), slot.type)
-            except Overflow as error:
-                raise HardError(f"{what}, {slot.key}: {error.message}", code=error.code) from None
             except CastFailed as error:
-                self.findings.failures.append(f"{what}, {slot.key}: {error.message}")
+                self._did_not_fit(f"{what}, {slot.key}", error, slot.default)
         if value is _MISSING and slot.default is not None:
             value = slot.default.value
         self._save(slot.key, value, self.findings.contract_saves)
+
+    def _did_not_fit(self, what: str, error: CastFailed, default: Default | None) -> None:
+        """A value of the wrong type is missing. One out of range is an error of the rule, which
+        names a type too small for what it reads, unless it says what to take instead."""
+        if isinstance(error, Overflow) and default is None:
+            raise HardError(f"{what}: {error.message}", code=error.code) from None
+        self.findings.failures.append(f"{what}: {error.message}")
 
     def _save(self, key: str, value: Any, saves: dict[str, Any] | None) -> None:
         """Put a value into the environment. One that is missing makes the step invalid."""
@@ -188,12 +202,13 @@ class Evaluation:
         try:
             value = extract.value.evaluate_checked(names)
             return _scalar(value) if not extract.type else cast(value, extract.type)
-        except (CelLimitError, Overflow) as error:
-            code = error.code if isinstance(error, Overflow) else "limit"
-            raise HardError(f"{what}: {error.message}", code=code) from None
-        except (CelError, CastFailed) as error:
+        except CelLimitError as error:
+            raise HardError(f"{what}: {error.message}", code="limit") from None
+        except CelError as error:
             self.findings.failures.append(f"{what}: {error.message}")
-            return _MISSING
+        except CastFailed as error:
+            self._did_not_fit(what, error, extract.default)
+        return _MISSING
 
     # -- rules -------------------------------------------------------------------------------
 
