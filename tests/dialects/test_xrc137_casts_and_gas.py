@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.dialects.xrc137.casts import TYPES, CastFailed, Overflow, cast, is_address
-from anabranch.dialects.xrc137.gas import branch_gas, estimate, wait_gas
+from anabranch.dialects.xrc137.gas import estimate, wait_gas
 from anabranch.dialects.xrc137.read import read_rule
 from anabranch.expressions.cel_values import Int256, UInt, Uint256
 
@@ -121,7 +121,14 @@ def test_an_empty_rule_costs_the_base() -> None:
         ({"rules": ["true"]}, 1200),
         ({"rules": ["[A] > 1"]}, 1200 + 600 + 250),
         ({"rules": ["max([[A],[B]]) > 1.0"]}, 1200 + 600 + 800 + 500),
-        ({"rules": ["[A].matches('x')"]}, 1200 + 4000 + 250),
+        ({"rules": ["[A].matches('x')"]}, 1200 + 800 + 4000 + 250),
+        ({"rules": ["string([A]).matches('x')"]}, 1200 + 2 * 800 + 250 + 4000),
+        ({"rules": ["[A].matches('x') && [B].matches('y')"]},
+         1200 + 600 + 2 * (800 + 250) + 4000),
+        ({"rules": ["[1, 2].all(x, string(x).matches('1'))"]},
+         1200 + 800 + 2 * (800 + 600 + 2 * 800) + 4000),
+        ({"rules": ["[1, 2].all(x, x < [A])"]}, 1200 + 800 + 2 * (800 + 600 + 600) + 250),
+        ({"rules": ["size(from) > 1 && '[A]' != pid"]}, 1200 + 3 * 600 + 800),
         ({"contractReads": [{"to": ADDRESS, "function": "f(int64)",
           "args": [{"type": "int64", "value": "1"}],
           "saveAs": {"0": {"key": "A", "type": "bool"},
@@ -132,7 +139,7 @@ def test_an_empty_rule_costs_the_base() -> None:
           "bodyTemplate": "[from][pid]",
           "extractMap": {"A": {"type": "double", "value": "double(resp.a) + 1.0"},
                          "B": {"type": "bool", "value": "resp.s.matches('x')"}}}]},
-         8000 + 4 * 200 + 2 * 600 + 400 + 500 + 4000),
+         8000 + 3 * 200 + 2 * 600 + 400 + 500 + 400 + 4000),
     ],
 )  # fmt: skip
 def test_the_common_part_follows_the_price_list(document: dict[str, Any], more: int) -> None:
@@ -151,11 +158,51 @@ def test_a_branch_pays_for_outputs_execution_log_and_waiting_children() -> None:
         "waitSec": 3601,
     }
     found = bill({"onValid": branch}, valid_spawns=3)
-    expected = 3 * 400 + 600 + 1200 + 2 * 700 + 800 + 2000 + 2 * 3 * 100
+    outputs = 3 * 400 + 250 + (600 + 250 + 600 + 800)
+    expected = outputs + 1200 + 2 * 700 + 800 + 2000 + 2 * 3 * 100
     assert (found.valid, found.invalid) == (expected, 0)
     assert found.worst_case == found.total_valid == 10_000 + expected
     assert sum(line.gas for line in found.lines if line.part == "valid") == expected
     assert found.total_invalid == 10_000
+
+
+@pytest.mark.parametrize(
+    ("value", "gas"),
+    [
+        (1, 400),
+        ("text", 400),
+        ("[A]", 400 + 250),
+        ("ID-[A]-[B]", 400 + 2 * 250),
+        ("[A] - [B]", 400 + 2 * 250 + 600 + 600),
+        ("[A].matches('x') || [A].matches('y')", 400 + 2 * 250 + 600 + 600 + 2 * 800 + 4000),
+        ({"a": "[A]"}, 400),
+    ],
+)
+def test_an_output_pays_for_its_placeholders_and_what_it_computes(value: Any, gas: int) -> None:
+    names = {"A": {"type": "string"}, "B": {"type": "string"}}
+    assert bill({"payload": names, "onValid": {"payload": {"K": value}}}).valid == gas
+
+
+@pytest.mark.parametrize(
+    ("value", "gas"),
+    [
+        ("7", 0),
+        ("[A]", 250),
+        ("[A] + 1", 250 + 600),
+        ("size([S]) + size([S])", 2 * 250 + 600 + 2 * 800),
+        ("[S].matches('x') ? 1 : 2", 250 + 600 + 800 + 4000),
+    ],
+)
+def test_an_execution_pays_for_what_its_arguments_and_its_value_compute(
+    value: str, gas: int
+) -> None:
+    names = {"A": {"type": "int64"}, "S": {"type": "string"}}
+    given = {"type": "int64", "value": value}
+    plain = {"to": "[S]", "function": "f(int64,int64)", "args": [given, given]}
+    found = bill({"payload": names, "onValid": {"execution": plain}})
+    assert found.valid == 1200 + 2 * (700 + gas)
+    found = bill({"payload": names, "onInvalid": {"execution": {**plain, "value": given}}})
+    assert found.invalid == 1200 + 2 * (700 + gas) + 800 + gas
 
 
 def test_the_worst_case_is_the_dearer_branch() -> None:
@@ -168,8 +215,10 @@ def test_a_computed_wait_is_estimated_as_one_hour_and_billed_as_it_was() -> None
         json.dumps({"payload": {"N": {"type": "int64"}}, "onValid": {"waitSec": "[N] * 60"}})
     )
     assert found is not None
-    assert estimate(found, valid_spawns=2).valid == 200
-    assert branch_gas(found.on_valid, wait_ms=7_200_001, spawns=2, encrypted=False) == 600
+    bill = estimate(found, valid_spawns=2)
+    assert bill.valid == 200
+    assert bill.taken("valid", wait_ms=7_200_001, spawns=2) == 600
+    assert bill.taken("invalid", wait_ms=7_200_001, spawns=2) == 600
 
 
 @pytest.mark.parametrize(("wait_ms", "gas"), [(0, 0), (1, 100), (3_600_000, 100), (3_600_001, 200)])

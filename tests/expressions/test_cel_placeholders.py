@@ -13,6 +13,7 @@ from anabranch.expressions.placeholders import (
     compile_value,
     constant,
     lint,
+    placeholders_in,
     rewritten,
     url_encoded,
 )
@@ -170,3 +171,18 @@ def test_bodies_take_values_as_json_writes_them() -> None:
 
 def test_a_value_that_is_no_text_stays_what_it_is() -> None:
     assert constant({"a": ["[A]"]}).evaluate({}) == {"a": ["[A]"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("[A] + [A]", 2),
+        ("A + 1", 0),
+        ("'[A]' == [B]", 1),
+        ("max([[A],[B]])", 2),
+        ("resp.items[i] > [0][0]", 0),
+        ("resp.items[[0]] == [A]", 1),
+    ],
+)
+def test_only_names_in_brackets_count_as_placeholders(text: str, count: int) -> None:
+    assert placeholders_in(text) == count

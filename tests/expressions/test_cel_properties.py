@@ -148,7 +148,7 @@ def test_no_mixture_of_signs_breaks_a_value(text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(trees)
 def test_the_static_cost_is_bounded_by_the_size_of_the_tree(tree: Node) -> None:
-    flat = Prices(operator=1, function=1, matches=1, placeholder=1)
+    flat = Prices(operator=1, function=1, matches=1)
     loops = sum(isinstance(node, Macro) for node in walk(tree))
     assert 0 <= cost(tree, flat) <= 8 * count(tree) * 64**loops
 

@@ -1,7 +1,8 @@
 """What an expression costs by its form alone, in the units of a price list.
 
 Nothing is evaluated: a loop counts as often as its literal list is long, or 64 times. The loops are
-priced as CEL expands its macros, with the operations of the expansion included.
+priced as CEL expands its macros, with the operations of the expansion included. Names cost nothing:
+what is billed for them is the placeholders of the source (`placeholders.placeholders_in`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from anabranch.expressions.cel_tree import (
     ListOf,
     Logic,
     Macro,
-    Name,
     Node,
     Unary,
     children,
+    walk,
 )
 from anabranch.expressions.cel_values import LIST_MAX
 
@@ -30,8 +31,7 @@ from anabranch.expressions.cel_values import LIST_MAX
 class Prices:
     operator: int
     function: int
-    matches: int
-    placeholder: int = 0
+    matches: int  # on top of the functions, once where an expression uses it at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,20 @@ _EXPANSIONS: Final[Mapping[str, _Expansion]] = {
 }
 
 
-def cost(node: Node, prices: Prices, bound: frozenset[str] = frozenset()) -> int:
+def cost(node: Node, prices: Prices) -> int:
     """The price of the tree."""
+    surcharge = prices.matches if any(_is_matches(each) for each in walk(node)) else 0
+    return _price(node, prices) + surcharge
+
+
+def _is_matches(node: Node) -> bool:
+    return isinstance(node, Call) and node.function == "matches"
+
+
+def _price(node: Node, prices: Prices) -> int:
     match node:
         case Macro():
-            return _loop(node, prices, bound)
-        case Name(name):
-            return 0 if name in bound else prices.placeholder
-        case Call("matches"):
-            own = prices.matches
+            return _loop(node, prices)
         case Call():
             own = prices.function
         case Logic(_, terms):
@@ -69,16 +74,15 @@ def cost(node: Node, prices: Prices, bound: frozenset[str] = frozenset()) -> int
             own = prices.operator
         case _:
             own = 0
-    return own + sum(cost(child, prices, bound) for child in children(node))
+    return own + sum(_price(child, prices) for child in children(node))
 
 
-def _loop(node: Macro, prices: Prices, bound: frozenset[str]) -> int:
+def _loop(node: Macro, prices: Prices) -> int:
     turns = len(node.range.items) if isinstance(node.range, ListOf) else LIST_MAX
     added = _EXPANSIONS[node.macro]
-    inner = bound | {node.variable}
     turn = added.functions * prices.function + added.operators * prices.operator
-    turn += cost(node.body, prices, inner)
+    turn += _price(node.body, prices)
     if node.condition is not None:
-        turn += prices.operator + cost(node.condition, prices, inner)
+        turn += prices.operator + _price(node.condition, prices)
     once = prices.function + added.result * prices.operator
-    return cost(node.range, prices, bound) + once + turns * turn
+    return _price(node.range, prices) + once + turns * turn

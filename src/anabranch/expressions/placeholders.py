@@ -117,15 +117,25 @@ def rewritten(text: str) -> str:
     A name in brackets right behind an operand (`items[i]`) is an index and no placeholder."""
 
     def name_or_same(found: re.Match[str]) -> str:
-        before = text[found.start() - 1 : found.start()] if found.start() else ""
-        if found.group("quoted") or before in (")", "]") or before.isidentifier():
+        if not _is_placeholder(found, text):
             return found.group()
-        return f" {found.group('name')} " if before.isdigit() else found.group("name")
+        behind_digit = text[found.start() - 1 : found.start()].isdigit()
+        return f" {found.group('name')} " if behind_digit else found.group("name")
 
     once = _SCAN.sub(name_or_same, text)
     return _DOUBLED.sub(
         lambda found: f"[{found.group('inner')}]" if found.group("inner") else found.group(), once
     )
+
+
+def _is_placeholder(found: re.Match[str], text: str) -> bool:
+    before = text[found.start() - 1 : found.start()] if found.start() else ""
+    return not (found.group("quoted") or before in (")", "]") or before.isidentifier())
+
+
+def placeholders_in(expression: str) -> int:
+    """How often an expression says `[Name]`; a name without brackets is none."""
+    return sum(_is_placeholder(found, expression) for found in _SCAN.finditer(expression))
 
 
 # -- either of them --------------------------------------------------------------------------
@@ -141,6 +151,16 @@ class Value:
     run: Callable[[Mapping[str, Any]], Any] = field(repr=False, compare=False)
     candidate: bool = False  # a text that looked like an expression
     cel: Cel | None = None
+
+    @property
+    def placeholders(self) -> int:
+        match self.sort:
+            case "literal":
+                return 0
+            case "expression":
+                return placeholders_in(self.text)
+            case _:
+                return compile_template(self.text).placeholders
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """`CelMissingName` when a name is not there, `CelError` when it cannot be computed."""

@@ -9,15 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.dialects.xrc137.document import ApiCall, ContractRead, RuleBranch, RuleDocument
+from anabranch.dialects.xrc137.document import (
+    ApiCall,
+    ContractRead,
+    Execution,
+    RuleBranch,
+    RuleDocument,
+)
+from anabranch.expressions.cel import Cel
 from anabranch.expressions.cel_cost import Prices, cost
 from anabranch.expressions.cel_values import CelError
+from anabranch.expressions.placeholders import Value, placeholders_in
 
 BASE: Final = 10_000
 REQUIRED_INPUT: Final = 1_000
 DEFAULTED_INPUT: Final = 200
 RULE_BASE: Final = 1_200
-RULE_PRICES: Final = Prices(operator=600, function=800, matches=4_000, placeholder=250)
+RULE_PRICES: Final = Prices(operator=600, function=800, matches=4_000)
+PLACEHOLDER: Final = 250
 READ_BASE: Final = 6_000
 READ_ARG: Final = 600
 READ_SAVE: Final = 400
@@ -33,6 +42,7 @@ EXECUTION_ARG: Final = 700
 EXECUTION_VALUE: Final = 800
 ENCRYPTED_LOG: Final = 2_000
 WAIT_HOUR: Final = 100
+WAIT: Final = "wait"  # the line of a bill
 _HOUR_MS: Final = 3_600_000
 
 
@@ -51,6 +61,11 @@ class GasEstimate:
     valid: int
     invalid: int
     lines: tuple[GasLine, ...] = ()
+
+    def taken(self, part: str, *, wait_ms: int, spawns: int) -> int:
+        """What the branch "valid" or "invalid" adds, with the wait as it turned out."""
+        work = sum(line.gas for line in self.lines if line.part == part and line.what != WAIT)
+        return work + wait_gas(wait_ms, spawns)
 
     @property
     def total_valid(self) -> int:
@@ -79,11 +94,6 @@ def estimate(
     return GasEstimate(_sum(common), _sum(valid), _sum(invalid), (*common, *valid, *invalid))
 
 
-def branch_gas(branch: RuleBranch, *, wait_ms: int, spawns: int, encrypted: bool) -> int:
-    """What the branch that was taken adds, with the wait as it turned out."""
-    return sum(gas for _, gas in _branch(branch, encrypted)) + wait_gas(wait_ms, spawns)
-
-
 def wait_gas(wait_ms: int, spawns: int) -> int:
     """For every started hour and every process that sleeps."""
     return -(-wait_ms // _HOUR_MS) * spawns * WAIT_HOUR
@@ -103,10 +113,21 @@ def _common(document: RuleDocument) -> list[tuple[str, int]]:
     lines += [(f"contractReads[{n}]", _read(read)) for n, read in enumerate(document.reads)]
     lines += [(f"apiCalls[{n}]", _call(call)) for n, call in enumerate(document.calls)]
     lines += [
-        (f"rules[{n}]", RULE_BASE + cost(rule.expression.tree, RULE_PRICES))
+        (f"rules[{n}]", RULE_BASE + _expression(rule.expression))
         for n, rule in enumerate(document.rules)
     ]
     return lines
+
+
+def _expression(cel: Cel) -> int:
+    return cost(cel.tree, RULE_PRICES) + placeholders_in(cel.text) * PLACEHOLDER
+
+
+def _value(value: Value) -> int:
+    """What working out a value of a branch costs, beside its place."""
+    if value.cel is not None:
+        return _expression(value.cel)
+    return value.placeholders * PLACEHOLDER
 
 
 def _read(read: ContractRead) -> int:
@@ -116,27 +137,37 @@ def _read(read: ContractRead) -> int:
 
 
 def _call(call: ApiCall) -> int:
-    templates = [call.url, *call.headers.values(), *([call.body] if call.body else [])]
-    placeholders = sum(template.placeholders for template in templates)
+    """Placeholders of headers are free."""
+    placeholders = call.url.placeholders + (call.body.placeholders if call.body else 0)
     extracts = sum(EXTRACT_BASE + cost(each.value.tree, EXTRACT_PRICES) for each in call.extracts)
     return CALL_BASE + placeholders * CALL_PLACEHOLDER + extracts
 
 
 def _branch(branch: RuleBranch, encrypted: bool) -> list[tuple[str, int]]:
-    expressions = sum(value.sort == "expression" for value in branch.payload.values())
-    lines = [("output keys", len(branch.payload) * OUTCOME_KEY + expressions * OUTCOME_EXPRESSION)]
+    lines = [("output keys", sum(map(_output, branch.payload.values())))]
     if branch.execution is not None:
-        gas = EXECUTION_BASE + len(branch.execution.args) * EXECUTION_ARG
-        lines.append(("execution", gas + (EXECUTION_VALUE if branch.execution.value else 0)))
+        lines.append(("execution", _execution(branch.execution)))
     if encrypted if branch.encrypt_logs is None else branch.encrypt_logs:
         lines.append(("encrypted log", ENCRYPTED_LOG))
     return lines
 
 
+def _output(value: Value) -> int:
+    return OUTCOME_KEY + (OUTCOME_EXPRESSION if value.sort == "expression" else 0) + _value(value)
+
+
+def _execution(execution: Execution) -> int:
+    """The address belongs to the base."""
+    gas = EXECUTION_BASE + sum(EXECUTION_ARG + _value(arg.value) for arg in execution.args)
+    if execution.value is not None:
+        gas += EXECUTION_VALUE + _value(execution.value.value)
+    return gas
+
+
 def _branch_lines(
     part: str, branch: RuleBranch, spawns: int, encrypted: bool
 ) -> tuple[GasLine, ...]:
-    lines = [*_branch(branch, encrypted), ("wait", wait_gas(_fixed_wait(branch), spawns))]
+    lines = [*_branch(branch, encrypted), (WAIT, wait_gas(_fixed_wait(branch), spawns))]
     return tuple(GasLine(part, what, gas) for what, gas in lines if gas)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from anabranch.clock import Clock, SystemClock
 from anabranch.dialects.xrc137.document import RuleProgram
-from anabranch.dialects.xrc137.gas import GasEstimate, branch_gas
+from anabranch.dialects.xrc137.gas import GasEstimate
 from anabranch.errors import AnabranchError
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
 from anabranch.work.port import Performer, Task
@@ -160,7 +160,7 @@ class _Execution:
             findings = evaluation.findings
             answer = self._aborted(error, findings, gas=bill.common, encrypted=found.encrypted)
             return answer, bill.common
-        gas = bill.common + self._branch_gas(done, found)
+        gas = bill.common + self._branch_gas(done, bill)
         record = receipt(self._process, self._origin, done.findings, gas=gas)
         sealed = await with_outcome(
             record, done, encrypted=found.encrypted, encryptor=self._encryptor
@@ -176,13 +176,9 @@ class _Execution:
         )
         return answer, gas
 
-    def _branch_gas(self, done: Evaluated, found: FoundRule) -> int:
-        return branch_gas(
-            done.prepared.branch,
-            wait_ms=done.prepared.wait_ms,
-            spawns=_number(self._task.inputs, f"{done.validity}_spawns", 1),
-            encrypted=found.encrypted,
-        )
+    def _branch_gas(self, done: Evaluated, bill: GasEstimate) -> int:
+        spawns = _number(self._task.inputs, f"{done.validity}_spawns", 1)
+        return bill.taken(done.validity, wait_ms=done.prepared.wait_ms, spawns=spawns)
 
     # -- other endings -----------------------------------------------------------------------
 
