@@ -124,6 +124,26 @@ def test_an_open_join_is_not_woken() -> None:
     run(whole())
 
 
+def test_those_who_come_up_at_the_same_time_go_on_in_the_order_in_which_they_fell_asleep() -> None:
+    many = 12
+    document = orchestration(
+        "crowd", A1=step(then(*["W1"] * many), rule="cm:xrc137:A"), W1=step(rule="cm:xrc137:W")
+    )
+
+    async def whole() -> None:
+        async with engine() as made:
+            session = await made.start(document, rules={"A": waits(1), "W": NOTHING})
+            assert (await made.wait(session)).status == "completed"
+            woken = [
+                record.fields["token"]
+                async for record in made.events(session)
+                if record.kind == "token.woken"
+            ]
+            assert woken == list(range(2, 2 + many))
+
+    run(whole())
+
+
 # -- wake-ups of rules -----------------------------------------------------------------------
 
 
@@ -174,8 +194,37 @@ def test_a_rule_of_somebody_else_needs_to_be_allowed(internal: Any, woken: bool)
             given = {} if internal is None else {"__wakeUp": {"default": {"internal": internal}}}
             session = await made.start(SLEEPER, given, rules=HOUR, labels={"owner": OWNER})
             await until_waiting(made, session, "W1")
-            result = await ring(made, session, FRIEND)
+            result = await ring(made, session, FRIEND, runner=OWNER)
             assert result.status == "completed", "a request that is not granted hurts nobody"
+            if woken:
+                await made.wait(session)
+            statuses = [row["status"] for row in made.sessions.list_sessions(run=session)]
+            assert statuses == ["done", *(["done" if woken else "waiting"] * 2)]
+
+    run(whole())
+
+
+@pytest.mark.parametrize(
+    ("owner", "runner", "woken"),
+    [
+        (OWNER, OWNER, True),
+        (OWNER, OWNER.upper().replace("X", "x"), True),
+        (OWNER, OTHER, False),
+        (OWNER, "", False),
+        (OWNER, "[Nobody]", False),
+        ("", OWNER, False),
+        ("", "", True),
+    ],
+)
+def test_a_wake_up_reaches_only_the_session_of_the_runner_it_names(
+    owner: str, runner: str, woken: bool
+) -> None:
+    async def whole() -> None:
+        async with engine() as made:
+            given = {"__wakeUp": {"default": {"internal": ["*"]}}}
+            session = await made.start(SLEEPER, given, rules=HOUR, labels={"owner": owner})
+            await until_waiting(made, session, "W1")
+            assert (await ring(made, session, FRIEND, runner=runner)).status == "completed"
             if woken:
                 await made.wait(session)
             statuses = [row["status"] for row in made.sessions.list_sessions(run=session)]

@@ -216,7 +216,7 @@ def test_wake_ups_carry_the_output_and_their_own_payload_without_private_keys() 
     document = {"payload": {"Other": {"type": "uint64"}}, "onValid": branch}
     answer = carried_out(document, {"Other": 8})
     payload = {"Price": 6, "Extra": "17:3"}
-    assert answer.wakes == (WakeRequest("8", "Wait", OWNER, RULE, payload),)
+    assert answer.wakes == (WakeRequest("8", "Wait", OWNER, RULE, payload, OWNER),)
 
 
 # -- gas -------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def may_wake(
     payload: Mapping[str, Any], step: str, owner: str, *, way: Way, asker: str, rule: str = ""
 ) -> bool:
     """May `asker` wake a token of `owner` that sleeps at `step` with this payload?"""
-    if not way or _same(asker, owner):
+    if not way or same(asker, owner):
         return True
     entry = _entry(payload.get(ALLOWED), step)
     if way == "rpc":
@@ -42,7 +42,8 @@ def may_wake(
     return "fromXRC137" not in internal or _names(internal["fromXRC137"], rule)
 
 
-def _same(one: str, other: str) -> bool:
+def same(one: str, other: str) -> bool:
+    """Are these the same address, however it is written?"""
     return one.lower() == other.lower()
 
 
@@ -63,7 +64,7 @@ def _texts(entries: Any) -> list[str]:
 
 
 def _names(entries: Any, who: str) -> bool:
-    return bool(who) and any(_same(one, who) for one in _texts(entries))
+    return bool(who) and any(same(one, who) for one in _texts(entries))
 
 
 def _names_anybody(entries: Any) -> bool:

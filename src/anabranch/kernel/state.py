@@ -184,22 +184,30 @@ class Judgement(msgspec.Struct, gc=False):
 
 
 class Timers(msgspec.Struct, dict=True):
-    """What is due when. `due` is the truth; a heap beside it only finds the earliest fast."""
+    """What is due when. `due` is the truth, in the order in which timers were set; a heap beside it
+    only finds the earliest fast. Of one instant, timers of a kind come in that order."""
 
     due: dict[str, int] = {}
 
     @property
-    def _heap(self) -> list[tuple[int, str]]:
-        heap: list[tuple[int, str]] | None = self.__dict__.get("heap")
+    def _heap(self) -> list[_Entry]:
+        heap: list[_Entry] | None = self.__dict__.get("heap")
         if heap is None:
-            heap = self.__dict__["heap"] = [(at, key) for key, at in self.due.items()]
+            heap = self.__dict__["heap"] = []
+            for key, at in self.due.items():
+                heap.append(self._entry(key, at))
             heapq.heapify(heap)
         return heap
 
+    def _entry(self, key: str, at: int) -> _Entry:
+        number = self.__dict__["number"] = self.__dict__.get("number", 0) + 1
+        return at, key.partition(":")[0], number, key
+
     def set(self, key: str, at: int) -> None:
-        self.due[key] = at
         heap = self._heap
-        heapq.heappush(heap, (at, key))
+        self.due.pop(key, None)  # whoever is set again comes behind those that were set before
+        self.due[key] = at
+        heapq.heappush(heap, self._entry(key, at))
         if len(heap) > 64 + 4 * len(self.due):
             del self.__dict__["heap"]  # mostly dropped ones by now: build it anew
 
@@ -211,20 +219,24 @@ class Timers(msgspec.Struct, dict=True):
         if not self.due:
             return None
         heap = self._heap
-        while self.due.get(heap[0][1]) != heap[0][0]:
+        while self.due.get(heap[0][-1]) != heap[0][0]:
             heapq.heappop(heap)  # replaced or dropped meanwhile
         return heap[0][0]
 
     def due_by(self, now: int) -> list[str]:
-        """The keys that are due, earliest first."""
-        heap, ready = self._heap, []
+        """The keys that are due: earliest first, then by kind, then as they were set."""
+        heap = self._heap
+        ready: dict[str, _Entry] = {}
         while heap and heap[0][0] <= now:
             entry = heapq.heappop(heap)
-            if self.due.get(entry[1]) == entry[0]:
-                ready.append(entry)
-        for entry in ready:
+            if self.due.get(entry[-1]) == entry[0]:
+                ready[entry[-1]] = entry  # of one that was set twice, the later
+        for entry in ready.values():
             heapq.heappush(heap, entry)
-        return list(dict.fromkeys(key for _, key in ready))
+        return [entry[-1] for entry in sorted(ready.values())]
+
+
+_Entry = tuple[int, str, int, str]  # an instant, the kind of timer, when it was set, its key
 
 
 class StepTally(msgspec.Struct, gc=False):

@@ -136,6 +136,7 @@ class Wake(_Stimulus, frozen=True, tag="wake"):
     way: Literal["", "rpc", "internal"] = ""
     asker: str = ""  # on whose behalf
     rule: str = ""  # internal: the rule contract that asks
+    runner: str | None = None  # internal: the owner whose run is meant; None is not compared
 
 
 class TuneLoop(_Stimulus, frozen=True, tag="loop.tune"):

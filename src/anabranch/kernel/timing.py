@@ -15,7 +15,7 @@ from __future__ import annotations
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.allowing import OWNER, may_wake
+from anabranch.kernel.allowing import OWNER, may_wake, same
 from anabranch.kernel.ending import close_gate, give_up
 from anabranch.kernel.fans import time_is_up
 from anabranch.kernel.finishing import wind_down
@@ -127,6 +127,8 @@ def _allowed(state: State, token: Token, stimulus: s.Wake) -> bool:
 
 def wake(turn: Turn, stimulus: s.Wake) -> None:
     """Somebody wakes sleeping tokens before their time. An open join is never woken."""
+    if stimulus.runner is not None and not same(stimulus.runner, turn.state.labels.get(OWNER, "")):
+        raise Refused("the run belongs to somebody else than was named", code="other_owner")
     if stimulus.token:
         named = turn.state.tokens.get(stimulus.token)
         there = [named] if named is not None else []

@@ -90,6 +90,7 @@ class WakeRequest(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     owner: str = ""  # on whose behalf it is asked
     rule: str = ""  # the rule contract that asks
     payload: Mapping[str, Any] = {}
+    runner: str | None = None  # whose run is meant; None says nothing about that
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -36,5 +36,6 @@ def wake_ups(
             way="internal",
             asker=asked.owner or state.labels.get(OWNER, ""),
             rule=asked.rule,
+            runner=asked.runner,
         )
         yield asked.run, wake

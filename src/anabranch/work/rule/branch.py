@@ -167,6 +167,7 @@ class BranchWork:
             owner=self._process.owner,
             rule=self._process.rule,
             payload={key: value for key, value in both.items() if not key.startswith("_")},
+            runner=self._text(wake_up.runner, "runner"),
         )
 
     def _text(self, value: Value, key: str) -> str:
