@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.values import postponed
 from anabranch.net.net import (
     Admission,
     AdmitRule,
@@ -87,6 +88,16 @@ def test_a_failed_attempt_waits_for_its_next_try() -> None:
     assert only(run) == Waiting(
         "job", "1.0", "a", "its next try (attempt 2)", START, START + 700, ("time",)
     )
+
+
+def test_work_that_was_put_off_says_why_and_until_when() -> None:
+    run = Run(net(step("a")))
+    for _ in range(2):
+        run.answer("a", postponed("away", "the node is away", 700))
+        told = only(run)
+        run.tick(run.at + 700)
+    words = "its next try (attempt 3), put off 2 times: the node is away"
+    assert (told.waits_for, told.until, told.movers) == (words, run.at, ("time",))
 
 
 def test_a_cancelled_run_waits_for_its_workers_to_stop() -> None:

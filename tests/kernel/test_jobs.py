@@ -9,7 +9,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import idempotency_key
-from anabranch.kernel.values import Answer, aborted, cancels_run, failed, succeeded
+from anabranch.kernel.values import Answer, aborted, cancels_run, failed, postponed, succeeded
 from anabranch.net.net import Retry, RunPolicy, Work
 
 from .driver import Run
@@ -81,6 +81,40 @@ def test_retries_wait_as_the_policy_says(retry: Retry, delays: list[int]) -> Non
     run.fails("a")
     assert run.status == "failed"
     assert len(run.of_kind(e.JobScheduled)) == 4
+
+
+def test_work_that_is_put_off_is_tried_again_and_costs_no_try() -> None:
+    run = one()
+    for times, later in enumerate((1_000, 2_000, 4_000), 1):
+        job = run.begin("a")
+        away = postponed("away", "the node is away", later)
+        run.send(s.JobReport(job.id, job.attempt, away), run.at + 50)
+        job = run.job("a")
+        assert (job.phase, job.due, job.failures) == ("backoff", run.at + later, 0)
+        assert job.postponed == times
+        assert run.state.status == ""
+        run.tick(job.due)
+    assert run.job("a").postponed_ms == 7_150, "the waits and the attempts"
+    run.done("a", 5)
+    assert run.status == "completed"
+
+
+def test_work_that_is_put_off_still_has_the_tries_of_its_policy() -> None:
+    run = one(retrying(2, 100))
+    run.answer("a", postponed("away", "the node is away", 10))
+    run.tick(run.at + 10)
+    run.fails("a")
+    assert run.job("a").phase == "backoff"
+    run.tick(run.at + 100)
+    run.fails("a")
+    assert run.status == "failed"
+
+
+def test_a_cancelled_run_does_not_wait_for_work_that_was_put_off() -> None:
+    run = one()
+    run.answer("a", postponed("away", "the node is away", 60_000))
+    run.send(s.Cancel("me", "enough"))
+    assert run.status == "cancelled"
 
 
 def test_a_retry_that_succeeds_ends_the_step_well() -> None:

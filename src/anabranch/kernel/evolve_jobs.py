@@ -161,13 +161,17 @@ def off_worker(state: State, job: Job) -> None:
 
 def job_reported(state: State, event: e.JobReported, at: int) -> None:
     job = state.jobs[event.job]
+    if event.answer.later_ms:
+        job.postponed += 1
+        job.postponed_ms += at - job.since + event.answer.later_ms
+    else:
+        job.failures += event.answer.status == "error"
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.answer = event.answer
     if event.answer.redacted:
         state.redacted[job.step] = state.redacted.get(job.step, 0) + event.answer.redacted
     job.memory = job.heard = job.progress = None
-    job.failures += event.answer.status == "error"
     answer_plain(state, job)
 
 

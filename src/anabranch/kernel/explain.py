@@ -256,11 +256,19 @@ def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[str, .
             whom = job.ticket or "whoever was asked"
             return f"an answer from outside ({job.ticket or 'parked'})", job.until, (whom,)
         case "backoff":
-            return f"its next try (attempt {job.attempt + 1})", job.due, ("time",)
+            return f"its next try (attempt {job.attempt + 1}){_put_off(job)}", job.due, ("time",)
         case "cancelling":
             return f"its worker to stop: {job.reason}", job.lease, (job.worker or "the engine",)
         case "answered":
             return "its answer to be used", 0, ()
+
+
+def _put_off(job: Job) -> str:
+    """Why the last try put it off, where it did."""
+    if job.answer is None or not job.answer.later_ms or job.answer.fault is None:
+        return ""
+    times = "once" if job.postponed == 1 else f"{job.postponed} times"
+    return f", put off {times}: {job.answer.fault.message}"
 
 
 def _progress(progress: Any) -> str:

@@ -2,7 +2,7 @@
 
     scheduled ─▶ running ─▶ answered ─▶ (gone)
         ▲          │ │ └──▶ parked ─▶ answered, or scheduled to go on from where it stood
-        │          │ └─ failed, lost or timed out, tries left ─▶ backoff ─┐
+        │          │ └─ failed, lost, put off or timed out ─▶ backoff ────┐
         └──────────┼──────────────────────────────────────────────────────┘
                    └─ cancelling (intent) ─▶ discharged
 
@@ -236,6 +236,9 @@ def settle(turn: Turn, job: Job) -> None:
     assert answer is not None, "settle follows a report"
     if answer.status != "error":
         over(turn, job, None)
+        return
+    if answer.later_ms and _still_wanted(turn, job):
+        try_again(turn, job, answer.later_ms)
         return
     fault = answer.fault or Fault("unknown", "the work failed and did not say why")
     work = work_of(turn.net.steps[job.step], job)

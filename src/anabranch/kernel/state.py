@@ -74,6 +74,8 @@ class Job(msgspec.Struct, gc=False):
     heard: Answer | None = None  # what it waited for there
     progress: Any = None  # how far it is; whoever does it again after a loss is told
     holder: str = ""  # the access token under which its worker claimed it
+    postponed: int = 0  # how often it was put off because what it needs was away,
+    postponed_ms: int = 0  # and how long that was in all, with the attempts that found it so
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):

@@ -107,6 +107,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     record: Any = None  # a receipt: kept in the log with the report, part of no result
     wakes: tuple[WakeRequest, ...] = ()  # asked of other runs once this answer is durable
     redacted: int = 0  # in so many places of it there are stars in the place of a secret
+    #: Of an error: what the work needs is away, so it is tried again after so long. That is no
+    #: failure, whatever the retry policy says.
+    later_ms: int = 0
 
 
 def succeeded(
@@ -122,6 +125,12 @@ def succeeded(
 def failed(kind: str, message: str, **more: Any) -> Answer:
     """The work ran and did not succeed. `more`: `code`, `retryable`, `details`."""
     return Answer(status="error", fault=Fault(kind=kind, message=message, **more), outcome="error")
+
+
+def postponed(kind: str, message: str, later_ms: int) -> Answer:
+    """The work could not begin, or not go on, for want of something that may be there later."""
+    fault = Fault(kind=kind, message=message)
+    return Answer(status="error", fault=fault, outcome="error", later_ms=later_ms)
 
 
 def aborted(kind: str, message: str) -> Answer:

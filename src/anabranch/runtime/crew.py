@@ -335,6 +335,8 @@ def build_task(
         job=job.id,
         attempt=job.attempt,
         tries=job.failures + 1,
+        postponed=job.postponed,
+        postponed_ms=job.postponed_ms,
         key=idempotency_key(state.run, job.id),
         kind=work.kind,
         inputs=inputs if isinstance(inputs, Mapping) else {"value": inputs},

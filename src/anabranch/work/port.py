@@ -24,6 +24,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     attempt: int
     tries: int = 1  # the same, without the executions that were lost
+    postponed: int = 0  # how often this job was put off because what it needs was away,
+    postponed_ms: int = 0  # and how long that was in all
     key: str  # the same for every attempt of this job: the idempotency key
     kind: str
     inputs: Mapping[str, Any]  # rendered
