@@ -122,6 +122,7 @@ class Parts:
         read_policy(settings.rule_addresses, "rule_addresses")  # a bad one is said now
         self._rule_addresses = settings.rule_addresses
         self._of_chain = Redactor.of_job()  # keys and credentials, for as long as the engine lives
+        self._chain_patience = settings.chain_patience_seconds
         self._chain = chain_from(settings, redactor=self._of_chain)
         for secret in self._of_chain.secrets:
             self.redactor.learn(secret, "the chain")
@@ -194,6 +195,7 @@ class Parts:
     def _rule_performer(self) -> Performer:
         """Rules that are not bundled, reads and calls come from the chain, if there is one."""
         from anabranch.work.rule.api import ApiOptions
+        from anabranch.work.rule.patience import Patience
         from anabranch.work.rule.performer import rule_performer
 
         http = ApiOptions(addresses=read_policy(self._rule_addresses, "rule_addresses"))
@@ -201,7 +203,12 @@ class Parts:
             return rule_performer(http=http)
         chain = self._chain
         return rule_performer(
-            rules=chain.rules, reader=chain.reader, executor=chain.executor, http=http
+            rules=chain.rules,
+            reader=chain.reader,
+            executor=chain.executor,
+            http=http,
+            identity=chain.identity,
+            patience=Patience(self._chain_patience),
         )
 
     async def open(self, only: Collection[str] | None = None) -> None:

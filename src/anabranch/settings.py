@@ -65,6 +65,7 @@ class Settings:
     chain_endpoints: str = field(default="", repr=False)  # more of them: "name=url name=url"
     chain_rule_urls: Literal["refuse", "allow"] = "refuse"  # nodes that rules name by URL
     chain_timeout_seconds: float = 20.0  # for one answer of a node
+    chain_patience_seconds: float = 3_600.0  # how long a step waits for a node that is away
     chain_execution: Literal["record", "simulate", "send"] = "record"  # the calls of rules
     chain_signer_key_env: str = ""  # the variable that holds the private key
     chain_signer_key_file: str = ""  # or the file that does

@@ -6,15 +6,18 @@ import asyncio
 import json
 
 import pytest
+from aiohttp import web
 
 from anabranch.dialects.xrc729.compile import hash_of
 from anabranch.errors import AnabranchError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import parser
 from anabranch.surfaces.cli.main import VERBS
+from anabranch.work.chain.errors import NodeUnreachable
 from work.chain.contracts import registry
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
+from work.support import server
 
 from .support import Here
 
@@ -61,6 +64,21 @@ def test_a_session_runs_from_contracts(
     assert [one["ruleHash"] for one in receipts] == [hash_of(RULE)] * 2
     assert {one["orchestration"] for one in receipts} == {where}
     assert {one["ostcHash"] for one in receipts} == {hash_of(text)}
+
+
+def test_a_load_waits_for_a_node_no_longer_than_the_setting_says(here: Here) -> None:
+    async def silent(_request: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody wakes it")
+
+    async def whole() -> None:
+        async with server(silent) as url:
+            words = ["run", "--registry", "0x" + "1" * 40, "--ostc", "orders", "--rpc", url]
+            given = Settings(store=str(here.store), chain_url=url, chain_timeout_seconds=0.05)
+            await VERBS["run"](parser.build().parse_args(words), given)
+
+    with pytest.raises(NodeUnreachable, match=r"no complete answer within 0\.05 s"):
+        asyncio.run(asyncio.wait_for(whole(), 30))
 
 
 def test_another_text_than_the_pinned_one_starts_nothing(here: Here, evm: Evm) -> None:

@@ -7,17 +7,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.keccak import keccak256
 from anabranch.kernel.values import Answer, ContextPatch, WakeRequest
 from anabranch.work.rule.ledger import GasLedger
-from anabranch.work.rule.ports import DecryptionFailed, RuleText, RuleUnavailable
+from anabranch.work.rule.patience import Patience
+from anabranch.work.rule.ports import (
+    DecryptionFailed,
+    ExecutorUnavailable,
+    RuleText,
+    RuleUnavailable,
+)
 
 from .rules import OWNER, RULE, TOKEN, Chain, carried_out, performer, rule_task
 from .support import run, task
 
+READ = {"to": TOKEN, "function": "f()", "saveAs": {"0": {"key": "R", "type": "uint256"}}}
 PLAIN = json.dumps({"payload": {}, "onValid": {"payload": {"Said": "yes"}}})
 
 
@@ -65,11 +73,78 @@ def test_other_rules_are_fetched_by_address_for_every_step() -> None:
     assert first.record["extras"]["ruleOrigin"] == "chain@9"
 
 
-def test_a_rule_that_is_not_there_for_now_can_be_asked_for_again() -> None:
-    (answer,) = performed(Source(RuleUnavailable("the node is down", retryable=True)))
-    assert answer.status == "error"
-    assert answer.fault is not None
-    assert answer.fault.retryable
+AWAY = RuleUnavailable("the node is down", retryable=True)
+
+
+def put_off(times: int, waited_ms: int, seconds: float = 3600) -> Answer:
+    worker = performer(rules=Source(AWAY), patience=Patience(seconds))
+    task = rule_task("", program=RuleProgram(RULE))
+    return run(
+        worker.perform(msgspec.structs.replace(task, postponed=times, postponed_ms=waited_ms))
+    )
+
+
+def test_a_rule_that_is_not_there_for_now_is_asked_for_again_ever_more_seldom() -> None:
+    waited, pauses = 0, []
+    for times in range(9):
+        answer = put_off(times, waited)
+        assert (answer.status, answer.patches, answer.record) == ("error", (), None)
+        pauses.append(answer.later_ms)
+        waited += answer.later_ms
+    assert pauses == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]
+    assert put_off(500, 3_599_000).later_ms == 1000, "not beyond the patience"
+
+
+@pytest.mark.parametrize(("seconds", "waited_ms"), [(3600, 3_600_000), (0, 0)])
+def test_patience_that_is_used_up_aborts_the_process_and_names_its_setting(
+    seconds: float, waited_ms: int
+) -> None:
+    answer = put_off(4, waited_ms, seconds)
+    assert answer.status == "aborted"
+    assert answer.record["error_class"] == "rule_unavailable"
+    assert "the node is down; given up after 5 tries" in answer.record["error_msg"]
+    assert "chain_patience_seconds" in answer.record["error_msg"]
+
+
+def test_a_step_whose_call_cannot_be_sent_for_now_is_put_off_and_charged_nothing() -> None:
+    document = {"onValid": {"payload": {"A": 1}, "execution": {"to": TOKEN}}}
+    away = ExecutorUnavailable("the node is down", retryable=True)
+    answer = carried_out(document, chain=Chain(outcome=away))
+    assert (answer.status, answer.later_ms, answer.patches) == ("error", 1000, ())
+
+
+class Of:
+    """A node of these chains, one after the other."""
+
+    def __init__(self, *chains: int) -> None:
+        self.chains = list(chains)
+
+    async def chain_id(self, *, anew: bool = False) -> int:
+        if anew and len(self.chains) > 1:
+            del self.chains[0]
+        return self.chains[0]
+
+
+@pytest.mark.parametrize(
+    ("chains", "known", "seen"),
+    [((5,), 0, 5), ((5,), 5, 0), ((6, 5), 5, 0), ((6,), 5, None), ((6, 6), 5, None)],
+)
+def test_a_session_uses_its_own_chain_and_none_other(
+    chains: tuple[int, ...], known: int, seen: int | None
+) -> None:
+    worker = performer(Chain({"f()": [7]}), identity=Of(*chains))
+    reads = {"contractReads": [READ]}
+    answer = run(worker.perform(rule_task(reads, chainId=known)))
+    if seen is None:
+        assert answer.fault is not None
+        assert (answer.fault.kind, answer.later_ms) == ("other_chain", 1000)
+        assert "belongs to chain 5" in answer.fault.message
+    else:
+        learnt = [patch.value for patch in answer.patches if patch.key == "chain_id"]
+        assert learnt == ([seen] if seen else [])
+    again = run(worker.perform(rule_task(reads, ctx={"chain_id": 9})))
+    assert again.fault is not None
+    assert again.fault.kind == "other_chain"
 
 
 def test_a_rule_that_is_nowhere_aborts_the_process() -> None:

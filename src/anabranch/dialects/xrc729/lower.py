@@ -21,10 +21,7 @@ from anabranch.dialects.xrc729.document import (
 )
 from anabranch.dialects.xrc729.words import BUDGET, DIALECT, OWNER, PRIVATE, RULE, SEALED
 from anabranch.expressions.port import NOTHING, Paths
-from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, Retry, RunPolicy, Slot, Step, Work
-
-#: A contract whose rule cannot be read just now is asked again.
-_AGAIN = Retry(attempts=4, delay_ms=500, backoff="exponential", delay_ms_max=8_000)
+from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, RunPolicy, Slot, Step, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +31,13 @@ class RuleInputs:
     payload        the stored payload, sealed keys included
     owner, budget  from the labels `owner` and `max_gas` of the run; budget 0 is no limit
     orchestration, ostcId, ostcHash   where the document came from, for receipts
+    chainId        the chain it was loaded from; 0 where it comes from elsewhere
     valid_spawns, invalid_spawns      how many processes follow each outcome, for gas
     """
 
     valid_spawns: int = 0
     invalid_spawns: int = 0
+    chain_id: int = 0
     text: str = "the payload of the process"
     reads: ClassVar[Paths] = NOTHING
 
@@ -52,6 +51,7 @@ class RuleInputs:
             "orchestration": labels.get("registry", ""),
             "ostcId": labels.get("ostcId", ""),
             "ostcHash": labels.get("ostcHash", ""),
+            "chainId": self.chain_id,
             "valid_spawns": self.valid_spawns,
             "invalid_spawns": self.invalid_spawns,
         }
@@ -87,13 +87,17 @@ def lower(
 
 def _step(step: StepDeclaration, bundle: Bundle, writes: frozenset[str]) -> Step:
     following = {branch.outcome: _processes(branch) for branch in step.branches}
-    inputs = RuleInputs(following.get("valid", 0), following.get("invalid", 0))
+    chain = bundle.chain.get("chainId")
+    inputs = RuleInputs(
+        following.get("valid", 0),
+        following.get("invalid", 0),
+        chain if isinstance(chain, int) else 0,
+    )
     program = program_of(step.rule, bundle)
     work = Work(
         kind=RULE,
         inputs=inputs,
         program=program,
-        retry=_AGAIN if program.text is None and program.address else Retry(),
         error_aborts=True,
         finishes_when_killed=True,
         outcomes=("valid", "invalid"),

@@ -23,6 +23,7 @@ async def definition(options: argparse.Namespace, settings: Settings) -> Prepare
         return prepare(values.source(options.file), tools, options.rules)
     _check_registry(options, settings)
     from anabranch.work.chain.loader import load_orchestration
+    from anabranch.work.chain.wiring import rpc_options
 
     loaded = await load_orchestration(
         settings.chain_url,
@@ -31,6 +32,7 @@ async def definition(options: argparse.Namespace, settings: Settings) -> Prepare
         expect_hash=options.hash,
         pin_rules=options.pin_rules,
         starter=options.owner,
+        options=rpc_options(settings),
     )
     return prepare(loaded.bundle(), tools, options.rules)
 

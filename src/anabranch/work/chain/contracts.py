@@ -19,6 +19,7 @@ from anabranch.work.chain.errors import (
     NodeMisbehaved,
     NodeRefused,
     Reverted,
+    WrongChain,
 )
 from anabranch.work.chain.rpc import JsonRpc
 
@@ -79,6 +80,15 @@ async def code_at(rpc: JsonRpc, where: str, block: str) -> bytes:
 
 async def chain_id(rpc: JsonRpc) -> int:
     return quantity(rpc, await rpc.call("eth_chainId"), "eth_chainId")
+
+
+async def require_chain(rpc: JsonRpc, wanted: int) -> None:
+    """Asks the node, every time: what answers behind an address may have been replaced."""
+    found = await chain_id(rpc)
+    if found != wanted:
+        raise WrongChain(
+            f"{rpc.place} is a node of chain {found}, but the session belongs to chain {wanted}"
+        )
 
 
 async def block_number(rpc: JsonRpc) -> int:

@@ -2,6 +2,7 @@
 
     ChainError
     ├── NodeUnreachable      nothing came back, or not HTTP we can use: try again later
+    ├── WrongChain           the node belongs to another chain than the session
     ├── NodeMisbehaved       an answer that is not JSON-RPC, or of another call, or too large
     ├── NodeRefused          the node answered with an error of its own
     │   └── Reverted         the contract refused; `reason` is what it said
@@ -44,6 +45,12 @@ class ChainError(AnabranchError):
 class NodeUnreachable(ChainError):
     code = "chain_unreachable"
     hint = "it may work again in a moment"
+    retryable = True
+
+
+class WrongChain(ChainError):
+    code = "wrong_chain"
+    hint = "name a node of that chain (setting chain_url)"
     retryable = True
 
 

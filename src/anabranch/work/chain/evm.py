@@ -10,7 +10,13 @@ from anabranch.errors import InputError
 from anabranch.work.addresses import ANY, AddressPolicy
 from anabranch.work.chain import abi
 from anabranch.work.chain.abi_types import AbiType, Signature, signature_of, type_of
-from anabranch.work.chain.contracts import address, block_number, eth_call, is_address
+from anabranch.work.chain.contracts import (
+    address,
+    block_number,
+    chain_id,
+    eth_call,
+    is_address,
+)
 from anabranch.work.chain.documents import RULE_BYTES_MAX, hash_of, rule_bytes, text_of
 from anabranch.work.chain.errors import BadAnswer, ChainError
 from anabranch.work.chain.rpc import JsonRpc, RpcOptions
@@ -95,6 +101,7 @@ class EvmChain:
 
     def __init__(self, endpoints: Endpoints, *, pins: Mapping[str, str] | None = None) -> None:
         self._endpoints = endpoints
+        self._chain = 0  # not asked yet
         self._pins = {address(rule): text.lower() for rule, text in (pins or {}).items()}
 
     async def rule(self, rule: str) -> RuleText:
@@ -106,7 +113,7 @@ class EvmChain:
             raw = await rule_bytes(rpc, where, hex(block))
             text = text_of(raw, RULE_BYTES_MAX, f"the rule at {where}")
         except ChainError as error:
-            raise RuleUnavailable(error.message, retryable=error.retryable) from None
+            raise _unavailable(error) from None
         found = hash_of(raw)
         pinned = self._pins.get(where, found)
         if found != pinned:
@@ -114,6 +121,15 @@ class EvmChain:
                 f"the rule at {where} has changed: it has the hash {found}, but {pinned} is pinned"
             )
         return RuleText(text, found, f"chain@{block}")
+
+    async def chain_id(self, *, anew: bool = False) -> int:
+        """The chain of the usual node, asked once: what is sent is compared anew every time."""
+        if anew or not self._chain:
+            try:
+                self._chain = await chain_id(self._endpoints.usual)
+            except ChainError as error:
+                raise _unavailable(error) from None
+        return self._chain
 
     async def read(
         self,
@@ -139,6 +155,12 @@ class EvmChain:
 
     async def close(self) -> None:
         await self._endpoints.close()
+
+
+def _unavailable(error: ChainError) -> RuleUnavailable:
+    return RuleUnavailable(
+        error.what if error.retryable else error.message, retryable=error.retryable
+    )
 
 
 def _returned(signature: Signature, saved: Mapping[int, str]) -> Sequence[AbiType | None]:

@@ -26,6 +26,7 @@ from anabranch.work.chain.contracts import (
     eth_call,
     is_address,
     quantity,
+    require_chain,
     revert_of,
 )
 from anabranch.work.chain.documents import hash_of
@@ -35,6 +36,7 @@ from anabranch.work.chain.errors import (
     NodeRefused,
     NodeUnreachable,
     Reverted,
+    WrongChain,
 )
 from anabranch.work.chain.rpc import JsonRpc
 from anabranch.work.chain.sent import Sent, SentCall
@@ -69,6 +71,16 @@ def data_for(call: ContractCall) -> bytes:
     return b""
 
 
+def _chain_in(scope: str) -> int:
+    return int(scope.partition(":")[0])
+
+
+def _unavailable(error: ChainError | StoreError) -> ExecutorUnavailable:
+    if isinstance(error, ChainError) and error.retryable:
+        return ExecutorUnavailable(error.what, retryable=True)
+    return ExecutorUnavailable(error.message)
+
+
 class DryRun:
     """Notes calls instead of sending them. `calls` are the last thousand."""
 
@@ -86,11 +98,13 @@ class DryRun:
         if call.gas_limit is not None:
             more["gas"] = hex(call.gas_limit)
         try:
+            if call.chain_id:
+                await require_chain(self._rpc, call.chain_id)
             await eth_call(self._rpc, call.to, data, more=more)
         except Reverted as error:
             return CallOutcome(ok=False, error=error.message, dry_run=True)
         except ChainError as error:
-            raise ExecutorUnavailable(error.message) from None
+            raise _unavailable(error) from None
         return CallOutcome(ok=True, dry_run=True)
 
 
@@ -107,28 +121,35 @@ class SigningExecutor:
         self._turn = asyncio.Lock()
         self._chain = 0
         self._next_nonce = 0
+        self._nonce_chain = 0  # of what chain that is
 
     async def execute(self, call: ContractCall) -> CallOutcome:
         data = data_for(call)
         try:
             return await self._once(call, data)
         except (ChainError, StoreError) as error:
-            raise ExecutorUnavailable(error.message) from None
+            raise _unavailable(error) from None
 
     async def _once(self, call: ContractCall, data: bytes) -> CallOutcome:
-        self._chain = self._chain or await chain_id(self._rpc)
-        scope = f"{self._chain}:{self._signer.address}"
+        scope = f"{await self._chain_of(call)}:{self._signer.address}"
         digest = hash_of(msgspec.json.encode([call.to.lower(), data.hex(), str(call.value)]))
         async with self._turn:
             earlier = await self._sent.find(scope, call.key)
             found = earlier or await self._first(call, data, scope, digest)
         if isinstance(found, CallOutcome):
             return found
-        outcome = await self._outcome(found, call, data)
+        outcome = replace(await self._outcome(found, call, data), chain_id=_chain_in(scope))
         if outcome.ok and found.digest != digest:
             note = "another call was sent under this key before; this one was not"
             return replace(outcome, error=note)
         return outcome
+
+    async def _chain_of(self, call: ContractCall) -> int:
+        """The chain of the session; of one that does not know, the first that the node was of."""
+        if call.chain_id:
+            return call.chain_id
+        self._chain = self._chain or await chain_id(self._rpc)
+        return self._chain
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -136,6 +157,10 @@ class SigningExecutor:
         self, call: ContractCall, data: bytes, scope: str, digest: str
     ) -> SentCall | CallOutcome:
         """Sign, remember, send. A call that would revert ends here, unsent."""
+        chain = _chain_in(scope)
+        await require_chain(self._rpc, chain)
+        if self._nonce_chain != chain:
+            self._nonce_chain, self._next_nonce = chain, 0
         basics = {"to": call.to, "data": "0x" + data.hex(), "value": call.value}
         try:
             gas = await self._gas(call, basics)
@@ -145,7 +170,7 @@ class SigningExecutor:
         for attempt in range(1, _NONCE_TRIES + 1):
             nonce = await self._nonce()
             signed = await self._signer.sign(
-                {**basics, **fees, "gas": gas, "nonce": nonce, "chainId": self._chain}
+                {**basics, **fees, "gas": gas, "nonce": nonce, "chainId": chain}
             )
             record = SentCall(scope, call.key, signed.tx, nonce, signed.raw, digest)
             if (quicker := await self._sent.remember(record)) is not None:
@@ -154,6 +179,9 @@ class SigningExecutor:
                 await self._send(record)
             except (NodeUnreachable, NodeMisbehaved):
                 pass  # it may have arrived; the wait for the receipt sends it again
+            except WrongChain:
+                await self._sent.forget(record)
+                raise
             except NodeRefused as error:
                 await self._sent.forget(record)
                 self._next_nonce = 0
@@ -166,6 +194,7 @@ class SigningExecutor:
 
     async def _send(self, record: SentCall) -> None:
         """Hand it over once, without hidden repetitions that would blur what a refusal means."""
+        await require_chain(self._rpc, _chain_in(record.scope))
         try:
             await self._rpc.call("eth_sendRawTransaction", "0x" + record.raw.hex(), attempts=1)
         except NodeRefused as error:
@@ -214,11 +243,14 @@ class SigningExecutor:
     async def _outcome(self, record: SentCall, call: ContractCall, data: bytes) -> CallOutcome:
         if record.outcome:
             return CallOutcome(record.outcome == "ok", record.tx, record.error)
+        away: list[NodeUnreachable] = []
         try:
             async with asyncio.timeout(self._options.receipt_seconds):
-                receipt = await self._receipt(record)
+                receipt = await self._receipt(record, away)
         except TimeoutError:
             self._next_nonce = 0  # what stands in nobody's queue must not hold up the next ones
+            if away:
+                raise away[0] from None
             raise ExecutorUnavailable(
                 f"transaction {record.tx} was sent, but is not mined after "
                 f"{self._options.receipt_seconds:g} s (setting chain_receipt_seconds); "
@@ -231,8 +263,9 @@ class SigningExecutor:
         await self._sent.settle(record, "reverted", error)
         return CallOutcome(False, record.tx, error)
 
-    async def _receipt(self, record: SentCall) -> Mapping[str, Any]:
-        """Ask until it is there; a node that does not have the transaction gets it again."""
+    async def _receipt(self, record: SentCall, away: list[NodeUnreachable]) -> Mapping[str, Any]:
+        """Ask until it is there; a node that does not have the transaction gets it again. `away`
+        holds why nobody could be asked the last time."""
         for turn in itertools.count():
             try:
                 receipt = await self._rpc.call("eth_getTransactionReceipt", record.tx)
@@ -240,7 +273,10 @@ class SigningExecutor:
                     return receipt
                 if turn % _SEND_EVERY == 0:
                     await self._send(record)
-            except (NodeUnreachable, NodeRefused):
+                away.clear()
+            except NodeUnreachable as error:
+                away[:] = [error]
+            except NodeRefused:
                 pass  # a refusal now says nothing: it may be mined, or stand in another queue
             await asyncio.sleep(self._options.poll_seconds)
         raise AssertionError("counting never ends")

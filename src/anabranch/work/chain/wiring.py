@@ -15,10 +15,11 @@ from anabranch.settings import Settings
 from anabranch.work.addresses import read_policy
 from anabranch.work.keychain import read_secret_file
 from anabranch.work.redaction import Redactor
-from anabranch.work.rule.ports import ContractReader, Executor, RuleSource
+from anabranch.work.rule.ports import ChainIdentity, ContractReader, Executor, RuleSource
 
 if TYPE_CHECKING:
     from anabranch.work.chain.evm import Endpoints
+    from anabranch.work.chain.rpc import RpcOptions
     from anabranch.work.chain.sent import Sent
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -32,6 +33,7 @@ class Chain:
     rules: RuleSource
     reader: ContractReader
     executor: Executor
+    identity: ChainIdentity
     endpoints: Endpoints
 
     async def close(self) -> None:
@@ -57,14 +59,13 @@ def chain_from(
             )
         return None
     from anabranch.work.chain.evm import Endpoints, EvmChain
-    from anabranch.work.chain.rpc import RpcOptions
 
     named = endpoints_in(settings.chain_endpoints)
     endpoints = Endpoints(
         settings.chain_url,
         named,
         any_url=settings.chain_rule_urls == "allow",
-        options=RpcOptions(timeout_seconds=settings.chain_timeout_seconds),
+        options=rpc_options(settings),
         addresses=read_policy(settings.rule_addresses, "rule_addresses"),
     )
     if redactor is not None:
@@ -74,7 +75,14 @@ def chain_from(
     env = os.environ if environment is None else environment
     executor = _executor(settings, endpoints, redactor, env)
     chain = EvmChain(endpoints)
-    return Chain(chain, chain, executor, endpoints)
+    return Chain(chain, chain, executor, chain, endpoints)
+
+
+def rpc_options(settings: Settings) -> RpcOptions:
+    """How nodes are asked, by steps and by loads alike."""
+    from anabranch.work.chain.rpc import RpcOptions
+
+    return RpcOptions(timeout_seconds=settings.chain_timeout_seconds)
 
 
 def endpoints_in(text: str) -> dict[str, str]:

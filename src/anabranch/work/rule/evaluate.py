@@ -10,7 +10,7 @@ What follows the choice of the branch is in `branch.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anabranch.clock import Clock
@@ -35,12 +35,15 @@ from anabranch.expressions.cel_values import (
 )
 from anabranch.work.rule.api import ApiCaller, CallFailed, request_for
 from anabranch.work.rule.branch import BranchWork, computed, typed
+from anabranch.work.rule.chain_use import ChainUse
 from anabranch.work.rule.ports import (
     BadAbi,
     ContractReader,
     Executor,
     ExecutorUnavailable,
+    OtherChain,
     ReadFailed,
+    Unavailable,
 )
 from anabranch.work.rule.steps import (
     Evaluated,
@@ -67,8 +70,14 @@ class Means:
 
 class Evaluation:
     def __init__(
-        self, document: RuleDocument, payload: Mapping[str, Any], process: Process, means: Means
+        self,
+        document: RuleDocument,
+        payload: Mapping[str, Any],
+        process: Process,
+        means: Means,
+        chain: ChainUse | None = None,
     ) -> None:
+        self._chain = chain or ChainUse()
         self._document = document
         self._payload = payload
         self._process = process
@@ -129,6 +138,8 @@ class Evaluation:
         if not is_address(to):
             raise HardError(f"`to` of {what} is no address", code="bad_to")
         args = [typed(arg, self._names, f"args[{n}] of {what}") for n, arg in enumerate(read.args)]
+        if not read.rpc:
+            await self._require_chain()
         try:
             return await self._means.reader.read(
                 to=to,
@@ -139,6 +150,15 @@ class Evaluation:
             )
         except BadAbi as error:
             raise HardError(f"{what}: {error.message}", code="abi") from None
+
+    async def _require_chain(self) -> None:
+        """A node that is away is a failed read, as anywhere; one of another chain is an error."""
+        try:
+            await self._chain.require()
+        except OtherChain:
+            raise
+        except Unavailable as error:
+            raise ReadFailed(error.message) from None
 
     def _save_slot(self, slot: ReadSlot, values: Sequence[Any], what: str) -> None:
         value: Any = _MISSING
@@ -258,14 +278,17 @@ class Evaluation:
 
     async def _carried_out(self, prepared: Prepared) -> bool:
         assert prepared.call is not None
-        self.findings.call = prepared.call
+        call = self.findings.call = replace(prepared.call, chain_id=self._chain.chain_id)
         try:
-            self.findings.called = await self._means.executor.execute(prepared.call)
+            called = self.findings.called = await self._means.executor.execute(call)
         except ExecutorUnavailable as error:
+            if error.retryable:
+                raise
             raise HardError(error.message, code="execution") from None
         except BadAbi as error:
             raise HardError(f"execution: {error.message}", code="abi") from None
-        return self.findings.called.ok
+        self._chain.seen = called.chain_id or self._chain.seen
+        return called.ok
 
 
 def _is_empty(value: Any) -> bool:

@@ -14,21 +14,25 @@ from anabranch.clock import Clock, SystemClock
 from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc137.gas import GasEstimate
 from anabranch.errors import AnabranchError
-from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
+from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, postponed
 from anabranch.work.port import Performer, Task
 from anabranch.work.rule.api import ApiCaller, ApiOptions
+from anabranch.work.rule.chain_use import ChainUse
 from anabranch.work.rule.evaluate import Evaluation, Means
 from anabranch.work.rule.ledger import GasLedger
+from anabranch.work.rule.patience import Patience
 from anabranch.work.rule.ports import (
+    ChainIdentity,
     ContractReader,
     DecryptionFailed,
     Decryptor,
     Executor,
+    ExecutorUnavailable,
     LogEncryptor,
     NoChain,
     RecordedCalls,
     RuleSource,
-    RuleUnavailable,
+    Unavailable,
 )
 from anabranch.work.rule.receipt import Origin, receipt, with_error, with_outcome
 from anabranch.work.rule.steps import (
@@ -42,6 +46,7 @@ from anabranch.work.rule.steps import (
 from anabranch.work.rule.texts import FoundRule, RuleTexts
 
 GAS, GAS_EXHAUSTED = "gas", "gas_exhausted"
+CHAIN = "chain_id"  # of a session that was not loaded from a chain: the one that it first used
 
 
 def rule_performer(
@@ -54,16 +59,25 @@ def rule_performer(
     encryptor: LogEncryptor | None = None,
     clock: Clock | None = None,
     ledger: GasLedger | None = None,
+    identity: ChainIdentity | None = None,
+    patience: Patience | None = None,
 ) -> Performer:
     """The performer for the kind `rule`. What is left out is absent: no rules but bundled ones,
-    reads that fail softly, calls that are recorded and never sent."""
+    reads that fail softly, calls that are recorded and never sent, chains that are not compared."""
     means = Means(
         reader or NoChain(),
         executor or RecordedCalls(),
         ApiCaller(http),
         clock or SystemClock(),
     )
-    return RulePerformer(RuleTexts(rules, decryptor), means, ledger or GasLedger(), encryptor)
+    return RulePerformer(
+        RuleTexts(rules, decryptor),
+        means,
+        ledger or GasLedger(),
+        encryptor,
+        identity=identity,
+        patience=patience or Patience(),
+    )
 
 
 class RulePerformer:
@@ -73,7 +87,12 @@ class RulePerformer:
         means: Means,
         ledger: GasLedger,
         encryptor: LogEncryptor | None = None,
+        *,
+        identity: ChainIdentity | None = None,
+        patience: Patience,
     ) -> None:
+        self._identity = identity
+        self._patience = patience
         self._texts = texts
         self._means = means
         self._ledger = ledger
@@ -97,8 +116,10 @@ class _Execution:
         self._means = performer._means
         self._ledger = performer._ledger
         self._encryptor = performer._encryptor
+        self._patience = performer._patience
         self._task = task
         self._program = program
+        self._chain = ChainUse(performer._identity, self._chain_known())
         self._process = Process(
             session=task.run,
             iteration=_iteration(task.job),
@@ -114,9 +135,11 @@ class _Execution:
 
     async def run(self) -> Answer:
         try:
+            if self._program.text is None:
+                await self._chain.require()
             text = await self._texts.text(self._program)
-        except RuleUnavailable as error:
-            return self._unavailable(error)
+        except Unavailable as error:
+            return self._put_off(error) or self._given_up(error, Findings(), gas=0)
         self._origin = Origin(
             self._origin.orchestration,
             self._origin.ostc_id,
@@ -153,12 +176,18 @@ class _Execution:
     async def _evaluated(self, found: FoundRule, bill: GasEstimate) -> tuple[Answer, int]:
         given = self._task.inputs.get("payload")
         payload: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-        evaluation = Evaluation(found.document, payload, self._process, self._means)
+        evaluation = Evaluation(found.document, payload, self._process, self._means, self._chain)
         try:
             done = await evaluation.run()
         except (HardError, StepAborted, SessionCancelled) as error:
             findings = evaluation.findings
             answer = self._aborted(error, findings, gas=bill.common, encrypted=found.encrypted)
+            return answer, bill.common
+        except Unavailable as error:
+            if (later := self._put_off(error)) is not None:
+                return later, 0
+            findings = evaluation.findings
+            answer = self._given_up(error, findings, gas=bill.common, encrypted=found.encrypted)
             return answer, bill.common
         gas = bill.common + self._branch_gas(done, bill)
         record = receipt(self._process, self._origin, done.findings, gas=gas)
@@ -170,7 +199,7 @@ class _Execution:
             outcome=done.validity,
             result=done.overlay,
             wait_ms=done.prepared.wait_ms,
-            patches=(ContextPatch(GAS, gas, "sum"),),
+            patches=(ContextPatch(GAS, gas, "sum"), *self._chain_learnt()),
             record=sealed,
             wakes=done.prepared.wakes,
         )
@@ -182,10 +211,32 @@ class _Execution:
 
     # -- other endings -----------------------------------------------------------------------
 
-    def _unavailable(self, error: RuleUnavailable) -> Answer:
+    def _put_off(self, error: Unavailable) -> Answer | None:
+        """The step is tried again later, as long as patience lasts; None when it does not."""
+        if not error.retryable:
+            return None
+        pause = self._patience.pause_ms(self._task.postponed, self._task.postponed_ms)
+        return postponed(error.code, error.message, pause) if pause else None
+
+    def _given_up(
+        self, error: Unavailable, findings: Findings, *, gas: int, encrypted: bool = False
+    ) -> Answer:
+        message = error.message
         if error.retryable:
-            return failed("rule_unavailable", error.message, retryable=True)
-        return self._aborted(error, Findings(), gas=0)
+            times, seconds = self._task.postponed + 1, self._task.postponed_ms / 1000
+            tries = f"{times} tries" if times > 1 else "one try"
+            message += f"; given up after {tries} in {seconds:g} s (setting chain_patience_seconds)"
+        code = "execution" if isinstance(error, ExecutorUnavailable) else error.code
+        return self._aborted(HardError(message, code=code), findings, gas=gas, encrypted=encrypted)
+
+    def _chain_known(self) -> int:
+        """The chain that the session was loaded from, or that an earlier step of it used."""
+        ctx = self._task.names.get("ctx") or {}
+        return _number(self._task.inputs, "chainId", 0) or _number(ctx, CHAIN, 0)
+
+    def _chain_learnt(self) -> tuple[ContextPatch, ...]:
+        use = self._chain
+        return (ContextPatch(CHAIN, use.seen),) if use.seen and not use.known else ()
 
     def _out_of_gas(self, worst: int, recorded: int, budget: int, gone: bool) -> Answer:
         why = (

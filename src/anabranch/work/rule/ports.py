@@ -13,14 +13,28 @@ from typing import Any, Protocol
 from anabranch.errors import AnabranchError
 
 
-class RuleUnavailable(AnabranchError):
-    """The text of a rule could not be had. `retryable`: it may be there a little later."""
-
-    code = "rule_unavailable"
+class Unavailable(AnabranchError):
+    """Something of the chain that a step needs is not there. `retryable`: it may be there later,
+    and the step is put off till then."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class RuleUnavailable(Unavailable):
+    """The text of a rule could not be had."""
+
+    code = "rule_unavailable"
+
+
+class OtherChain(Unavailable):
+    """The node belongs to another chain than the session."""
+
+    code = "other_chain"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=True)  # whoever runs the engine can name another node
 
 
 class ReadFailed(AnabranchError):
@@ -35,8 +49,8 @@ class BadAbi(AnabranchError):
     code = "bad_abi"
 
 
-class ExecutorUnavailable(AnabranchError):
-    """The call could not be sent at all. A hard error."""
+class ExecutorUnavailable(Unavailable):
+    """The call could not be sent at all. A hard error, unless it may be sent later."""
 
     code = "executor_unavailable"
 
@@ -66,6 +80,7 @@ class ContractCall:
     value: int  # wei
     gas_limit: int | None
     key: str  # idempotency key "session:iteration"
+    chain_id: int = 0  # the chain of the session; 0 where that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +89,19 @@ class CallOutcome:
     tx: str = ""
     error: str = ""
     dry_run: bool = False
+    chain_id: int = 0  # where it was sent
 
 
 class RuleSource(Protocol):
     async def rule(self, address: str) -> RuleText:
         """Raises `RuleUnavailable`."""
+        ...
+
+
+class ChainIdentity(Protocol):
+    async def chain_id(self, *, anew: bool = False) -> int:
+        """The chain that rules come from and reads go to, as it was found first; `anew` asks
+        again. Raises `Unavailable`."""
         ...
 
 
