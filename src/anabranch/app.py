@@ -22,7 +22,7 @@ from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, compiler, prepare
 from anabranch.operations.pools import Pools
-from anabranch.operations.preflight import Kinds
+from anabranch.operations.preflight import Kinds, child_depth
 from anabranch.operations.reading import Reader
 from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.sessions import Sessions
@@ -126,11 +126,12 @@ class Parts:
         self._chain = chain_from(settings, redactor=self._of_chain)
         for secret in self._of_chain.secrets:
             self.redactor.learn(secret, "the chain")
-        self.nets = Nets(store, compiler(tool.name for tool in toolbox))
+        self.nets = Nets(store, compiler(toolbox.signatures()))
         self._rights = ReadRights(store, self.nets, JobPools(settings.pools_here).outside)
         self._payloads = RunPayloads(store, self._rights)
         self._loop_results = LoopResults(store, self._payloads)
         self._loops = RunLoops(self._loop_results, self._rights)
+        self._child_depth_max = settings.child_depth_max
         chosen = work_settings(settings)
         self.performers = standard_performers(
             chosen,
@@ -149,7 +150,7 @@ class Parts:
             safe=Safe(self._keyring, self.redactor.release),
             rights=self._rights,
         )
-        known = [tool.name for tool in toolbox]  # a tool registered later has no performer here
+        known = toolbox.signatures()  # a tool registered later has no performer here
         kinds = Kinds(chosen.without, self.engine.core.pools.outside)
         self.engine.core.require = kinds.require  # also for the runs that are in the store
         self.verbs = Verbs(self.engine, lambda: known, chain=self._chain is not None, kinds=kinds)
@@ -235,6 +236,8 @@ class Parts:
             return run
         if marks is None:
             given, marks = seal(given, given_to_work())
+        by = run_at_work.get()
+        depth = child_depth(self.engine.state(by).depth if by else 0, self._child_depth_max)
         return await self.verbs.start(
             Path(path),
             given,
@@ -243,7 +246,9 @@ class Parts:
             returns=returns,
             trace=tracing.current(),
             marks=marks,
-            begun_by=run_at_work.get(),
+            begun_by=by,
+            depth=depth,
+            allow_extra_input=True,  # a parent may hand the same on to several children
         )
 
     async def close(self, grace_seconds: float | None = None) -> None:
@@ -384,14 +389,22 @@ class Engine:
         step: str | None = None,
         labels: Mapping[str, str] | None = None,
         rules: Rules | None = None,
+        allow_extra_input: bool = False,
     ) -> str:
         """Begin a run; returns its id once it is durable.
 
         `rules` are those of an orchestration: a folder, a bundle, or a mapping by alias or address.
         Its labels `owner` and `max_gas` say whose session it is and what it may use up.
+        Input that the definition has no use for is refused unless `allow_extra_input` is set.
         """
         return await self._open.verbs.start(
-            definition, input, run=run, step=step, labels=labels, rules=rules
+            definition,
+            input,
+            run=run,
+            step=step,
+            labels=labels,
+            rules=rules,
+            allow_extra_input=allow_extra_input,
         )
 
     async def wait(self, run: str, *, standing: bool = False) -> RunResult:
@@ -453,21 +466,25 @@ def run(
     rules: Rules | None = None,
     step: str | None = None,
     participants: Participants | None = None,
+    allow_extra_input: bool = False,
 ) -> RunResult:
     """Run a definition to its end (or until only somebody can move it) and return the result.
 
     Works in scripts and in notebooks. Without `store` nothing is kept. `rules` are those of an
-    orchestration, `step` is where to start instead of the entry.
+    orchestration, `step` is where to start instead of the entry. Input that the definition has no
+    use for is refused unless `allow_extra_input` is set.
     """
 
     tools = toolbox if toolbox is not None else default_toolbox
-    prepared = prepare(definition, [tool.name for tool in tools], rules)
+    prepared = prepare(definition, tools.signatures(), rules)
 
     async def whole() -> RunResult:
         async with Engine(
             store, settings=settings, toolbox=toolbox, participants=participants
         ) as engine:
-            begun = await engine.start(prepared, input, step=step)
+            begun = await engine.start(
+                prepared, input, step=step, allow_extra_input=allow_extra_input
+            )
             return await engine.wait(begun, standing=True)
 
     return _run_anywhere(whole())

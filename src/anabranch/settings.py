@@ -37,6 +37,9 @@ class Settings:
     inline_bytes_max: int = 64 * 1024  # a larger result is kept as a payload and passed as a ref
     result_bytes_max: int = 64 * 1024 * 1024  # a larger one is an error
     expression_bytes_max: int = 256 * 1024 * 1024  # of large values that expressions read at once
+    run_steps_max: int = 1_000_000  # step runs of one run
+    run_log_bytes_max: int = 1024 * 1024 * 1024  # of the events of one run
+    child_depth_max: int = 64  # runs that begin one another as children
     http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call
     http_addresses: str = ""  # where calls of definitions may go; empty: any, see work/addresses.py
     rule_addresses: str = "public"  # where API calls and nodes that rules name may go

@@ -311,6 +311,14 @@ def test_a_definition_is_warned_about(name: str) -> None:
     assert documented_severity(code) in ("warning", "note")
 
 
+def test_an_input_close_to_one_of_the_definition_is_a_slip() -> None:
+    asking = step(input={"a": "{{input.txt}}", "b": {"from": "/input/other"}})
+    problem = problem_of(definition(asking, input={"text": "x"}), "unknown-input", "warning")
+    assert "{{input.txt}}" in problem.message
+    assert problem.hint == "did you mean 'text'?"
+    assert read(definition(asking)).problems == ()  # it is given when a run starts
+
+
 def test_a_deadline_shorter_than_the_timeout_of_a_step_is_worth_a_warning() -> None:
     document = definition(timed(timeout="PT10S"), deadline="PT5S")
     assert (

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.errors import ExpressionError
 from anabranch.work.redaction import Keyring, Secret
 
 from .support import net_of, playbook
@@ -76,7 +77,8 @@ def test_every_kind_with_credentials_finds_them(task: str) -> None:
 def test_without_a_keychain_nothing_is_revealed() -> None:
     """The kernel evaluates guards and context writes without one."""
     without = {key: value for key, value in NAMES.items() if key != "keychain"}
-    assert inputs("{kind: noop, result: '{{ keychain.api.token }}'}", without) == {"result": None}
+    with pytest.raises(ExpressionError, match=r"'keychain\.api\.token' is undefined"):
+        inputs("{kind: noop, result: '{{ keychain.api.token }}'}", without)
 
 
 def test_the_closest_entry_is_suggested() -> None:

@@ -56,7 +56,7 @@ def value(template: str, **names: Any) -> Any:
         ("{{ vars.page }}", 2),
         ("{{ vars.c }}", 1),
         ("{{ shade }}", "workload"),
-        ("{{ iter.parent.index }}", None),
+        ("{{ iter.parent.index | default(none) }}", None),
     ],
 )
 def test_names_in_a_pipeline(template: str, expected: Any) -> None:

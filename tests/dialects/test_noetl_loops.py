@@ -113,7 +113,7 @@ def test_older_places_of_mode_and_concurrency(legacy: str, shards: int | None) -
     [
         ("[1, '{{ workload.w }}']", [1, 7]),
         ('"{{ workload.items }}"', [1, 2]),
-        ('"{{ workload.nothing }}"', None),
+        ('"{{ workload.nothing | default(none) }}"', None),
         ("{a: 1}", [{"key": "a", "value": 1}]),
         ('"{{ workload.map }}"', [{"key": "a", "value": 1}]),
         ('{range: [0, "{{ workload.w }}"]}', {"range": [0, 7]}),
@@ -264,3 +264,12 @@ def test_items_run_through_the_tasks_with_their_own_names(kind: str) -> None:
     assert answer.result == ["0: 6, 3", "1: 8, 4"]
     assert answer.shard is not None
     assert answer.shard.shared == {"total": 14}
+
+
+@pytest.mark.parametrize(("written", "most"), [("max_job_retries: 2", 2), ("shard_size: 5", None)])
+def test_max_job_retries_also_bounds_the_workers_that_are_lost(
+    written: str, most: int | None
+) -> None:
+    step = step_of(f"spec: {{loop_mode: fanout, fanout: {{{written}}}}}\nloop: {{in: [1]}}\n{NOOP}")
+    assert step.work is not None
+    assert step.work.workers_lost_max == most

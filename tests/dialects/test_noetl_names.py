@@ -55,7 +55,7 @@ def routed(template: str, **changes: Any) -> Any:
         ("{{ job }}", {"uuid": "run-1", "id": "run-1", "execution_id": "run-1"}),
         ("{{ ctx.size }}", 10),
         ("{{ ctx.shade }}", "ctx"),
-        ("{{ ctx.nothing }}", None),
+        ("{{ ctx.nothing is defined }}", False),
         ("{{ shade }}", "args"),
         ("{{ x }}", 5),
         ("{{ size }}", 10),
@@ -67,7 +67,7 @@ def routed(template: str, **changes: Any) -> Any:
         ("{{ has_data.data.inner }}", 1),
         ("{{ has_data.result.n }}", 2),
         ("{{ plain }}", 7),
-        ("{{ plain.data }}", None),
+        ("{{ plain.data is defined }}", False),
         ("{{ listed[1] }}", 2),
         ("{{ steps.shade['from'] }}", "step"),
         ("{{ steps['event']['from'] }}", "step"),
@@ -75,7 +75,7 @@ def routed(template: str, **changes: Any) -> Any:
         ("{{ fetch.items() }}", [["rows", 1]]),
         ("{{ fetch | length }}", 1),
         ("{{ steps | length }}", 6),
-        ("{{ unknown.deep }}", None),
+        ("{{ unknown.deep | default(none) }}", None),
     ],
 )
 def test_names_outside_routing(template: str, expected: Any) -> None:
@@ -146,7 +146,7 @@ def test_errors_are_readable_with_their_http_status() -> None:
     assert routed("{{ outcome.error.status }}", **names) == 429
     assert routed("{{ event.payload.error.http_status }}", **names) == 429
     bare = {"kind": "x", "message": "m", "details": None}
-    assert routed("{{ outcome.error.status }}", ending="failed", error=bare) is None
+    assert routed("{{ outcome.error.status is defined }}", ending="failed", error=bare) is False
 
 
 def test_data_of_an_http_result_is_its_body() -> None:
@@ -179,8 +179,10 @@ def test_the_view_is_a_mapping() -> None:
         names["nothing at all"]
 
 
-def test_missing_kernel_names_are_empty() -> None:
-    assert Jinja(view).rendered("{{ ctx.a }}{{ b }}{{ steps.c }}{{ args }}").evaluate({}) == "{}"
+def test_missing_kernel_names_are_undefined() -> None:
+    for name in ("ctx.a", "b", "steps.c"):
+        assert Jinja(view).value(f"{{{{ {name} is defined }}}}").evaluate({}) is False
+    assert Jinja(view).rendered("{{ args }}").evaluate({}) == "{}"
 
 
 def test_synonyms_are_ordinary_text_otherwise() -> None:

@@ -26,6 +26,7 @@ ELSEWHERE = {
     *("kind-off", "self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
     *("wrong-hash", "join-needs-outcome", "merge-overlap", "forks-partly-examined"),
     *("short-secret", "decision-arc"),
+    *("unknown-input", "unknown-field", "tool-arguments", "missing-child"),  # test_noetl_lookups.py
     # test_arca_problems.py
     *("removed-key", "dependency-cycle", "unknown-reference", "unmeetable-policy"),
 }
@@ -87,6 +88,12 @@ IN_A_STEP = [
     ("bad-template", "tool:\n  kind: noop\n  result: |\n    ok\n    {{ a b }}", 10, 7, "got 'b'"),
     ("bad-template", 'tool: {kind: noop, result: "{{ a | nope }}"}', 6, 30, "no filter 'nope'"),
     ("bad-template", NOOP + "\nnext: {arcs: [{step: s, when: 'a b'}]}", 7, 33, "unexpected 'b'"),
+    ("unknown-function", 'tool: {kind: noop, result: "{{ rang(3) }}"}', 6, 30, "'rang'; did you"),
+    ("bad-code", "tool:\n  kind: python\n  code: |\n    x = 1\n    y = = 2", 10, 7, "not Python"),
+    ("bad-code", "tool: {kind: python, code: 'def f(:'}", 6, 30, "not Python"),
+    ("bad-code", "tool: {kind: python, code_b64: ZGVmIGYoOg==}", 6, 34, "not Python"),
+    ("bad-number", f"loop: {{in: {{range: [0, 9, 0]}}}}\n{NOOP}", 6, 29, "the step 0"),
+    ("bad-number", f"loop: {{in: {{range: {{stop: 9, step: 0}}}}}}\n{NOOP}", 6, 38, "the step 0"),
     ("text-condition", NOOP + "\nnext: {arcs: [{step: s, when: '{{ a }} or b'}]}", 7, 33, "text"),
     ("unquoted-template", 'tool: {kind: shell, command: "ls {{ a }}"}', 6, 32, "takes in `a`"),
     ("quoted-twice", """tool: {kind: shell, command: "ls '{{ a | sh }}'"}""", 6, 32, "quotes"),

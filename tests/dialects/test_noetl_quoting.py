@@ -64,7 +64,12 @@ def test_sh_gives_the_words_of_a_list() -> None:
 )
 def test_sh_writes_what_is_no_text(value: Any, word: str) -> None:
     assert quoted(value, "sh") == word
-    assert Jinja().rendered("{{ nothing | sh }}").evaluate({}) == "''"
+
+
+@pytest.mark.parametrize("quoting", ["sh", "py", "sql"])
+def test_a_missing_value_is_not_quoted_as_nothing(quoting: str) -> None:
+    with pytest.raises(ExpressionError, match="'nothing' is undefined"):
+        Jinja().rendered(f"{{{{ nothing | {quoting} }}}}").evaluate({})
 
 
 @pytest.mark.parametrize("value", [*NASTY, None, True, 7, 1.5, [1, "a'b"], {"k": ["v", None]}])

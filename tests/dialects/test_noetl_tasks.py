@@ -70,9 +70,9 @@ def test_inputs_of_the_kinds(task: str, inputs: dict[str, Any]) -> None:
 
 def test_code_is_templated_only_if_it_is_a_template() -> None:
     assert inputs_of('{kind: python, code: "x = {{ n }}"}') == {"code": "x = 3"}
-    untouched = "y = {{ ctx.* }} # {% nope %}"
+    untouched = "y = 1 # {{ ctx.* }} {% nope %}"
     assert inputs_of(f"{{kind: python, code: '{untouched}'}}") == {"code": untouched}
-    assert inputs_of("{kind: python, code: 'd = {#1: 2}'}") == {"code": "d = {#1: 2}"}
+    assert inputs_of('{kind: python, code: "d = {#1: 2\\n}"}') == {"code": "d = {#1: 2\n}"}
     encoded = base64.b64encode(b"z = '{{ n }}'").decode()
     assert inputs_of(f"{{kind: python, code_b64: {encoded}}}") == {"code": "z = '{{ n }}'"}
 

@@ -34,8 +34,9 @@ def test_constant_parts_are_shared_and_the_rest_is_fresh() -> None:
     assert first["made"] is not second["made"]
 
 
-def test_undefined_leaves_as_null_in_a_tree() -> None:
-    assert Jinja().tree({"a": "{{ nope.x }}"}).evaluate({}) == {"a": None}
+def test_what_is_undefined_is_an_error_in_a_tree() -> None:
+    with pytest.raises(ExpressionError, match=r"'nope\.x' is undefined"):
+        Jinja().tree({"a": ["{{ nope.x }}"]}).evaluate({})
 
 
 def test_the_view_is_laid_over_once_for_a_whole_tree() -> None:

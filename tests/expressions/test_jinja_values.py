@@ -63,7 +63,8 @@ def test_one_expression_gives_its_own_value(template: str, expected: Any) -> Non
         ("{% set y = ctx.n + 1 %}y={{ y }}", "y=6"),
         ("a{# not shown #}b", "ab"),
         ("{{ ctx.xs }}-", "[1, 2, 3]-"),
-        ("{{ missing }}-{{ missing.deep.er }}", "-"),
+        ("{{ missing | default('') }}-{{ missing.deep.er | d('x') }}", "-x"),
+        ("Dear {{ 'Dr. ' if ctx.flag }}{{ ctx.text }}", "Dear Ada"),
         ("{{ ctx.n ~ ctx.text }}", "5Ada"),
         ("1.{{ ctx.n }}", "1.5"),
         ("0{{ ctx.n }}", "05"),
@@ -121,6 +122,9 @@ def test_text_without_a_template_is_a_constant() -> None:
         ("ctx.n > 3 and not ctx.flag", True),
         ("ctx.flag", False),
         ("missing.deep", False),
+        ("missing | length > 0", False),
+        ("'a' ~ missing == 'a'", True),
+        ("a{{ missing }}", True),
         ("{{ missing }}", False),
         ("'no'", False),
         ("'NONE'", False),
@@ -143,15 +147,89 @@ def test_the_false_texts() -> None:
     assert truth("off") is True
 
 
-def test_undefined_is_empty_and_chainable_but_cannot_be_computed_with() -> None:
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{{ gone }}", "gone"),
+        ("{{ ctx.gone }}", "gone"),
+        ("{{ a.b['c'].d }}", r"a\.b\.c\.d"),
+        ("Hello {{ ctx.gone }}", "gone"),
+        ("{{ [1, {'a': gone}] }}", "gone"),
+        ("{{ 'Hello ' ~ gone }}", "gone"),
+        ("{{ gone | length }}", "gone"),
+        ("{{ ctx.gone | upper }}", "gone"),
+        ("{{ gone | int }}", "gone"),
+        ("{% for x in ctx.gone %}{{ x }}{% endfor %}", "gone"),
+    ],
+)
+def test_a_missing_value_is_an_error_that_says_how_to_allow_for_it(
+    template: str, name: str
+) -> None:
+    with pytest.raises(ExpressionError, match=rf"'{name}' is undefined.*`\| default\(…\)`"):
+        value(template)
+    with pytest.raises(ExpressionError, match=rf"'{name}' is undefined"):
+        Jinja().rendered(template).evaluate(NAMES)
+
+
+def test_nothing_in_an_empty_list_is_missing_as_well() -> None:
+    with pytest.raises(ExpressionError, match=r"no first item.*default"):
+        value("{{ ctx.xs[5:] | first }}")
+    assert value("{{ ctx.xs[5:] | first | default(none) }}") is None
+
+
+def test_default_allows_for_a_missing_value() -> None:
     assert value("{{ a.b.c | default('x') }}") == "x"
-    assert value("{{ a.b['c'].d }}") is None
-    assert value("{{ missing | int }}") == 0
-    assert value("{{ missing | length }}") == 0
+    assert value("{{ ctx.gone | default(none) }}") is None
+    assert value("{{ gone | d([]) | length }}") == 0
+    assert value("{{ gone or 'x' }}") == "x"
+    assert value("{{ ctx.text if gone is defined else 'x' }}") == "x"
+
+
+def test_an_if_without_else_is_empty_not_missing() -> None:
+    assert value("{{ 1 if ctx.flag }}") is None
+    assert value("a{{ 1 if ctx.flag }}") == "a"
+
+
+def test_what_is_undefined_cannot_be_computed_with() -> None:
     with pytest.raises(ExpressionError, match=r"'ctx\.gone' is undefined|'gone' is undefined"):
         value("{{ ctx.gone > 3 }}")
     with pytest.raises(ExpressionError, match=r"'a\.b' is undefined"):
         value("{{ a.b + 1 }}")
+
+
+@pytest.mark.parametrize("text", ["None", "none", "null", "true", "False", "12", "[1]", '{"a": 1}'])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if true %}{{ text }}{% endif %}",
+        "{% for x in [text] %} {{ x }} {% endfor %}",
+        "{{ text }}{{ empty }}",
+        "{# a remark #}{{ text | trim }}",
+    ],
+)
+def test_a_text_from_the_data_stays_text(template: str, text: str) -> None:
+    found = Jinja().value(template).evaluate({"text": text, "empty": ""})
+    assert isinstance(found, str)
+    assert found.strip() == text
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{% if true %}{{ none_value }}{% endif %}", None),
+        ("{% if true %}{{ no }}{% endif %}", False),
+        ("{% if true %}{{ rows }}{% endif %}", [1, 2]),
+        ("{{ empty }}true", True),
+        ("{{ one }}0", "10"),
+        ("1{{ one }}2", "112"),
+        ('{"name": "{{ name }}"}', {"name": "None"}),
+        ('["{{ name }}", {{ no | tojson }}]', '["None", false]'),
+        ("[{{ one }}]", [1]),
+    ],
+)
+def test_own_words_and_values_that_are_no_text_become_values(template: str, expected: Any) -> None:
+    names = {"none_value": None, "no": False, "rows": [1, 2], "empty": "", "one": "1"}
+    assert Jinja().value(template).evaluate(names | {"name": "None"}) == expected
 
 
 def test_keys_come_before_methods() -> None:

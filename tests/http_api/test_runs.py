@@ -38,6 +38,20 @@ def test_a_run_is_begun_shown_and_drawn() -> None:
     run(go())
 
 
+def test_input_that_a_definition_has_no_use_for_is_refused_unless_allowed() -> None:
+    text = {**HELLO, "workload": {"items": 1}}
+
+    async def go() -> None:
+        async with serving() as client:
+            body = {"definition": text, "input": {"itemz": 2}}
+            refused = await client.post("/runs", body)
+            assert (refused.status, refused.code) == (422, "unknown_input")
+            assert "did you mean 'items'" in refused.json["detail"]
+            assert (await client.post("/runs", body | {"allow_extra_input": True})).status == 201
+
+    run(go())
+
+
 def test_a_run_can_be_begun_from_a_definition_that_is_kept() -> None:
     async def go() -> None:
         async with serving() as client:

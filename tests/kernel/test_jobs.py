@@ -179,6 +179,20 @@ def test_a_job_lost_too_often_fails() -> None:
     assert run.state.problem.message == "lost 3 times, the last time by: crash"
 
 
+def test_lost_workers_have_a_limit_of_their_own_and_restarts_do_not_count_for_it() -> None:
+    run = one(Work("test", workers_lost_max=1))
+    for attempt in (1, 2, 3):
+        run.begin("a")
+        run.send(s.JobLose("1.0", attempt, "the engine restarted"))
+    for _ in (1, 2):
+        run.begin("a", lease_until=run.at + 100)
+        run.tick(run.at + 100)
+    assert run.status == "failed"
+    assert run.state.problem is not None
+    message = "2 workers were lost with it; the limit max_job_retries is 1"
+    assert run.state.problem.message == message
+
+
 def test_a_lease_that_runs_out_loses_the_job() -> None:
     run = one()
     run.begin("a", lease_until=run.at + 100)

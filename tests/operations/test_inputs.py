@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+import anabranch
 from anabranch.dialects.arca.templates import read_template
+from anabranch.errors import InputError
 from anabranch.operations.definitions import prepare
-from anabranch.operations.inputs import Wanted, inputs_of, parameters_of
+from anabranch.operations.inputs import Wanted, inputs_of, parameters_of, require_known
 
 RULE = {
     "payload": {
@@ -81,3 +85,56 @@ def test_a_template_wants_its_parameters() -> None:
     assert (a.type, a.required) == ("integer", True)
     assert (b.default, b.has_default, b.description) == ("x", True, "words")
     assert (c.type, c.required, c.has_default) == ("object", False, False)
+
+
+# -- input that a definition has no use for ----------------------------------------------------
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+STEP = "workflow:\n  - step: a\n    tool: {kind: noop, result: '{{ workload.items }}'}\n"
+
+
+def start(text: str, given: dict[str, Any], **more: Any) -> str:
+    return anabranch.run(text, given, **more).status
+
+
+def test_an_unknown_key_of_the_input_is_refused_with_the_closest_one() -> None:
+    with pytest.raises(InputError, match=r"'itemz'; did you mean 'items'\?.*--allow-extra-input"):
+        start(f"{HEAD}workload: {{items: [1]}}\n{STEP}", {"itemz": [2]})
+
+
+def test_an_unknown_key_can_be_allowed() -> None:
+    text = f"{HEAD}workload: {{items: [1]}}\n{STEP}"
+    assert start(text, {"itemz": [2]}, allow_extra_input=True) == "completed"
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "{kind: noop, result: '{{ workload.more | default(1) }}'}",
+        "{kind: noop, result: '{{ ctx.more }}'}",
+        "{kind: noop, result: '{{ more }}'}",
+        "{kind: noop, result: '{{ workload }}'}",
+        "{kind: noop, result: '{{ workload[workload.key] }}'}",
+        "{kind: python, code: \"result = context['workload']['more']\"}",
+        "{kind: python, code: 'def main(more): return more'}",
+    ],
+)
+def test_what_a_playbook_reads_without_declaring_it_is_no_unknown_input(tool: str) -> None:
+    text = f"{HEAD}workload: {{key: more}}\nworkflow:\n  - step: a\n    tool: {tool}\n"
+    require_known(prepare(text).net, {"more": 1})
+
+
+def test_a_definition_that_declares_no_input_takes_anything() -> None:
+    require_known(prepare(HEAD + "workflow:\n  - step: a\n    tool: {kind: noop}\n").net, {"x": 1})
+    require_known(prepare('{"id": "a", "structure": {"A": {"rule": "cm:xrc137:A"}}}').net, {"x": 1})
+
+
+def test_workflows_and_orchestrations_refuse_unknown_input_as_well() -> None:
+    step = {"step_id": "s", "service_type": "t", "input": {"a": "{{input.text}}"}}
+    workflow = json.dumps({"workflow_id": "w", "input": {"x": 1}, "plan": {"steps": [step]}})
+    require_known(prepare(workflow).net, {"text": "a", "x": 2})
+    with pytest.raises(InputError, match="did you mean 'text'"):
+        require_known(prepare(workflow).net, {"txt": "a"})
+    text = '{"id": "a", "structure": {"A": {"rule": "cm:xrc137:A"}}}'
+    with pytest.raises(InputError, match="did you mean 'amount'"):
+        require_known(prepare(text, (), {"A": RULE}).net, {"amuont": 1})

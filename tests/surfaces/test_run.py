@@ -193,6 +193,17 @@ def test_an_input_file_is_json_or_yaml_and_input_goes_over_it(
     assert over == {"a": 5, "deep": {"x": 9, "y": 2}}
 
 
+def test_input_that_the_definition_has_no_use_for_is_refused_unless_allowed(here: Here) -> None:
+    body = "  - {step: a, tool: {kind: noop, result: '{{ workload.items }}'}}\n"
+    text = playbook(body).replace("workflow:", "workload: {items: 1}\nworkflow:", 1)
+    here.write("items.yaml", text)
+    done = here.run("run", "items.yaml", "--input", "itemz=2")
+    assert done.code == 2
+    assert "'itemz'; did you mean 'items'?" in done.err
+    allowed = here.ok("run", "items.yaml", "--input", "itemz=2", "--allow-extra-input", "--json")
+    assert allowed.json["result"] == 1
+
+
 def test_an_empty_input_file_is_no_input(here: Here) -> None:
     here.write("echo.yaml", ECHO)
     here.write("in.yaml", "\n")

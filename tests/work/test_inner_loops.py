@@ -66,7 +66,8 @@ def test_a_mapping_is_gone_through_pair_by_pair() -> None:
 @pytest.mark.parametrize(
     ("over", "kind", "words"),
     [
-        ("{{ ctx.nothing }}", "collection", "needs a list, not nothing"),
+        ("{{ ctx.nothing }}", "transform", "'nothing' is undefined"),
+        ("{{ none }}", "collection", "needs a list, not nothing"),
         ("{{ 'text' }}", "collection", "needs a list, not str"),
         ("{{ 5 }}", "collection", "needs a list, not int"),
         ({"range": "x"}, "collection", "range must be a number"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from anabranch.dialects.nodes import Fields
@@ -13,11 +13,29 @@ from anabranch.net.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSignature:
+    """A callable registered as a task kind: which arguments it takes."""
+
+    name: str
+    required: frozenset[str] = frozenset()
+    known: frozenset[str] | None = None  # None: any
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What a dialect may need to know about the place a definition will run in."""
 
-    tools: frozenset[str] = frozenset()  # names of callables registered as task kinds
+    tools: Mapping[str, ToolSignature] = field(default_factory=dict)  # registered as task kinds
     any_tool: bool = False  # every unknown kind is taken for one
+
+
+#: A registered callable, by its name alone where its arguments are not known.
+RegisteredTool = str | ToolSignature
+
+
+def signatures(tools: Iterable[RegisteredTool]) -> Mapping[str, ToolSignature]:
+    listed = [ToolSignature(each) if isinstance(each, str) else each for each in tools]
+    return {each.name: each for each in listed}
 
 
 @dataclass(frozen=True, slots=True)

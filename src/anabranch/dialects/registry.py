@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of
-from anabranch.dialects.port import Compiled, Dialect, Options
+from anabranch.dialects.port import Compiled, Dialect, Options, RegisteredTool, signatures
 from anabranch.dialects.source import Document, SourceLimits, read_source, too_large
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.analyse import analyse
@@ -75,7 +75,7 @@ def compile_source(
     text: str | bytes,
     *,
     file: str = "<text>",
-    tools: Iterable[str] = (),
+    tools: Iterable[RegisteredTool] = (),
     any_tool: bool = False,
     limits: SourceLimits | None = None,
 ) -> Compiled:
@@ -85,23 +85,23 @@ def compile_source(
     for one, as for a definition that was checked elsewhere."""
     document = read_source(text, file=file, limits=limits)
     if document.root is None:
-        return Compiled(None, _sorted(document.problems), "")
+        return Compiled(None, in_order(document.problems), "")
     dialect = _recognised(document)
     if dialect is None or not isinstance(document.root, Fields):
-        return Compiled(None, _sorted([*document.problems, _unknown(document)]), "")
-    net, found = dialect.compile(document, document.root, Options(frozenset(tools), any_tool))
+        return Compiled(None, in_order([*document.problems, _unknown(document)]), "")
+    net, found = dialect.compile(document, document.root, Options(signatures(tools), any_tool))
     problems = [*document.problems, *found]
     if net is not None:
         problems.extend(_worth_telling(analyse(net), problems))
     if any(_forbids(problem, dialect) for problem in problems):
         net = None
-    return Compiled(net, _sorted(problems), dialect.name)
+    return Compiled(net, in_order(problems), dialect.name)
 
 
 def load(
     path: str | os.PathLike[str],
     *,
-    tools: Iterable[str] = (),
+    tools: Iterable[RegisteredTool] = (),
     limits: SourceLimits | None = None,
 ) -> Compiled:
     """Compile a file. InputError when there is no such file or it cannot be read."""
@@ -112,7 +112,9 @@ def load(
     return compile_source(data, file=str(path), tools=tools, limits=limits)
 
 
-def compile_or_raise(text: str | bytes, *, file: str = "<text>", tools: Iterable[str] = ()) -> Net:
+def compile_or_raise(
+    text: str | bytes, *, file: str = "<text>", tools: Iterable[RegisteredTool] = ()
+) -> Net:
     """The net; DefinitionError with all errors when there are any."""
     compiled = compile_source(text, file=file, tools=tools)
     if compiled.net is None:
@@ -164,6 +166,6 @@ def _unknown(document: Document) -> Problem:
     return Problem(at, "unknown-dialect", message, hint)
 
 
-def _sorted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """By position, each once: an alias brings the mistakes of its anchor again."""
     return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position))

@@ -8,9 +8,14 @@ such a rendered text as a whole spells a literal, it becomes that literal, becau
     true / false / null / none (also capitalised), whole numbers in plain spelling, JSON lists and
     objects. Not decimals ("1.10" may be a version), not numbers with a leading zero or plus sign.
 
-An author who uses `tojson` or `string` anywhere in the text has decided for text: nothing is read
-back then. Undefined names are empty and false, and whatever is looked up in them is undefined
-again; computing with one is an error. An undefined value by itself leaves as null.
+That holds for the author's own words and for values that are no text. What came from a text in the
+data stays text: a name "None" is a name, and only brackets that the author wrote make a list. An
+author who uses `tojson` or `string` anywhere in the text has decided for text: nothing is read
+back then.
+
+An undefined name is false, and whatever is looked up in it is undefined again. It is an error to
+compute with one, and one that would leave the template, as a value or as part of a text, is an
+error as well: `default` says what to take then. In conditions it is false, or empty text.
 
     language = Jinja(view)
     language.value("{{ ctx.total * 2 }}").evaluate(names)      # 84
@@ -28,11 +33,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from jinja2 import Undefined, UndefinedError
+
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja_limits import Limits, TooMuch, finite, whole
+from anabranch.expressions.jinja_limits import Limits, TooMuch, finite, require_defined, whole
+from anabranch.expressions.jinja_paths import Reading
 from anabranch.expressions.jinja_program import (
     Mode,
     Program,
+    Rendered,
     TemplateError,
     program,
     quoted,
@@ -75,6 +84,16 @@ def literal(text: str) -> Any:
     return text
 
 
+def _read_back(rendered: Rendered) -> Any:
+    """A literal, where the author's own words or values that are no text spell it."""
+    if not rendered.has_data:
+        return literal(rendered.text)
+    if rendered.data_at_an_end:
+        return rendered.text
+    found = literal(rendered.text)
+    return found if isinstance(found, (list, dict)) else rendered.text
+
+
 def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
@@ -99,9 +118,14 @@ class _Templated:
     def reads(self) -> Paths:
         return self._program.paths()
 
-    def _run(self, names: Mapping[str, Any]) -> Any:
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """Everything it looks up, as far as its text says."""
+        return self._program.readings
+
+    def _run(self, names: Mapping[str, Any], *, lenient: bool = False) -> Any:
         try:
-            return self._program.run(self._view(names))
+            return self._program.run(self._view(names), lenient=lenient)
         except ExpressionError:
             raise
         except Exception as error:
@@ -125,11 +149,10 @@ class Value(_Templated):
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         value = self._run(names)
         kind = type(value)
-        if kind is bool or value is None:
+        if kind is bool or kind is str or value is None:
             return value
-        program = self._program
-        if kind is str:
-            return literal(value) if program.coerces and not program.native else value
+        if kind is Rendered:
+            return _read_back(value) if self._program.coerces else value.text
         return self._plain(value)
 
     def _plain(self, value: Any) -> Any:
@@ -138,9 +161,11 @@ class Value(_Templated):
                 return whole(value)
             if type(value) is float:
                 return finite(value)
+            if isinstance(value, Undefined):
+                return require_defined(value)
             meter = self._program.sandbox.meter
             return meter.copied(value) if self._program.lookup else meter.plain(value)
-        except (TooMuch, ValueError, TypeError, RecursionError) as error:
+        except (TooMuch, UndefinedError, ValueError, TypeError, RecursionError) as error:
             raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
 
 
@@ -150,7 +175,7 @@ class Text(_Templated):
     __slots__ = ()
 
     def evaluate(self, names: Mapping[str, Any]) -> str:
-        text: str = self._run(names)
+        text: str = self._run(names).text
         return text
 
 
@@ -160,8 +185,10 @@ class Condition(_Templated):
     __slots__ = ()
 
     def evaluate(self, names: Mapping[str, Any]) -> bool:
-        value = self._run(names)
-        return value if value is True or value is False else truth(value)
+        value = self._run(names, lenient=True)
+        if value is True or value is False:
+            return value
+        return truth(value.text if type(value) is Rendered else value)
 
     @property
     def renders_text(self) -> bool:

@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any
 
 import msgspec
-from jinja2 import Undefined
+from jinja2 import Undefined, UndefinedError
 from jinja2.runtime import LoopContext
 
 DEPTH_MAX = 200
@@ -222,6 +222,7 @@ class _Copy:
         if depth > DEPTH_MAX:
             raise ValueError(f"the value is nested more than {DEPTH_MAX} deep")
         if isinstance(value, Undefined):
+            require_defined(value)
             return None
         if isinstance(value, Mapping):
             return {_key(key): self.of(item, depth + 1) for key, item in value.items()}
@@ -229,6 +230,15 @@ class _Copy:
         if no_list or not hasattr(value, "__iter__"):
             raise TypeError(f"a {type(value).__name__} is not JSON")
         return [self.of(item, depth + 1) for item in value]
+
+
+def require_defined(value: Undefined) -> None:
+    """Refuse a value that is missing. `{{ a if b }}` misses nothing: it says when it is empty."""
+    name, hint = value._undefined_name, value._undefined_hint
+    if name is None and hint is None:
+        return
+    said = hint.rstrip(".") if hint else f"{name!r} is undefined"
+    raise UndefinedError(f"{said}; where it may be missing, write `| default(…)` after it")
 
 
 def whole(value: int) -> int:

@@ -7,6 +7,7 @@ at the first evaluation: most templates of a large definition never run in one p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from jinja2.parser import Parser
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja_limits import Limits
+from anabranch.expressions.jinja_paths import readings
 from anabranch.expressions.jinja_sandbox import Sandbox, Scope
 from anabranch.expressions.jinja_tree import Counting, survey
 
@@ -42,10 +44,22 @@ def quoted(text: str) -> str:
     return repr(line if len(line) <= 120 else line[:117] + "…")
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Text that a template made, and which part of it came from texts in the data."""
+
+    text: str
+    has_data: bool = False
+    data_at_an_end: bool = False
+
+
 class Program:
     """A template found to be good; its code is made when it first runs."""
 
-    __slots__ = ("_mode", "_root", "coerces", "lookup", "names", "native", "sandbox", "text")
+    __slots__ = (
+        *("_mode", "_root", "coerces", "lookup", "names", "native", "readings", "sandbox"),
+        "text",
+    )
 
     def __init__(self, text: str, mode: Mode, sandbox: Sandbox) -> None:
         self.text = text
@@ -59,29 +73,40 @@ class Program:
         self.native = expression is not None
         self.lookup = expression is not None and _is_lookup(expression)
         self.names = frozenset(found.loaded - found.stored - {"loop"})
+        set_here = found.stored | ({"loop"} if found.loops else set())
+        self.readings = tuple(one for one in readings(tree) if one.root not in set_here)
         self.coerces = found.filters.keys().isdisjoint(("tojson", "string"))
 
-    def run(self, names: Mapping[str, Any]) -> Any:
-        """The native value, or the rendered text."""
+    def run(self, names: Mapping[str, Any], *, lenient: bool = False) -> Any:
+        """The native value, or what was rendered. What is undefined is empty if `lenient`."""
         root = self._root or self._generated()
         scope = Scope(self.sandbox, names)
+        if lenient:
+            scope.lenient = True
         if self.native:
             for _ in root(scope):
                 pass
             return scope.vars["result"]
-        return self._joined(root(scope))
+        return self._joined(root(scope), scope)
 
     def paths(self) -> frozenset[tuple[str, ...]]:
         """What it looks up, two names deep: `("ctx", "total")`; a single name is all below it."""
         return frozenset(_paths(_parsed(self.text, self._mode, self.sandbox)[0]))
 
-    def _joined(self, pieces: Iterator[str]) -> str:
-        parts, length = [], 0
+    def _joined(self, pieces: Iterator[str], scope: Scope) -> Rendered:
+        parts: list[str] = []
+        length = 0
+        has_data = begins = ends = has_any = False
         for piece in pieces:
             length += len(piece)
             self.sandbox.meter.check_text(length)
             parts.append(piece)
-        return "".join(parts)
+            data, scope.wrote_data = scope.wrote_data, False
+            if not piece or piece.isspace():
+                continue
+            begins = begins or (data and not has_any)
+            has_any, has_data, ends = True, has_data or data, data
+        return Rendered("".join(parts), has_data, begins or ends)
 
     def _generated(self) -> Callable[[Scope], Iterator[str]]:
         # Parsed anew, so that two threads meeting here never share a tree they change.

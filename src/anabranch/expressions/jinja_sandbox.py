@@ -34,12 +34,19 @@ from anabranch.expressions.jinja_costs import (
     sliced,
 )
 from anabranch.expressions.jinja_filters import charge_made, filters
-from anabranch.expressions.jinja_limits import Limits, Meter, TooMuch
+from anabranch.expressions.jinja_limits import Limits, Meter, TooMuch, require_defined
 from anabranch.expressions.jinja_tests import tests
 
 
 class Missing(ChainableUndefined):
-    """An undefined value: empty, false, and undefined again whatever is looked up in it."""
+    """An undefined value: false, and undefined again whatever is looked up in it. It leaves no
+    template: a value that may be missing needs `default`."""
+
+    __slots__ = ()
+
+
+class Nothing(Missing):
+    """What `{{ a if b }}` gives when b does not hold: no name is missing, so it is empty."""
 
     __slots__ = ()
 
@@ -72,6 +79,8 @@ class Scope(Context, Spending):
     blocks: dict[str, Any] = {}  # noqa: RUF012 - nor to this one
     exported_vars = _NoExports()  # type: ignore[assignment]
     turns = 0
+    lenient = False  # undefined values are empty text: in conditions
+    wrote_data = False  # the text that came out last was a value, not the author's own words
 
     def __init__(self, sandbox: Sandbox, names: Mapping[str, Any]) -> None:
         self.parent = names  # type: ignore[assignment]  # read by name only, so any mapping will do
@@ -108,7 +117,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             keep_trailing_newline=True,
             cache_size=0,
             optimized=False,
-            finalize=self.meter.text,
+            finalize=_written,
         )
         self.filters = filters(self.meter) | INTERNAL
         self.tests = tests(self.meter)  # type: ignore[assignment]
@@ -200,6 +209,26 @@ def _dict(scope: Scope, *args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 
 @pass_context
+def _written(scope: Scope, value: Any) -> str:
+    """The text of `{{ value }}` inside other text."""
+    if type(value) is str:
+        scope.wrote_data = True
+        return value
+    if isinstance(value, Undefined):
+        if not scope.lenient:
+            require_defined(value)
+        return ""
+    scope.wrote_data = isinstance(value, str)
+    text: str = scope.environment.meter.text(value)  # type: ignore[attr-defined]
+    return text
+
+
+@pass_context
+def _nothing(_scope: Scope, _value: Any) -> Nothing:
+    return Nothing()
+
+
+@pass_context
 def _turns(scope: Scope, iterable: Any, cost: int) -> list[Any]:
     """What a loop goes over, counted for the whole evaluation."""
     items = list(islice(iterable, scope.limits.turns_max + 1))
@@ -208,7 +237,16 @@ def _turns(scope: Scope, iterable: Any, cost: int) -> list[Any]:
 
 
 @pass_context
+def _defined(scope: Scope, value: Any) -> Any:
+    if isinstance(value, Undefined) and not scope.lenient:
+        require_defined(value)
+    return value
+
+
+@pass_context
 def _concat(scope: Scope, parts: list[Any]) -> str:
+    for part in parts:
+        _defined(scope, part)
     made = scope.environment.meter.join("", parts)  # type: ignore[attr-defined]
     scope.charge(len(made))
     return str(made)
@@ -234,6 +272,8 @@ def _searched(work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 INTERNAL = {
+    "_defined": _defined,
+    "_nothing": _nothing,
     "_turns": _turns,
     "_concat": _concat,
     "_eq": _compared(operator.eq),

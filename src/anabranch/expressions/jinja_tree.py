@@ -31,6 +31,7 @@ class Survey:
     stored: set[str] = field(default_factory=set)
     filters: dict[str, int] = field(default_factory=dict)  # name → line
     tests: dict[str, int] = field(default_factory=dict)
+    loops: bool = False
 
 
 def survey(tree: nodes.Node, bits_max: int) -> Survey:
@@ -53,6 +54,7 @@ def survey(tree: nodes.Node, bits_max: int) -> Survey:
             raise TemplateSyntaxError(message, node.lineno)
         elif kind is nodes.For and node.recursive:  # type: ignore[attr-defined]
             raise TemplateSyntaxError("a recursive loop is not available here", node.lineno)
+        found.loops = found.loops or kind is nodes.For
         waiting.extend(node.iter_child_nodes())
     return found
 
@@ -71,12 +73,28 @@ def _note_name(node: nodes.Name, found: Survey) -> None:
     (found.loaded if node.ctx == "load" else found.stored).add(node.name)
 
 
+#: Filters that say what to take where something is missing.
+DEFAULTS = frozenset({"d", "default"})
+#: Expressions whose value may be undefined.
+_MAY_BE_MISSING = (nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Call, nodes.CondExpr)
+_MAY_FIND_NOTHING = frozenset({"first", "get", "last", "max", "min"})
+
+
 class Counting(NodeTransformer):
-    """Routes loops, `~`, comparisons and slices through the internal filters that count."""
+    """Routes loops, `~`, comparisons and slices through the internal filters that count, and what
+    a filter works on through the one that refuses undefined values."""
+
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if node.name not in DEFAULTS and node.node is not None and _may_be_missing(node.node):
+            node.node = _filtered(node.node, "_defined")
+        return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - the visitor's naming
         cost = sum(_size(part) for part in (*node.body, *([node.test] if node.test else ())))
         self.generic_visit(node)
+        if _may_be_missing(node.iter):
+            node.iter = _filtered(node.iter, "_defined")
         node.iter = _filtered(node.iter, "_turns", nodes.Const(cost))
         return node
 
@@ -95,6 +113,12 @@ class Counting(NodeTransformer):
             made = one if made is None else nodes.And(made, one, lineno=node.lineno)
         return made or node
 
+    def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if node.expr2 is None:
+            node.expr2 = _filtered(nodes.Const(None, lineno=node.lineno), "_nothing")
+        return node
+
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         if not isinstance(node.arg, nodes.Slice):
@@ -102,6 +126,12 @@ class Counting(NodeTransformer):
         part = node.arg
         ends = [end or nodes.Const(None) for end in (part.start, part.stop, part.step)]
         return _filtered(node.node, "_sliced", *ends)
+
+
+def _may_be_missing(node: nodes.Node) -> bool:
+    if isinstance(node, nodes.Filter):
+        return node.name in _MAY_FIND_NOTHING
+    return isinstance(node, _MAY_BE_MISSING)
 
 
 def _pairs(

@@ -38,6 +38,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     trace: str = ""  # the span (W3C `traceparent`) of whoever began it, if they told
     sealed: Sequence[str] = ()  # keys of the workload with secrets in them: marks stand for these
     begun_by: str = ""  # the run whose task began it, also where that does not wait for it
+    depth: int = 0  # of a child: how many runs above it began one another
 
 
 class RunPaused(_Event, frozen=True, tag="run.paused"):
@@ -257,6 +258,7 @@ class JobLost(_Event, frozen=True, tag="job.lost"):
     attempt: int
     reason: str
     counted: bool = True
+    worker: bool = False  # the worker that had it is gone, not the engine
 
 
 class JobCancelling(_Event, frozen=True, tag="job.cancelling"):

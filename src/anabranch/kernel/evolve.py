@@ -97,6 +97,7 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.returns = event.returns
     state.trace = event.trace
     state.sealed = list(event.sealed)
+    state.depth = event.depth
     state.labels = dict(event.labels)
     if event.reuse:
         state.reuse = {key: list(answers) for key, answers in event.reuse.items()}

@@ -217,6 +217,7 @@ def job_lost(state: State, event: e.JobLost, at: int) -> None:
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.losses += event.counted
+    job.workers_lost += event.counted and event.worker
 
 
 def job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:

@@ -198,9 +198,14 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
         return
     if job.phase != "running":
         raise Refused(f"job {job.id} is {job.phase}: nobody has it", code="job_not_running")
-    turn.emit(e.JobLost(job.id, job.attempt, stimulus.reason, stimulus.counted))
+    lost = e.JobLost(job.id, job.attempt, stimulus.reason, stimulus.counted, stimulus.worker)
+    turn.emit(lost)
     work = work_of(turn.net.steps[job.step], job)
-    if job.losses > work.losses_max or not _still_wanted(turn, job):
+    most = work.workers_lost_max
+    if most is not None and job.workers_lost > most:
+        message = f"{job.workers_lost} workers were lost with it; the limit max_job_retries is "
+        over(turn, job, Fault("lost", f"{message}{most}", code="JOB_LOST", retryable=False))
+    elif job.losses > work.losses_max or not _still_wanted(turn, job):
         message = f"lost {job.losses} times, the last time by: {stimulus.reason}"
         over(turn, job, Fault("lost", message, code="JOB_LOST"))
     else:  # a loss is nobody's fault: it costs no attempt of the retry policy and no delay

@@ -76,6 +76,7 @@ class Job(msgspec.Struct, gc=False):
     holder: str = ""  # the access token under which its worker claimed it
     postponed: int = 0  # how often it was put off because what it needs was away,
     postponed_ms: int = 0  # and how long that was in all, with the attempts that found it so
+    workers_lost: int = 0  # those of its losses that were the end of a worker
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
@@ -344,6 +345,7 @@ class State(msgspec.Struct, gc=False):
     joins_settled: int = 0  # of those in `joins`
     joins_dropped: int = 0  # settled long ago, and in `joins` no more
     provenance: Provenance | None = None  # of a run that has something to reuse
+    depth: int = 0  # of a child: how many runs above it began one another
 
     @property
     def finished(self) -> bool:

@@ -119,6 +119,7 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.trace,
             stimulus.sealed,
             stimulus.begun_by,
+            stimulus.depth,
         )
     )
     payload = turn.state.workload if net.carries_payload else {}
@@ -158,6 +159,11 @@ def _cancel(turn: Turn, stimulus: s.Cancel) -> None:
     finishing.wind_down(turn, "cancelled", stimulus.reason or "cancelled", stimulus.actor)
 
 
+def _overrun(turn: Turn, stimulus: s.Overrun) -> None:
+    if not turn.state.ending:
+        finishing.wind_down(turn, "failed", stimulus.reason)
+
+
 def _resume(turn: Turn, stimulus: s.Resume) -> None:
     gates.resume(turn, stimulus)
     timing.tick(turn)
@@ -180,6 +186,7 @@ _STIMULI: dict[type, Callable[[Turn, Any], None]] = {
     s.Cancel: _cancel,
     s.Wake: timing.wake,
     s.TuneLoop: loops.tune,
+    s.Overrun: _overrun,
 }
 
 

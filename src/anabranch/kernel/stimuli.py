@@ -30,6 +30,7 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     trace: str = ""  # the span (W3C `traceparent`) of whoever begins it
     sealed: tuple[str, ...] = ()  # keys of the input in which marks stand for secrets
     begun_by: str = ""  # the run whose task begins it
+    depth: int = 0  # of a child: how many runs above it began one another
 
 
 class Tick(_Stimulus, frozen=True, tag="tick"):
@@ -88,6 +89,7 @@ class JobLose(_Stimulus, frozen=True, tag="job.lose"):
     attempt: int
     reason: str = "lost"
     counted: bool = True  # false where it was handed back in order: that is no sign of trouble
+    worker: bool = False  # the worker that had it is gone, not the engine
 
 
 class JobDischarge(_Stimulus, frozen=True, tag="job.discharge"):
@@ -149,6 +151,12 @@ class TuneLoop(_Stimulus, frozen=True, tag="loop.tune"):
     reason: str = ""
 
 
+class Overrun(_Stimulus, frozen=True, tag="overrun"):
+    """The run is larger than its engine allows; the reason names the limit."""
+
+    reason: str
+
+
 Stimulus = (
     Start
     | Tick
@@ -166,4 +174,5 @@ Stimulus = (
     | Cancel
     | Wake
     | TuneLoop
+    | Overrun
 )

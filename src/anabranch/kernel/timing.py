@@ -98,7 +98,7 @@ def _wait_over(turn: Turn, name: str) -> None:
 
 def _lease(turn: Turn, name: str) -> None:
     job = turn.state.jobs[name]
-    lose(turn, s.JobLose(job.id, job.attempt, "its lease ran out"))
+    lose(turn, s.JobLose(job.id, job.attempt, "its lease ran out", worker=True))
 
 
 _DUE = {

@@ -142,6 +142,8 @@ class Work:
     #: end; what it comes to has no effect.
     finishes_when_killed: bool = False
     losses_max: int = 20  # how often a job may be lost (crash, lease) before it fails
+    #: The same for workers that were lost with it, where somebody has said how often.
+    workers_lost_max: int | None = None
     pool: str = ""  # "" is the engine's own process
     #: The outcomes its answers can have, where they are known; the analysis counts on it.
     outcomes: tuple[str, ...] = ()
@@ -262,6 +264,12 @@ class RunPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildPath:
+    path: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
 class Net:
     name: str
     dialect: str
@@ -283,5 +291,9 @@ class Net:
     private: str = ""
     #: Input keys that begin so are kept outside the log, for the work alone, until the run ends.
     sealed: str = ""
+    #: Keys of the input that are read without being in `workload`; None: any may be.
+    reads: frozenset[str] | None = frozenset()
+    #: Definitions that are named as children.
+    children: tuple[ChildPath, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     description: str = ""

@@ -1,8 +1,8 @@
 """Compiled definitions by their text: one that is known is not compiled again.
 
 A program starts the same definition many times, and compiling takes longer than a short run.
-Compiling is a function of the text, the name it is known by and the tools that are registered, and
-a net never changes, so starts can share it.
+Compiling is a function of the text, the name it is known by and the tools that are registered (with
+the arguments they take), and a net never changes, so starts can share it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from anabranch.dialects.port import Compiled
+from anabranch.dialects.port import Compiled, RegisteredTool
 from anabranch.dialects.registry import compile_source
 
 DEFINITIONS_MAX = 512
 TEXT_BYTES_MAX = 8 * 1024 * 1024
 
-_Key = tuple[str | bytes, str, frozenset[str], bool]
+_Key = tuple[str | bytes, str, frozenset[RegisteredTool], bool]
 
 
 class CompileCache:
@@ -33,7 +33,12 @@ class CompileCache:
         self._lock = threading.Lock()
 
     def compile(
-        self, text: str | bytes, *, file: str, tools: Iterable[str], any_tool: bool = False
+        self,
+        text: str | bytes,
+        *,
+        file: str,
+        tools: Iterable[RegisteredTool],
+        any_tool: bool = False,
     ) -> Compiled:
         key = (text, file, frozenset(tools), any_tool)
         with self._lock:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from anabranch.dialects.port import Compiled
-from anabranch.dialects.registry import load
+from anabranch.dialects.port import Compiled, RegisteredTool
+from anabranch.dialects.registry import in_order, load
 from anabranch.dialects.source import SourceLimits
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 from anabranch.operations.bundles import Rules, with_rules
 from anabranch.operations.compile_cache import CACHE
+from anabranch.operations.preflight import missing_children
 from anabranch.runtime.nets import Compile
 from anabranch.store.ports import Definition
 from anabranch.store_files import refuse_store_file
@@ -35,15 +36,24 @@ class Prepared:
 
 
 def check(
-    source: Source, tools: Iterable[str] = (), rules: Rules | None = None, *, file: str = TEXT
+    source: Source,
+    tools: Iterable[RegisteredTool] = (),
+    rules: Rules | None = None,
+    *,
+    file: str = TEXT,
 ) -> Compiled:
     """Everything that can be said about a definition without running it."""
-    return _compiled(source, tools, rules, file)[0]
+    compiled = _compiled(source, tools, rules, file)[0]
+    path = path_in(source)
+    if path is None or compiled.net is None:
+        return compiled  # of a text from elsewhere no file is looked at
+    missing = missing_children(compiled.net, path.parent)
+    return replace(compiled, problems=in_order((*compiled.problems, *missing)))
 
 
 def prepare(
     source: Source,
-    tools: Iterable[str] = (),
+    tools: Iterable[RegisteredTool] = (),
     rules: Rules | None = None,
     *,
     file: str = TEXT,
@@ -71,7 +81,7 @@ def prepare(
 
 def _compiled(
     source: Source,
-    tools: Iterable[str],
+    tools: Iterable[RegisteredTool],
     rules: Rules | None = None,
     file: str = TEXT,
     content: bytes | None = None,
@@ -129,7 +139,7 @@ def replace_text(path: Path, text: str) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}", code="no_file") from None
 
 
-def compiler(tools: Iterable[str] = ()) -> Compile:
+def compiler(tools: Iterable[RegisteredTool] = ()) -> Compile:
     """How an engine compiles the definitions in its store.
 
     A stored definition was checked when its run began. A tool that is not registered in this

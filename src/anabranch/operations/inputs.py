@@ -14,7 +14,9 @@ from typing import Any
 from anabranch.dialects.arca.requests import Inputs
 from anabranch.dialects.arca.templates import Template
 from anabranch.dialects.xrc729.words import RULE
-from anabranch.net.net import Net, Work
+from anabranch.errors import InputError
+from anabranch.net.net import Net, Step, Work
+from anabranch.net.problems import did_you_mean
 
 #: string, number, integer, boolean, object, array, any; as templates call them.
 Type = str
@@ -28,6 +30,8 @@ _OF_RULES: Mapping[str, Type] = {
     "double": "number",
     "timestamp_ms": "integer",
 }
+
+NAMES_SHOWN = 12  # of those that an error lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,48 @@ def inputs_of(net: Net) -> list[Wanted]:
     for name, expression in net.computed.items():
         said = f"worked out when it starts: {expression.text}"
         found.setdefault(name, Wanted(name, has_default=False, description=said))
-    for wanted in (*_of_rule(net), *_of_references(net)):
+    for wanted in (*_of_rule(net.steps[net.entry]), *_of_references(net)):
         found.setdefault(wanted.name, wanted)
     return list(found.values())
+
+
+def require_known(net: Net, given: Mapping[str, Any]) -> None:
+    """Refuse input that a definition neither declares nor reads: a name was misspelt.
+
+    One that declares no input at all takes anything."""
+    known = _known(net) if given else None
+    if not known:
+        return
+    unknown = [name for name in given if name not in known and not _is_private(net, name)]
+    if not unknown:
+        return
+    what = "the input" if len(unknown) == 1 else "the inputs"
+    hint = did_you_mean(unknown[0], known) or "it has " + ", ".join(sorted(known)[:NAMES_SHOWN])
+    raise InputError(
+        f"{net.name} has no use for {what} {', '.join(map(repr, unknown[:NAMES_SHOWN]))}; {hint}, "
+        "or allow what it does not know (--allow-extra-input, `allow_extra_input`)",
+        code="unknown_input",
+    )
+
+
+def _known(net: Net) -> set[str] | None:
+    """None where anything may be read."""
+    if net.reads is None or not all(map(_is_at_hand, net.steps.values())):
+        return None
+    declared = {one.name for one in inputs_of(net)}
+    for step in net.steps.values():
+        declared |= {one.name for one in _of_rule(step)}
+    return declared | net.reads if declared else None
+
+
+def _is_at_hand(step: Step) -> bool:
+    """A rule that is read from a chain may want anything."""
+    work = step.work
+    return work is None or work.kind != RULE or work.program.text is not None
+
+
+def _is_private(net: Net, name: str) -> bool:
+    return any(prefix and name.startswith(prefix) for prefix in (net.private, net.sealed))
 
 
 def parameters_of(template: Template) -> list[Wanted]:
@@ -89,9 +132,9 @@ def _defaults(net: Net) -> Iterator[tuple[str, Any]]:
         yield str(name), value
 
 
-def _of_rule(net: Net) -> Iterator[Wanted]:
-    """The payload that the rule of the first step declares, where the rule is at hand."""
-    work = net.steps[net.entry].work
+def _of_rule(step: Step) -> Iterator[Wanted]:
+    """The payload that the rule of a step declares, where the rule is at hand."""
+    work = step.work
     if work is None or work.kind != RULE or work.program.text is None:
         return
     from anabranch.dialects.xrc137.read import read_rule  # only orchestrations need it

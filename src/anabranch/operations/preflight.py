@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from anabranch.dialects.xrc729.words import RULE
 from anabranch.errors import DefinitionError, InputError
@@ -66,6 +67,35 @@ def require_no_workers(net: Net, pools: Pools) -> None:
                 f"(ANABRANCH_POOLS_HERE={pool})",
                 code="no_workers",
             )
+
+
+def child_depth(above: int, most: int) -> int:
+    """How deep a child is below the first run; refused where that is too deep."""
+    if above + 1 > most:
+        raise InputError(
+            f"it would be a child {above + 1:,} runs below the first, which is too deep; the limit "
+            f"child_depth_max is {most:,}: a definition that begins itself needs an end",
+            code="too_deep",
+        )
+    return above + 1
+
+
+def missing_children(net: Net, beside: Path) -> Iterator[Problem]:
+    """Child definitions that are named and not there: neither where this process runs, which is
+    where an engine looks, nor beside the definition."""
+    for child in net.children:
+        path = Path(child.path)
+        if not any(_is_file(place) for place in (path, beside / path)):
+            message = f"there is no file {child.path} for the child"
+            hint = "paths of children begin in the folder that the engine runs in"
+            yield Problem(child.position, "missing-child", message, hint, "warning")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def missing_rules(net: Net, *, chain: bool) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, get_args
 
 from anabranch import files
+from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
@@ -24,6 +25,7 @@ from anabranch.net.net import Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.decided import telling_who_was_first
 from anabranch.operations.definitions import Prepared, Source, path_in, prepare
+from anabranch.operations.inputs import require_known
 from anabranch.operations.preflight import Kinds, require_rules
 from anabranch.operations.reading import Reader
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
@@ -45,7 +47,7 @@ class Verbs:
     def __init__(
         self,
         engine: Engine,
-        tools: Callable[[], Iterable[str]],
+        tools: Callable[[], Iterable[RegisteredTool]],
         *,
         chain: bool = False,
         kinds: Kinds | None = None,
@@ -70,16 +72,21 @@ class Verbs:
         trace: str = "",
         marks: Mapping[str, Any] | None = None,
         begun_by: str = "",
+        depth: int = 0,
+        allow_extra_input: bool = False,
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
         require_rules(prepared.net, chain=self.chain)
         self.kinds.require(prepared.net)
+        given = _checked_input(input)
+        if not allow_extra_input:
+            require_known(prepared.net, given)
         return await self.engine.start(
             prepared.definition,
             prepared.net,
             run=run,
-            input=_checked_input(input),
+            input=given,
             step=step,
             labels=_checked_labels(labels),
             parent=parent,
@@ -87,6 +94,7 @@ class Verbs:
             trace=trace,
             marks=marks,
             begun_by=begun_by,
+            depth=depth,
         )
 
     async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:

@@ -39,6 +39,7 @@ from anabranch.runtime.payloads import Light, brings_ref
 from anabranch.runtime.pools import EVERY_POOL, Pools
 from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.read_rights import ReadRights, before
+from anabranch.runtime.run_limits import RunLimits
 from anabranch.runtime.sealing import Sealed, opened
 from anabranch.runtime.stored_values import READ_BYTES_MAX, StoredValues
 from anabranch.store.damage import require_end, require_sound
@@ -71,7 +72,9 @@ class Core:
         value_bytes_max: int | None = None,
         read_bytes_max: int = READ_BYTES_MAX,
         rights: ReadRights | None = None,
+        run_limits: RunLimits | None = None,
     ) -> None:
+        self._run_limits = run_limits or RunLimits()
         self.store = store
         self.nets = nets
         self.lanes = lanes
@@ -264,6 +267,7 @@ class Core:
             batch.commits.append(commit)
             live.sealed.keep(batch, run, over=live.state.finished)
             self.follow_ups.effects.append(published)
+            self._check_size(live, len(commit.events))
             self.set_alarm(live)
             if published.final is not None:
                 self._let_go(run, published.status)
@@ -276,6 +280,14 @@ class Core:
         self._answers = {}
         self._values.trim()
         return Turned(batch, effects)
+
+    def _check_size(self, live: LiveRun, more: int) -> None:
+        live.log_bytes += more
+        if live.state.ending or live.state.finished or live.overrun:
+            return
+        if reason := self._run_limits.passed(live):
+            live.overrun = True
+            self.offer(live.state.run, s.Overrun(reason))
 
     def _let_go(self, run: str, status: str) -> None:
         """A finished run leaves memory. Until its end is durable, the store must not be asked."""
@@ -366,6 +378,9 @@ class Core:
         live.holds_refs = True  # perhaps; whoever builds its tasks looks
         live.snapshot_seq = snapshot.seq if snapshot is not None else 0
         live.snapshot_bytes = len(snapshot.state) if snapshot is not None else 0
+        live.log_bytes = sum(len(row.events) for row in tail)
+        if snapshot is not None:
+            live.log_bytes = self.store.weight(head.run, 0, head.seq + 1)[1]
         self.live[head.run] = live
         return live
 

@@ -35,6 +35,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.runtime.pools import Pools
 from anabranch.runtime.read_rights import ReadRights
 from anabranch.runtime.recovery import recover
+from anabranch.runtime.run_limits import RunLimits
 from anabranch.runtime.sealing import sealed_keys, split
 from anabranch.runtime.suspension import Suspension
 from anabranch.runtime.writer import Writer
@@ -85,6 +86,7 @@ class Engine:
             value_bytes_max=settings.result_bytes_max,
             read_bytes_max=settings.expression_bytes_max,
             rights=self.rights,
+            run_limits=RunLimits.of(settings),
         )
         self.core.on_defect = self._set_aside
         self._safe = safe

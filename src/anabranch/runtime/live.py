@@ -27,6 +27,8 @@ class LiveRun:
     state: State
     snapshot_seq: int = 0
     snapshot_bytes: int = 0
+    log_bytes: int = 0  # of all its events
+    overrun: bool = False  # it was told so
     idle_since: int = 0
     holds_refs: bool = False  # some result of it is too large to travel
     sealed: Sealed = field(default_factory=Sealed)

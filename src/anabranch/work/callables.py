@@ -28,6 +28,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from anabranch.dialects.port import ToolSignature
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured, raised
@@ -52,6 +53,14 @@ class Tool:
         self.place = place
         self.origin = f"{call.__module__}:{getattr(call, '__qualname__', type(call).__name__)}"
         self._read_parameters()
+
+    @property
+    def signature(self) -> ToolSignature:
+        """What a definition may write as its arguments."""
+        required = self._required - {self._task_name or ""}
+        if self._takes_rest or "args" in self._names:
+            return ToolSignature(self.name, frozenset(required))
+        return ToolSignature(self.name, frozenset(required), frozenset(self._names))
 
     def arguments(self, task: Task) -> dict[str, Any]:
         """The keyword arguments for one call, or an `InputError` that names the parameter."""
@@ -200,6 +209,10 @@ class Toolbox:
 
     def find(self, name: str) -> Tool | None:
         return self._tools.get(name)
+
+    def signatures(self) -> list[ToolSignature]:
+        """What definitions are checked with."""
+        return [tool.signature for tool in self]
 
     def performers(self, threads: Threads) -> dict[str, Performer]:
         """A performer for every tool known now; the blocking ones share `threads`."""

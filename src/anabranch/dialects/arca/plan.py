@@ -7,7 +7,7 @@ never begun.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -54,6 +54,7 @@ class Plans:
         workload = self._input()
         root.finish()
         self._check_references(steps)
+        self._check_inputs(steps.values(), workload)
         self._check_policies(steps.values(), deadline)
         if not steps or not self._in_order(steps):
             return None, self.findings.problems
@@ -178,6 +179,20 @@ class Plans:
             for reference in judged:
                 at, own = step.reads_at[1], before | {step.step_id}
                 self._check_reference(step, reference, at, steps, own)
+
+    def _check_inputs(self, steps: Iterable[PlanStep], declared: Mapping[str, Any]) -> None:
+        """What is not in `input` may be given when a run starts, unless it looks like a slip."""
+        for step in steps:
+            for references, at in zip(_references_of(step), step.reads_at, strict=False):
+                for reference in references:
+                    segments = reference.path.segments
+                    name = str(segments[1]) if len(segments) > 1 else ""
+                    if reference.root != "input" or not name or name in declared:
+                        continue
+                    hint = did_you_mean(name, declared)
+                    if hint.startswith("did"):
+                        message = f"step {step.step_id!r} reads {reference.text!r}, and `input` has"
+                        self.findings.warn(at, "unknown-input", f"{message} no {name!r}", hint)
 
     def _check_reference(
         self,

@@ -27,9 +27,14 @@ from typing import Any
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.credentials import Credentials
+from anabranch.dialects.noetl.lookups import is_literal
 from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
 from anabranch.dialects.noetl.templates import SQL as QUERY
+from anabranch.dialects.port import ToolSignature
 from anabranch.expressions.jinja import has_template
+from anabranch.expressions.port import Constant
+from anabranch.net.net import ChildPath
+from anabranch.net.problems import Position, did_you_mean
 
 _SQL = (
     *("command", "commands", "query", "command_b64", "commands_b64", "query_b64"),
@@ -121,8 +126,15 @@ class Inputs:
     """Reads the inputs of one task."""
 
     def __init__(
-        self, task: Section, spec: Section | None, templates: Templates, credentials: Credentials
+        self,
+        task: Section,
+        spec: Section | None,
+        templates: Templates,
+        credentials: Credentials,
+        *,
+        elsewhere: bool = False,
     ) -> None:
+        self._elsewhere = elsewhere  # done in a process that may have another Python
         self._task = task
         self._spec = spec
         self._templates = templates
@@ -142,10 +154,13 @@ class Inputs:
         self._task.not_yet(*(key for key in LATER if key not in KINDS[kind]))
         if kind == "playbook":
             self._no_catalog(given)
+            self._note_child()
+        if "script" in given:
+            self._templates.python.append("context")  # what it reads is in a file
         self._check(kind, given)
         return given
 
-    def of_tool(self) -> dict[str, Any]:
+    def of_tool(self, signature: ToolSignature | None) -> dict[str, Any]:
         """For a registered callable: every key is one of its arguments."""
         given: dict[str, Any] = {}
         for name in self._task.node.fields:
@@ -153,10 +168,31 @@ class Inputs:
                 given[name] = self._templates.structure(node)
         args = self._args()
         if isinstance(args, dict):
-            return given | args
+            given |= args
+            if signature is not None:
+                self._check_arguments(signature, given)
+            return given
         hint = "name each argument"
         self._findings.wrong_type(self._task.node.fields["args"], "`args` of a tool", hint)
         return given
+
+    def _check_arguments(self, tool: ToolSignature, given: Mapping[str, Any]) -> None:
+        for name in given:
+            if tool.known is not None and name not in tool.known:
+                message = f"the tool {tool.name!r} takes no argument {name!r}"
+                hint = did_you_mean(name, sorted(tool.known)) or "remove it"
+                self._findings.add(self._argument_position(name), "tool-arguments", message, hint)
+        if missing := sorted(tool.required - given.keys()):
+            words = ", ".join(f"`{name}`" for name in missing)
+            message = f"{self._task.what} does not give {words} to the tool {tool.name!r}"
+            at = self._task.position
+            self._findings.add(at, "tool-arguments", message, f"add `args: {{{missing[0]}: …}}`")
+
+    def _argument_position(self, name: str) -> Position:
+        for node in (self._task.node, self._task.node.get("args")):
+            if isinstance(node, Fields) and name in node.keys:
+                return node.keys[name]
+        return self._task.position
 
     def _own(self, kind: str) -> dict[str, Any]:
         """The kind's own keys, under their first name."""
@@ -194,7 +230,7 @@ class Inputs:
         if canonical == "auth":
             return self._credentials.value(node, f"`{name}` of {self._task.what}")
         if canonical == "code" or name.endswith("_b64"):
-            return self._code(name, node, templated=not name.endswith("_b64"))
+            return self._code(name, node, canonical)
         if canonical in TEXT_LISTS and isinstance(node, Items):
             return [self._text(name, each) for each in node]
         if canonical in TEXTS or canonical in TEXT_LISTS:
@@ -207,11 +243,16 @@ class Inputs:
         self._findings.wrong_type(node, f"`{name}` of {self._task.what}", "text")
         return ""
 
-    def _code(self, name: str, node: Node, *, templated: bool) -> Any:
+    def _code(self, name: str, node: Node, canonical: str) -> Any:
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
             self._findings.wrong_type(node, f"`{name}` of {self._task.what}", "text")
             return ""
-        return self._templates.code(node) if templated else self._decoded(name, node)
+        encoded = name.endswith("_b64")
+        code: Any = self._decoded(name, node) if encoded else self._templates.code(node)
+        text = code.value if isinstance(code, Constant) else code
+        if canonical == "code" and isinstance(text, str) and not self._elsewhere:
+            self._templates.check_python(node, text, f"`{name}` of {self._task.what}")
+        return code
 
     def _decoded(self, name: str, node: Scalar) -> str:
         try:
@@ -247,6 +288,11 @@ class Inputs:
             given.setdefault("path", "")
         elif version is not None:
             self._needs_catalog("version", "name the file of that version with `path`")
+
+    def _note_child(self) -> None:
+        node = self._task.node.get("path")
+        if is_literal(node) and isinstance(node, Scalar) and node.value:
+            self._templates.children.append(ChildPath(str(node.value), node.position))
 
     def _needs_catalog(self, key: str, hint: str) -> None:
         message = f"`{key}` of {self._task.what} needs a catalog, and there is none here"

@@ -61,6 +61,7 @@ class Looping:
     key: Expression | None
     lease_ms: int | None
     retries: int
+    workers_lost_max: int | None  # of one shard
     defaults: Defaults
     around: Around
 
@@ -82,7 +83,13 @@ class Looping:
         )
         if retry.attempts == 1 and self.retries:
             retry = Retry(attempts=1 + self.retries, delay_ms=1_000)
-        work = Work("loop.shard", program=iteration, timeout_ms=timeout_ms, retry=retry)
+        work = Work(
+            "loop.shard",
+            program=iteration,
+            timeout_ms=timeout_ms,
+            retry=retry,
+            workers_lost_max=self.workers_lost_max,
+        )
         return work if self.lease_ms is None else replace(work, lease_ms=self.lease_ms)
 
 
@@ -92,7 +99,7 @@ class Fanout:
 
     fail_fast: bool | None = None
     allow_partial: bool | None = None
-    retries: int = 0
+    retries: int | None = None  # as it is written; an item that kills its worker counts as well
     shards_max: int = 10_000_000
     window: Node | None = None
     shard_size: int | None = None
@@ -162,6 +169,7 @@ class Loops:
             fanout.iter_key,
             fanout.lease_ms,
             retries,
+            fanout.retries,
             defaults,
             around,
         )
@@ -258,7 +266,7 @@ class Loops:
         made = Fanout(
             fail_fast=fanout.flag("fail_fast") if "fail_fast" in fanout else None,
             allow_partial=fanout.flag("allow_partial") if "allow_partial" in fanout else None,
-            retries=fanout.whole("max_job_retries", 0, least=0, most=1_000),
+            retries=self._retries(fanout),
             shards_max=fanout.whole("max_shards", 10_000_000, least=1, most=10**12),
             window=fanout.ask("max_concurrent"),
             shard_size=self._shard_size(fanout),
@@ -274,6 +282,12 @@ class Loops:
         )
         fanout.finish(also=("fail_fast", "allow_partial"))
         return made
+
+    def _retries(self, fanout: Section) -> int | None:
+        if "max_job_retries" not in fanout:
+            fanout.ask("max_job_retries")
+            return None
+        return fanout.whole("max_job_retries", 0, least=0, most=1_000)
 
     def _shard_size(self, fanout: Section) -> int | None:
         node = fanout.ask("shard_size")

@@ -11,6 +11,7 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
 from anabranch.dialects.noetl.credentials import Credentials, read_keychain
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import Loops
 from anabranch.dialects.noetl.names import RESERVED
 from anabranch.dialects.noetl.respell import respelled
@@ -66,6 +67,7 @@ class Playbook:
         self._extensions(workload, computed)
         root.finish()
         self._check_names(steps, {**workload, **computed})
+        self._check_lookups(steps, {**workload, **computed}, nodes)
         if not steps:
             return None, self.findings.problems
         net = Net(
@@ -79,6 +81,8 @@ class Playbook:
             workload=workload,
             computed=computed,
             keychain=keychain,
+            reads=reads_of(self._templates.readings, self._templates.python),
+            children=tuple(self._templates.children),
             labels=labels,
             description=description,
         )
@@ -291,6 +295,16 @@ class Playbook:
                     message = f"nothing in the playbook is called {name!r}"
                     self.findings.warn(at, "unknown-name", message, hint)
 
+    def _check_lookups(
+        self, steps: Mapping[str, Step], workload: Mapping[str, Any], nodes: Mapping[str, Section]
+    ) -> None:
+        """Not of a definition that was checked elsewhere: its templates fail when they are used."""
+        if self._options.any_tool:
+            return
+        shapes = {name: shape for name, node in nodes.items() if (shape := shape_of(node))}
+        hidden = known_names(steps, workload, among_steps=False) | self._argument_names()
+        Lookups(workload, shapes, hidden).check(self._templates.readings, self.findings)
+
     def _argument_names(self) -> set[str]:
         """Keys under any `args` of an arc: they are bare names in the step the arc leads to.
         So are the `vars` of a step in itself."""
@@ -320,9 +334,12 @@ def _templated(node: Node) -> bool:
             return isinstance(node.value, str) and has_template(node.value)
 
 
-def known_names(steps: Mapping[str, Step], workload: Mapping[str, Any]) -> set[str]:
-    """Every name something in the playbook sets."""
-    known = {*RESERVED, *steps, *workload, "range", "dict", "env", "step", *ITERATION}
+def known_names(
+    steps: Mapping[str, Step], workload: Mapping[str, Any], *, among_steps: bool = True
+) -> set[str]:
+    """Every name something in the playbook sets, with or without those of its steps."""
+    known = {*RESERVED, *workload, "range", "dict", "env", "step", *ITERATION}
+    known |= set(steps) if among_steps else set()
     for step in steps.values():
         known |= {patch.key for patch in (*step.patches, *step.locals)}
         for branch in step.branches:

@@ -102,6 +102,15 @@ class Sources:
         if not fits:
             expected = "a number, or [start, stop] or [start, stop, step]"
             self.findings.wrong_type(numbers, f"`range` of {what}", expected)
+        self._check_stride(numbers, what)
+
+    def _check_stride(self, numbers: Node, what: str) -> None:
+        stride = numbers.get("step") if isinstance(numbers, Fields) else None
+        if isinstance(numbers, Items) and len(numbers.items) == 3:
+            stride = numbers.items[2]
+        if isinstance(stride, Scalar) and type(stride.value) is int and stride.value == 0:
+            message = f"`range` of {what} has the step 0, which comes to no end"
+            self.findings.add(stride.position, "bad-number", message, "write 1, or another number")
 
     def _cursor(self, loop: Section) -> None:
         """A cursor that could not be turned into a collection: say what keeps it from that."""

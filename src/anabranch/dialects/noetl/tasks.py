@@ -199,7 +199,8 @@ class Tasks:
     ) -> TaskSpec:
         kind = task.string("kind") or PIPELINE
         spec = task.section("spec")
-        inputs = Inputs(task, spec, self.templates, self.credentials)
+        elsewhere = self.options.any_tool
+        inputs = Inputs(task, spec, self.templates, self.credentials, elsewhere=elsewhere)
         structure = self._inputs(inputs, kind)
         timeout = self._timeout(task, spec, inputs, defaults, http=kind == "http")
         if isinstance(timeout, dict):
@@ -235,7 +236,9 @@ class Tasks:
     def _inputs(self, inputs: Inputs, kind: str) -> dict[str, Any]:
         if kind == PIPELINE:
             return {}
-        return inputs.of_kind(kind) if kind in KINDS else inputs.of_tool()
+        if kind in KINDS:
+            return inputs.of_kind(kind)
+        return inputs.of_tool(None if self.options.any_tool else self.options.tools.get(kind))
 
     def _looped(
         self, task: Section, made: TaskSpec, defaults: Defaults, around: Around

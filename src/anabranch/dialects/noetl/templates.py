@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,9 @@ from anabranch.dialects.noetl.names import view
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja import Condition, Jinja, TemplateError, has_template
 from anabranch.expressions.jinja_embedded import loose_outputs
+from anabranch.expressions.jinja_paths import Reading
 from anabranch.expressions.port import Constant, Expression
+from anabranch.net.net import ChildPath
 from anabranch.net.problems import Position
 
 
@@ -29,6 +33,7 @@ SHELL = Quoting("sh", "part of the command", "`env`")
 PYTHON = Quoting("py", "part of the code", "`args`")
 SQL = Quoting("sql", "part of the query", "`params`")
 EMBEDDED_MAX = 20  # warnings of one text
+PYTHON_MAX = 256 * 1024  # letters of code that is read to find mistakes in it
 
 
 class Templates:
@@ -38,6 +43,10 @@ class Templates:
         self._language = Jinja(view)
         #: Every top-level name a template looks up, with the place of the template.
         self.names: list[tuple[str, Position]] = []
+        #: Everything that templates look up, with its place.
+        self.readings: list[tuple[Reading, Position]] = []
+        self.python: list[str] = []  # code of the playbook; it can read more than its arguments
+        self.children: list[ChildPath] = []  # playbooks that are named
 
     def tree(self, node: Node) -> Expression:
         """A value of any shape with templates inside."""
@@ -65,12 +74,33 @@ class Templates:
     def code(self, node: Scalar) -> Expression:
         """Source code is templated only if it is a template: braces have other uses there."""
         text = str(node.value)
+        self.python.append(text)
         if "{{" not in text and "{%" not in text:
             return Constant(text)
         try:
-            return self._language.rendered(text)
+            expression = self._language.rendered(text)
         except TemplateError:
             return Constant(text)
+        self._note_readings(node, expression)
+        return expression
+
+    def check_python(self, node: Scalar, text: str, what: str) -> None:
+        """Report code that Python cannot read. `node` is where it stands, perhaps encoded."""
+        if len(text) > PYTHON_MAX:
+            return
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an odd escape is no mistake of the playbook
+                ast.parse(text)
+        except SyntaxError as error:
+            at = self._document.inside(node, error.lineno or 1)
+            where = f" (line {error.lineno} of it)" if error.lineno and at == node.position else ""
+            message = f"{what} is not Python: {error.msg}{where}"
+            self._findings.add(at, "bad-code", message, "mend the code")
+        except (ValueError, RecursionError, MemoryError) as error:
+            reason = str(error) or "it is nested too deeply"
+            message = f"{what} is not Python: {reason}"
+            self._findings.add(node.position, "bad-code", message, "mend the code")
 
     def embedded(self, node: Node, what: str, quoting: Quoting) -> None:
         """Warn of what a template brings into a command, a query or code without quoting it."""
@@ -116,4 +146,10 @@ class Templates:
             return Constant(False)
         for name in sorted(getattr(expression, "names", ())):
             self.names.append((name, node.position))
+        self._note_readings(node, expression)
         return expression
+
+    def _note_readings(self, node: Scalar, expression: Expression) -> None:
+        for one in getattr(expression, "readings", ()):
+            at = node.position if one.line == 1 else self._document.inside(node, one.line)
+            self.readings.append((one, at))

@@ -184,6 +184,8 @@ async def _begun(
         body["start"] = options.start
     if options.run_id:
         body["run"] = options.run_id
+    if options.allow_extra_input:
+        body["allow_extra_input"] = True
     begun = await desk.client.post("runs", body=body, once=True)
     for problem in problems:
         if problem.severity != "note":

@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import getpass
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from anabranch import app
+from anabranch.dialects.port import RegisteredTool
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Problem
 from anabranch.operations.definitions import Source, canonical_text, compiler
@@ -76,13 +77,17 @@ class SessionDesk(Protocol):
 
 
 class Desk(Protocol):
-    async def check(self, file: str, tools: list[str], rules: str | None) -> list[Problem]: ...
+    async def check(
+        self, file: str, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> list[Problem]: ...
 
     async def respell(self, file: str) -> tuple[str, str]:
         """The text of a playbook as it is, and in the canonical spelling."""
         ...
 
-    async def draw(self, file: str, form: str, tools: list[str], rules: str | None) -> str: ...
+    async def draw(
+        self, file: str, form: str, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> str: ...
 
     async def runs(self, wanted: HeadFilter) -> list[Row]: ...
 
@@ -167,7 +172,9 @@ class LocalDesk:
         finally:
             store.close()
 
-    async def check(self, file: str, tools: list[str], rules: str | None) -> list[Problem]:
+    async def check(
+        self, file: str, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> list[Problem]:
         source: Source = values.source(file)
         compiled = check_definition(source, tools, rules)
         refused = self._kinds().refused(compiled.net) if compiled.net is not None else ()
@@ -180,7 +187,9 @@ class LocalDesk:
     async def respell(self, file: str) -> tuple[str, str]:
         return canonical_text(Path(file))
 
-    async def draw(self, file: str, form: str, tools: list[str], rules: str | None) -> str:
+    async def draw(
+        self, file: str, form: str, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> str:
         compiled = check_definition(values.source(file), tools, rules)
         if compiled.net is None:
             raise DefinitionError(compiled.errors)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from anabranch import app
+from anabranch.dialects.port import ToolSignature
 from anabranch.errors import InputError
 from anabranch.net.problems import Position, Problem
 from anabranch.operations.definitions import replace_text
@@ -43,12 +44,14 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
     return 2 if wrong else 0
 
 
-def _tools(options: argparse.Namespace) -> list[str]:
+def _tools(options: argparse.Namespace) -> list[ToolSignature]:
     values.import_tools(options.tools)
-    return [tool.name for tool in app.default_toolbox]
+    return app.default_toolbox.signatures()
 
 
-async def _problems(at: Desk, file: str, tools: list[str], rules: str | None) -> Sequence[Problem]:
+async def _problems(
+    at: Desk, file: str, tools: Sequence[ToolSignature], rules: str | None
+) -> Sequence[Problem]:
     """A file that cannot be read is one more problem: the others are looked at all the same."""
     try:
         return await at.check(file, tools, rules)

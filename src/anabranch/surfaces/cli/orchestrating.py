@@ -15,7 +15,7 @@ from anabranch.surfaces.cli import values
 
 async def definition(options: argparse.Namespace, settings: Settings) -> Prepared:
     """The definition to run: a file, or what a registry contract keeps under an id."""
-    tools = [tool.name for tool in app.default_toolbox]
+    tools = app.default_toolbox.signatures()
     if not options.registry:
         _only_with_registry(options)
         if options.file is None:

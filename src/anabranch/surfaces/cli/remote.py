@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
 from anabranch.errors import AnabranchError, DefinitionError, InputError, NotFound, Refused
@@ -77,7 +78,9 @@ class RemoteDesk:
 
     # -- definitions -------------------------------------------------------------------------
 
-    async def check(self, file: str, _tools: list[str], rules: str | None) -> list[Problem]:
+    async def check(
+        self, file: str, _tools: Sequence[RegisteredTool], rules: str | None
+    ) -> list[Problem]:
         text = sendable(file, rules)
         if text is None:  # it does not even get as far as a server
             return list(check_definition(values.source(file), (), rules).problems)
@@ -97,7 +100,9 @@ class RemoteDesk:
             raise renamed(error, file) from None
         return text, told["definition"]
 
-    async def draw(self, file: str, form: str, _tools: list[str], rules: str | None) -> str:
+    async def draw(
+        self, file: str, form: str, _tools: Sequence[RegisteredTool], rules: str | None
+    ) -> str:
         text = sendable(file, rules)
         if text is None:  # says what is wrong with the file
             raise DefinitionError(check_definition(values.source(file), (), rules).errors)

@@ -180,6 +180,7 @@ async def start(prepared: Prepared, options: argparse.Namespace, settings: Setti
             run=options.run_id,
             step=options.start,
             labels=session_labels(options),
+            allow_extra_input=options.allow_extra_input,
         )
         note(session.store, who(options), "runs.create", run_id)
         _tell_of_others(session, run_id)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch import app
 from anabranch.operations.definitions import prepare
+from anabranch.operations.inputs import require_known
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 
@@ -22,14 +23,17 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
     from anabranch.testing import simulate as run_simulation
 
     values.import_tools(options.tools)
-    known = [tool.name for tool in app.default_toolbox]
+    known = app.default_toolbox.signatures()
     prepared = prepare(Path(options.file), known, options.rules)
+    given = values.pairs(options.input, "input")
+    if not options.allow_extra_input:
+        require_known(prepared.net, given)
     seeds = [options.seed] if options.seed is not None else options.seeds
     try:
         simulation = run_simulation(
             prepared.net,
             seeds=seeds,
-            input=values.pairs(options.input, "input"),
+            input=given,
             repeat=lambda seed: _command(options, seed),
         )
     except SimulationFailed as failure:

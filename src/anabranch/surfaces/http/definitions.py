@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from anabranch.dialects.port import Compiled
+from anabranch.dialects.port import Compiled, ToolSignature
 from anabranch.errors import NotFound
 from anabranch.operations.definitions import TEXT, Prepared, canonical_form, check, prepare
 from anabranch.operations.reading import draw
@@ -81,8 +81,8 @@ def source_of(given: str | dict[str, Any]) -> str | dict[str, Any]:
     return f"{given}\n" if isinstance(given, str) and "\n" not in given else given
 
 
-def tools_of(request: web.Request) -> list[str]:
-    return [tool.name for tool in request.app[PARTS].toolbox]
+def tools_of(request: web.Request) -> list[ToolSignature]:
+    return request.app[PARTS].toolbox.signatures()
 
 
 class Compilations:
@@ -96,7 +96,7 @@ class Compilations:
     async def get(
         self,
         given: str | dict[str, Any],
-        tools: list[str],
+        tools: list[ToolSignature],
         rules: Mapping[str, Any] | None,
         file: str = TEXT,
     ) -> Prepared:

@@ -39,6 +39,7 @@ class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
     run: str | None = None  # an id of your own choice
     rules: dict[str, Any] | None = None  # of an orchestration, by alias or address
     file: str = TEXT  # what the file of the definition is called; none is read
+    allow_extra_input: bool = False  # take input that the definition has no use for
 
 
 async def start(request: web.Request) -> web.StreamResponse:
@@ -57,6 +58,7 @@ async def start(request: web.Request) -> web.StreamResponse:
             step=body.start,
             labels=body.labels,
             trace=traced(request),
+            allow_extra_input=body.allow_extra_input,
         )
         return 201, shapes.Started(begun)
 

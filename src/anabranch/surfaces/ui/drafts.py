@@ -10,6 +10,7 @@ import msgspec
 
 from anabranch.dialects.arca.templates import Template, definition_text, read_template
 from anabranch.dialects.nodes import Fields
+from anabranch.dialects.port import ToolSignature
 from anabranch.dialects.source import read_source
 from anabranch.errors import AnabranchError, DefinitionError
 from anabranch.net.fingerprint import fingerprint
@@ -135,5 +136,5 @@ async def keep(ui: Ui, text: str, rules: Mapping[str, Any] | None) -> tuple[str,
     return mark, True
 
 
-def _tools(ui: Ui) -> list[str]:
-    return [tool.name for tool in ui.parts.toolbox]
+def _tools(ui: Ui) -> list[ToolSignature]:
+    return ui.parts.toolbox.signatures()

@@ -65,7 +65,7 @@ class Bench:
     def __init__(self, link: Link, settings: Settings, toolbox: Toolbox) -> None:
         self._link = link
         self._settings = settings
-        self._compile = compiler(tool.name for tool in toolbox)
+        self._compile = compiler(toolbox.signatures())
         self._nets: OrderedDict[str, Net] = OrderedDict()
         self._redactor = Redactor()
         self._unguard_logs = guard_logs(self._redactor)

@@ -198,6 +198,14 @@ def watching(parser: argparse.ArgumentParser) -> None:
     grace(parser, "how long an interrupted engine waits for running jobs")
 
 
+def extra_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-extra-input",
+        action="store_true",
+        help="take input that the definition has no use for",
+    )
+
+
 def starting(parser: argparse.ArgumentParser) -> None:
     """What a run begins with."""
     parser.add_argument(
@@ -208,6 +216,7 @@ def starting(parser: argparse.ArgumentParser) -> None:
         help="one value of the input; V is JSON if it can be, text otherwise; K may be dotted",
     )
     parser.add_argument("--input-file", metavar="F", help="the input as a JSON or YAML file")
+    extra_input(parser)
     parser.add_argument("--start", metavar="STEP", help="start at this step instead of the entry")
     labels(parser, "label the run, for lists")
     parser.add_argument("--run-id", metavar="ID", help="use this id; refused if it exists")

@@ -70,6 +70,7 @@ def add_simulate(verbs: Verbs) -> None:
     parser.add_argument(
         "--input", action="append", default=[], metavar="K=V", help="one value of the input"
     )
+    c.extra_input(parser)
     c.tools(parser)
 
 

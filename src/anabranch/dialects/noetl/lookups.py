@@ -1,0 +1,145 @@
+"""What the templates of a playbook look up, held against what is known to be there.
+
+The keys of the workload are known, and so are the fields of a result that the playbook writes out
+(a `noop`) or whose kind always answers in the same shape. Whatever is only sometimes known is left
+alone: a finding that is wrong costs more than one that is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from anabranch.dialects.findings import Findings, Section
+from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja_paths import Reading
+from anabranch.net.problems import Position, did_you_mean
+
+#: Fields of a result by kind; None stands for a value about which nothing is known.
+Shape = Mapping[str, Any]
+ANY = None
+SHAPES: Mapping[str, Shape] = {
+    "noop": {"status": ANY, "step": ANY},  # without a `result`
+    "shell": {
+        f"{stream}{what}": ANY
+        for stream in ("stdout", "stderr")
+        for what in ("", "_truncated", "_bytes")
+    }
+    | {"exit_code": ANY},
+    "http": dict.fromkeys(("status_code", "headers", "url", "elapsed", "data", "encoding")),
+    "decision": dict.fromkeys(("decision", "actor", "reason", "evidence")),
+}
+#: Other names for a whole result.
+WHOLE = ("data", "result")
+#: What changes the result of a task, or makes a loop of it.
+_CHANGES = ("loop", "set_prev", "tool")
+#: Functions that templates have.
+FUNCTIONS = ("dict", "range")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+Readings = Iterable[tuple[Reading, Position]]
+
+
+def shape_of(step: Section) -> Shape | None:
+    """The fields of a step's result, where they are certain."""
+    tool = step.node.get("tool")
+    if not isinstance(tool, Fields) or "loop" in step.node.fields:
+        return None
+    kind, spec = tool.get("kind"), tool.get("spec")
+    changed = any(key in tool.fields for key in _CHANGES)
+    if changed or not isinstance(kind, Scalar) or not (spec is None or _is_plain(spec)):
+        return None
+    result = tool.get("result")
+    if kind.value == "noop" and result is not None:
+        return _fields(result) if isinstance(result, Fields) else None
+    return SHAPES.get(str(kind.value))
+
+
+def _is_plain(spec: Node) -> bool:
+    return isinstance(spec, Fields) and not spec.fields.keys() & {"policy", "result"}
+
+
+def _fields(node: Fields) -> Shape:
+    return {
+        key: _fields(inner) if isinstance(inner, Fields) else ANY
+        for key, inner in node.fields.items()
+    }
+
+
+def reads_of(readings: Readings, code: Iterable[str]) -> frozenset[str] | None:
+    """The keys of the input that templates and Python code may read; None: they may read any."""
+    found: set[str] = set()
+    for one, _ in readings:
+        if one.root in ("workload", "ctx", "args") and len(one.path) > 1:
+            found.add(str(one.path[1]))
+        elif one.root in ("workload", "ctx"):
+            return None
+        else:
+            found.add(one.root)
+    for text in code:
+        words = set(_WORD.findall(text))
+        if "context" in words:
+            return None
+        found |= words
+    return frozenset(found)
+
+
+class Lookups:
+    """Warns of what is not there."""
+
+    def __init__(
+        self, workload: Iterable[str], shapes: Mapping[str, Shape], hidden: Iterable[str]
+    ) -> None:
+        self._workload = list(workload)
+        self._shapes = shapes
+        self._hidden = set(hidden)  # names that mean something else than the step of that name
+
+    def check(self, readings: Readings, findings: Findings) -> None:
+        for one, at in dict.fromkeys(readings):
+            if one.called:
+                self._function(one, at, findings)
+            elif not one.allowed_missing:
+                self._input(one, at, findings)
+                self._field(one, at, findings)
+
+    def _function(self, one: Reading, at: Position, findings: Findings) -> None:
+        if one.root in FUNCTIONS:
+            return
+        message = f"templates have no function {one.root!r}"
+        close = did_you_mean(one.root, FUNCTIONS)
+        words = " and ".join(f"`{name}`" for name in FUNCTIONS)
+        hint = close if close.startswith("did") else f"there are {words}; filters do the rest"
+        findings.add(at, "unknown-function", message, hint)
+
+    def _input(self, one: Reading, at: Position, findings: Findings) -> None:
+        if one.root != "workload" or len(one.path) < 2 or one.path[1] in self._workload:
+            return
+        hint = did_you_mean(str(one.path[1]), self._workload)
+        if hint.startswith("did"):  # anything else may be given as input
+            message = f"the workload has no key {one.path[1]!r}"
+            findings.warn(at, "unknown-input", message, hint)
+
+    def _field(self, one: Reading, at: Position, findings: Findings) -> None:
+        path = one.path[1:] if one.root == "steps" else one.path
+        if not path or (one.root != "steps" and one.root in self._hidden):
+            return
+        step, shape = str(path[0]), self._shapes.get(str(path[0]))
+        for place, key in enumerate(path[1:]):
+            if shape is None or not isinstance(key, str):
+                return
+            if place == 0 and key in WHOLE and key not in shape:
+                continue
+            if key not in shape:
+                message = f"the result of step {step!r} has no field {key!r}"
+                close = did_you_mean(key, shape)
+                known = "it has " + ", ".join(f"`{name}`" for name in shape)
+                hint = close if close.startswith("did") else known if shape else "it is empty"
+                findings.warn(at, "unknown-field", message, hint)
+                return
+            shape = shape[key]
+
+
+def is_literal(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and isinstance(node.value, str) and not has_template(node.value)

@@ -1,0 +1,98 @@
+"""What a template reads, as paths: `workload.rows[0].id` is `("workload", "rows", 0, "id")`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jinja2 import nodes
+
+from anabranch.expressions.jinja_tree import DEFAULTS
+
+_ASKS_WHETHER = frozenset({"defined", "undefined"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value that a template looks up."""
+
+    path: tuple[str | int, ...]
+    line: int
+    #: It may be missing: a `default` stands after it, or it is only asked whether it is there.
+    allowed_missing: bool = False
+    open: bool = False  # a key that is worked out comes after the path, or a method
+    called: bool = False  # the path is a name that is called as a function
+
+    @property
+    def root(self) -> str:
+        return str(self.path[0])
+
+
+def readings(tree: nodes.Node) -> tuple[Reading, ...]:
+    """In no particular order. Names that the template sets itself are among them."""
+    found: list[Reading] = []
+    waiting: list[tuple[nodes.Node, bool]] = [(tree, False)]
+    while waiting:
+        node, allowed = waiting.pop()
+        if isinstance(node, (nodes.Name, nodes.Getattr, nodes.Getitem)):
+            waiting += [(inner, False) for inner in _looked_up(node, allowed, found)]
+        elif isinstance(node, nodes.Call):
+            waiting += [(inner, False) for inner in _called(node, found)]
+        else:
+            first = _may_be_missing(node)
+            for inner in node.iter_child_nodes():
+                waiting.append((inner, allowed or inner is first))
+    return tuple(found)
+
+
+def _may_be_missing(node: nodes.Node) -> nodes.Node | None:
+    """The part of an expression that says what happens when it is missing."""
+    match node:
+        case nodes.Filter(name=name, node=inner) if name in DEFAULTS:
+            return inner
+        case nodes.Test(name=name, node=inner) if name in _ASKS_WHETHER:
+            return inner
+        case nodes.Or(left=left):
+            return left
+    return None
+
+
+def _looked_up(node: nodes.Node, allowed: bool, found: list[Reading]) -> list[nodes.Node]:
+    """Notes what is read; what is left to look at are the keys that are worked out."""
+    path: list[str | int] = []
+    left: list[nodes.Node] = []
+    opened = False
+    while not isinstance(node, nodes.Name):
+        match node:
+            case nodes.Getattr(node=inner, attr=attr):
+                path.append(attr)
+            case nodes.Getitem(node=inner, arg=nodes.Const(value=str() | int() as key)):
+                path.append(key)
+            case nodes.Getitem(node=inner, arg=arg):
+                path, opened = [], True
+                left.append(arg)
+            case nodes.Call():
+                return [*left, node]
+            case _:  # a key of something that is made on the spot
+                return [*left, node]
+        node = inner
+    if node.ctx == "load":
+        whole = (node.name, *reversed(path))
+        found.append(Reading(whole, node.lineno, allowed_missing=allowed, open=opened))
+    return left
+
+
+def _called(node: nodes.Call, found: list[Reading]) -> list[nodes.Node]:
+    parts = list(node.iter_child_nodes())
+    match node.node:
+        case nodes.Name(name=name):
+            found.append(Reading((name,), node.lineno, called=True))
+            return parts[1:]
+        case nodes.Getattr(node=nodes.Name() | nodes.Getattr() | nodes.Getitem() as owner):
+            before = len(found)
+            left = _looked_up(owner, True, found)
+            found[before:] = [
+                Reading(one.path, one.line, allowed_missing=True, open=True)
+                for one in found[before:]
+            ]
+            return [*left, *parts[1:]]
+    return parts
