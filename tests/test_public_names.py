@@ -138,7 +138,7 @@ except anabranch.DefinitionError as error:
 """
 
 WRONG = {
-    'await engine.decide("r", "g", "maybe")': "Literal['fulfil', 'reject']",
+    'await engine.decide("r", "g", "maybe")': "Literal['fulfil', 'reject', 'ask_again']",
     'await engine.patch("r", {}, reducer="mean")': "Literal",
     'await engine.start(7)': 'expected "str',
     'price(1)': 'expected "str"',

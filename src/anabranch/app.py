@@ -419,14 +419,20 @@ class Engine:
         self,
         run: str,
         gate: str,
-        verdict: Literal["fulfil", "reject"],
+        verdict: Literal["fulfil", "reject", "ask_again"],
         *,
         actor: str = "",
         reason: str = "",
         evidence: Any = None,
+        override: bool = False,
     ) -> None:
-        """Answer an open gate, by its id or its step."""
-        await self._open.verbs.send(run, decision(gate, verdict, actor, reason, evidence))
+        """Answer an open gate, by its id or its step.
+
+        Where a declared source decides, `ask_again` asks it once more and `override` answers in its
+        place.
+        """
+        said = decision(gate, verdict, actor, reason, evidence, override=override)
+        await self._open.verbs.send(run, said)
 
     async def patch(
         self, run: str, values: Mapping[str, Any], *, reducer: Reducer = "set", actor: str = ""

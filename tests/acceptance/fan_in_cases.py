@@ -13,7 +13,7 @@ from anabranch.kernel.values import Answer
 from anabranch.operations.dispatches import dispatches_of
 from anabranch.operations.snapshots import snapshot_of
 from anabranch.runtime.live import history
-from anabranch.testing.answers import after, error, negative, never, ok, stubborn, unreachable
+from anabranch.testing.answers import after, error, never, ok, stubborn, unreachable
 from anabranch.testing.chaos import Chaos
 from anabranch.testing.definitions import compiled
 from anabranch.testing.faults import Faults
@@ -51,7 +51,7 @@ def scripted(does: Behaviour) -> Any:
         case "answers":
             said: Any = ok(does["value"])
         case "refuses":
-            said = negative(does["value"])
+            said = ok(does["value"])  # what it says is a no, whoever reads it
         case "talks nonsense":
             said = ok(None) if does["value"] is None else error("garbage", "not JSON")
         case "is away":
@@ -61,6 +61,14 @@ def scripted(does: Behaviour) -> Any:
     said = after(does["after"] / 1000, said)
     return stubborn(said) if does.get("deaf") else said
 
+
+#: Answers that cannot be used, however good they look.
+NOS: tuple[dict[str, Any], ...] = (
+    {"status": "no_offer_available"},
+    {"status": "error"},
+    {"status": "rejected-invalid-request", "score": 99, "verdict": "good"},
+    {"status": "offer", "score": 99, "verdict": "good", "error": {"code": "sold_out"}},
+)
 
 # -- what may be -------------------------------------------------------------------------------
 
@@ -171,7 +179,7 @@ class Cases:
         if does == "answers":
             behaviour["value"] = self.value()
         elif does == "refuses":
-            behaviour["value"] = {"status": self.dice.choice(("no_offer_available", "error"))}
+            behaviour["value"] = self.dice.choice(NOS)
         elif does == "talks nonsense":
             detail = {"code": "garbage", "message": "not JSON"}
             behaviour["value"] = self.dice.choice((None, {"status": "error", "error": detail}))

@@ -20,18 +20,22 @@ from typing import Any
 from .fan_in_parts import (
     Request,
     StepRun,
+    accepted_delay,
     counted,
     delay_of,
+    failure_delay,
     measure,
     milliseconds,
     older_delay,
     output_of,
+    timeout_delay,
     verdict_of,
 )
 
 Definition = dict[str, Any]
 Behaviour = dict[str, Any]
-LETTER, DEADLINE, ATTEMPT, RETRY, STEP, WAKE = range(6)  # the order of one instant
+LETTER, DEADLINE, ATTEMPT, RETRY, STEP, WAKE, ABANDON = range(7)  # the order of one instant
+PATIENCE = 1_500  # with work that does not stop, after the deadline
 OVER = ("completed", "skipped", "failed", "step_timeout", "cancelled")
 
 
@@ -62,8 +66,9 @@ class Model:
         new = ("target", "fan_in", "timing", "fulfillment")
         default = 16 if any(key in spec for spec in specs for key in new) else 1
         self.room = definition.get("max_parallel_steps", default)
-        if "deadline" in definition:
-            self.at(milliseconds(definition["deadline"]), DEADLINE, None)
+        self.deadline = milliseconds(definition["deadline"]) if "deadline" in definition else None
+        if self.deadline is not None:
+            self.at(self.deadline, DEADLINE, None)
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -79,6 +84,7 @@ class Model:
     def play(self) -> Model:
         self.begin_what_can()
         self.send()
+        self.look_whether_it_is_over()
         while self.finished_at is None:
             self.agenda.sort(key=lambda entry: entry[:3])
             ready = [entry for entry in self.agenda if not self.held(entry[1])]
@@ -102,8 +108,8 @@ class Model:
         match kind:
             case 0:
                 self.answer(*what)
-            case 1 if self.alive():
-                self.wind_down("deadline_exceeded")
+            case 1:
+                self.time_of_the_run_is_up()
             case 2:
                 self.attempt_over(what[0])
             case 3:
@@ -112,6 +118,26 @@ class Model:
                 self.round_over(what[0])
             case 5:
                 self.begin(what[0])
+            case 6:
+                self.agenda = [entry for entry in self.agenda if entry[1] != LETTER]
+
+    def time_of_the_run_is_up(self) -> None:
+        for step in self.steps.values():
+            answers = [r for r in step.asked if r is not None and r.outcome == "usable"]
+            if step.open and step.policy == "best_of" and answers:
+                self.round_over(step)
+                self.send()
+        if self.alive():
+            self.wind_down("deadline_exceeded")
+        else:
+            self.at(self.now + PATIENCE, ABANDON, None)
+
+    def closing_time(self, step: StepRun) -> int | None:
+        """Of a step that waits for the best: a hundredth of the time of the run before its end."""
+        if step.policy != "best_of" or self.deadline is None:
+            return None
+        closing = self.deadline - min(self.deadline // 100, 1_000)
+        return closing if closing > self.now else None
 
     def alive(self) -> bool:
         return any(s.status in ("queued", "active", "deciding") for s in self.steps.values())
@@ -160,14 +186,20 @@ class Model:
                 self.close(step, "cancelled")
                 step.status = "cancelled"
         self.agenda = [entry for entry in self.agenda if entry[1] == LETTER]
+        if self.deadline is not None:
+            self.at(max(self.now, self.deadline) + PATIENCE, ABANDON, None)
 
     # -- asking --------------------------------------------------------------------------------
 
     def begin(self, step: StepRun) -> None:
         """A round: whom to ask, and until when."""
         step.status, step.failures, step.timeouts = "active", 0, 0
-        if step.fans_out and step.timeout is not None:
-            self.at(self.now + step.timeout, STEP, (step,), step.begun)
+        closing = self.closing_time(step) if step.fans_out else None
+        own = self.now + step.timeout if step.fans_out and step.timeout is not None else None
+        step.hurries = closing is not None and (own is None or closing <= own)
+        until = closing if step.hurries else own
+        if until is not None:
+            self.at(until, STEP, (step,), step.begun)
         if step.targets and not step.fans_out:
             self.open(step, step.targets)  # the provider stays the same
             return
@@ -188,6 +220,13 @@ class Model:
         if not targets:
             self.close(step, "cancelled")
             self.came_to_nothing(step, "no_targets")
+            return
+        if step.policy == "quorum" and len(targets) < step.spec["fan_in"]["min_responses"]:
+            self.close(step, "cancelled")
+            if step.spec["target"]["resolve"] == "static":
+                self.failed(step)  # the list stays as short as it is
+            else:
+                self.came_to_nothing(step, "quorum_unreachable")
             return
         self.to_send += [(step, slot) for slot in range(len(targets))]
 
@@ -311,13 +350,15 @@ class Model:
                     request.status = "timeout"
             self.settle(step, answers)
             return
+        if step.hurries:
+            return  # the deadline itself says what becomes of it
         self.close(step, "timeout")
         if not self.again(step, delay_of(step, step.round + 1)):
             self.timed_out(step)
 
     def one_refused(self, step: StepRun) -> None:
         step.failures += 1
-        delay = older_delay(step, step.failures)
+        delay = failure_delay(step, step.failures)
         if delay is None:
             self.close(step, "cancelled")
             self.failed(step)
@@ -333,7 +374,7 @@ class Model:
             entry for entry in self.agenda if entry[1] != LETTER or entry[3][1] is not request
         ]
         step.timeouts += 1
-        delay = delay_of(step, step.timeouts)
+        delay = timeout_delay(step)
         if delay is None:
             self.close(step, "timeout")
             self.timed_out(step)
@@ -387,7 +428,7 @@ class Model:
         elif verdict is None:
             word = rule.get("on_error", "fail")
         number = step.round + 1
-        delay = delay_of(step, number) if step.fans_out else older_delay(step, number)
+        delay = delay_of(step, number) if step.fans_out else accepted_delay(step, number)
         if word == "continue":
             self.finish(step, "completed")
         elif word == "pause":

@@ -56,6 +56,7 @@ class StepRun:
     fulfilled: bool | None = None
     code: str = ""
     begun: int = 0
+    hurries: bool = False  # the deadline of the run is its time limit
 
     @property
     def name(self) -> str:
@@ -157,6 +158,23 @@ def delay_of(step: StepRun, number: int) -> int | None:
 def older_delay(step: StepRun, number: int) -> int | None:
     tries = step.spec.get("max_retries", 0)
     return step.spec.get("retry_delay_ms", 0) if number <= tries else None
+
+
+def accepted_delay(step: StepRun, number: int) -> int | None:
+    """Of an ordinary step: `max_retries` where it has them, else `timing.retry`."""
+    older = "max_retries" in step.spec
+    return older_delay(step, number) if older else delay_of(step, number)
+
+
+def failure_delay(step: StepRun, failures: int) -> int | None:
+    """`timing.retry` alone is one budget for what failed and for what took too long."""
+    one_budget = "max_retries" not in step.spec
+    return accepted_delay(step, failures + (step.timeouts if one_budget else 0))
+
+
+def timeout_delay(step: StepRun) -> int | None:
+    one_budget = "max_retries" not in step.spec
+    return delay_of(step, step.timeouts + (step.failures if one_budget else 0))
 
 
 def verdict_of(step: StepRun, rule: dict[str, Any]) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +57,27 @@ def test_a_reference_that_cannot_be_read_is_found_before_anything_runs() -> None
     assert [problem.code for problem in found.problems if problem.severity == "error"] == [
         "bad-template"
     ]
+
+
+def test_the_order_step_of_the_documentation_orders_from_the_winner() -> None:
+    """Whatever the answers say of themselves, and although another is cheaper in the book."""
+    page = (Path(__file__).parents[2] / "docs" / "solicit.md").read_text()
+    text = page.partition("```json\n")[2].partition("```")[0]
+    document = json.loads(text)
+    names = ["ann", "bob", "cy"]
+    document["plan"]["steps"][0]["target"] = {"resolve": "static", "participants": names}
+    asked: list[tuple[str, Any]] = []
+
+    def provider(name: str, price: int) -> Any:
+        def answer(request: Any) -> Any:
+            asked.append((name, request["step_id"]))
+            return {"provider": "ann", "price": price}
+
+        listed = {"ann": 1, "bob": 9, "cy": 2}[name]
+        return {"function": answer, "service_types": ["text/summarise"], "price": listed}
+
+    prices = zip(names, (7, 3, 5), strict=True)
+    book = {"participants": {name: provider(name, price) for name, price in prices}}
+    result = anabranch.run(json.dumps(document), {"text": "A long text."}, participants=book)
+    assert result.status == "completed"
+    assert [name for name, step in asked if step == "order"] == ["bob"]

@@ -254,9 +254,9 @@ WARNED: dict[str, tuple[Any, str, str]] = {
     ),
     "on_timeout without a timeout": (timed(on_timeout="skip"), "ignored-key", "no effect"),
     "a retry of timeouts without a timeout": (
-        timed(retry={"max_attempts": 1}),
+        step(max_retries=1, timing={"retry": {"max_attempts": 1}}),
         "ignored-key",
-        "has no `timeout`",
+        "a `timeout` it has not",
     ),
     "a delay without retries": (step(retry_delay_ms=5), "ignored-key", "`max_retries`"),
     "two budgets of a fan-out": (

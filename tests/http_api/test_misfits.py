@@ -19,7 +19,7 @@ from .support import run, serving
             "give one of cancel, patch, pause, purge, redrive, resume",
         ),
         ("/bulk", {"verb": "pause", "filter": {"staus": []}}, "did you mean 'status'?"),
-        ("/runs/x/gates/y/decide", {"verdict": "yes"}, "give one of fulfil, reject"),
+        ("/runs/x/gates/y/decide", {"verdict": "yes"}, "give one of ask_again, fulfil, reject"),
         ("/bulk", {"verb": 7}, "GET /api/v1/openapi.json has the schema"),
         ("/bulk", [1], "GET /api/v1/openapi.json has the schema"),
     ],

@@ -282,3 +282,54 @@ def test_templates_are_not_listed_among_the_definitions() -> None:
             assert (drawn.status, "is the template" in drawn.json["detail"]) == (404, True)
 
     run(go())
+
+
+JUDGED: dict[str, Any] = {
+    "workflow_id": "judged",
+    "plan": {
+        "steps": [
+            {
+                "step_id": "publish",
+                "service_type": "text/summarise",
+                "fulfillment": {
+                    "policy": "external_decision",
+                    "decision_source": {"kind": "capability", "capability_id": "verify"},
+                    "result_match": {
+                        "path": "/price",
+                        "fulfilled_values": [2],
+                        "not_fulfilled_values": [5],
+                    },
+                },
+            }
+        ]
+    },
+}
+
+
+def test_over_http_a_source_is_asked_again_or_overridden_by_name(
+    book: dict[str, Any], tmp_path: Path
+) -> None:
+    listed = json.loads((tmp_path / "book.json").read_text())
+    listed["capabilities"] = {"verify": {"function": "http_parties:dear"}}
+    (tmp_path / "book.json").write_text(json.dumps(listed))
+
+    async def go() -> None:
+        async with serving(**book) as client:
+            name = await client.start(JUDGED)
+            await client.stands(name)
+            (asked,) = (await client.get("/approvals")).json["items"]
+            assert asked["source"] == "capability verify"
+            path = f"/runs/{name}/gates/publish/decide"
+            refused = await client.post(path, {"verdict": "fulfil"})
+            assert (refused.status, refused.json["code"]) == (409, "decided_by_source")
+            assert (await client.post(path, {"verdict": "ask_again"})).status == 200
+            await client.stands(name)
+            said = await client.post(path, {"verdict": "fulfil", "override": True})
+            assert said.status == 200, said.text
+            assert await client.ended(name) == "completed"
+            events = (await client.get(f"/runs/{name}/events")).json["items"]
+            (decided,) = [one["fields"] for one in events if one["kind"] == "gate.decided"]
+            assert decided["override"] is True
+            assert "gate.asked_again" in [one["kind"] for one in events]
+
+    run(go())

@@ -12,6 +12,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.evolve import evolve
 from anabranch.kernel.explain import explain
+from anabranch.kernel.gates import source_of
 from anabranch.kernel.laws import Witness, check, check_rest
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import Job, State, decode_state, encode_state
@@ -188,6 +189,8 @@ class Drive:
         choices: list[Callable[[], s.Stimulus]] = [
             lambda: s.Decide(self.random.choice(gates), self._verdict(), "alice"),
             lambda: s.Decide(self.random.choice(gates), self._verdict(), "mallory"),
+            lambda: s.Decide(self.random.choice(gates), self._verdict(), "alice", override=True),
+            lambda: s.Decide(self.random.choice(gates), "ask_again", "alice"),
             lambda: s.PatchContext((ContextPatch(self.random.choice(GATES), True),), "bob"),
             lambda: s.PatchContext((ContextPatch("total", "text", "sum"),), "bob"),
             lambda: s.Pause("bob"),
@@ -231,7 +234,11 @@ class Drive:
     def _behave(self) -> None:
         """Everybody does what is asked of them, so that a net without loops comes to its end."""
         state = self.state
-        if state.paused:
+        of_sources = [gate for gate in state.gates.values() if source_of(self.net, gate)]
+        if of_sources:  # asked again, a source might say no for ever
+            actor = next(iter(of_sources[0].actors), "alice")
+            self._send(s.Decide(of_sources[0].id, "fulfil", actor, override=True))
+        elif state.paused:
             self._send(s.Resume("alice"))
         elif state.jobs:
             self._finish(next(iter(state.jobs.values())))

@@ -137,7 +137,7 @@ def test_the_filter_looks_at_labels_scope_and_services_and_the_limit_comes_after
 
 
 def test_without_a_directory_the_error_says_what_to_add() -> None:
-    bare = PassportDirectory(Book(), ManualClock(NOW))
+    bare = PassportDirectory(Book({"participants": {"ann": print}}), ManualClock(NOW))
     with pytest.raises(InputError, match="add `directory"):
         holders(bare)
 

@@ -180,3 +180,74 @@ def test_a_template_with_deadline_seconds_is_not_kept(there: Here) -> None:
     assert done.code == 2
     assert "removed-key" in done.err
     assert there.run("template", "list", "--json").out == ""
+
+
+# -- a decision source decides alone -------------------------------------------------------------
+
+JUDGED = {
+    "workflow_id": "judged",
+    "plan": {
+        "steps": [
+            {
+                "step_id": "publish",
+                "service_type": "text/summarise",
+                "fulfillment": {
+                    "policy": "external_decision",
+                    "decision_source": {"kind": "capability", "capability_id": "verify"},
+                    "result_match": {
+                        "path": "/ok",
+                        "fulfilled_values": [True],
+                        "not_fulfilled_values": [False],
+                    },
+                },
+            }
+        ]
+    },
+}
+
+
+def judged_by(there: Here, says: bool) -> None:
+    """A run that stands at the decision of its source, which says this from now on."""
+    there.write("verdict.json", json.dumps({"ok": False}))
+    there.write(
+        "workflow_source.py",
+        "import json, pathlib\n"
+        "def verify(request):\n"
+        "    return json.loads(pathlib.Path('verdict.json').read_text())\n",
+    )
+    book = json.loads((there.folder / "book.json").read_text())
+    book["capabilities"] = {"verify": {"function": "workflow_source:verify"}}
+    there.write("judged_book.json", json.dumps(book))
+    there.write("judged.json", json.dumps(JUDGED))
+    book_option = ("--participants", "judged_book.json")
+    done = there.run("run", "judged.json", *book_option, "--run-id", "j1")
+    assert done.code != 0, done
+    there.write("verdict.json", json.dumps({"ok": says}))
+
+
+def test_decide_does_not_answer_for_a_source_but_has_it_asked_again(there: Here) -> None:
+    judged_by(there, says=True)
+    refused = there.run("decide", "j1", "publish", "--fulfil")
+    assert refused.code != 0
+    assert "--override" in refused.err
+    assert "--ask-again" in refused.err
+    explained = there.run("explain", "j1")
+    assert "decide j1 gate-1 --ask-again" in explained.out
+    assert there.run("decide", "j1", "publish", "--ask-again", "--actor", "ann").code == 0
+    done = there.run("resume", "j1", "--participants", "judged_book.json")
+    assert done.code == 0, done
+
+
+def test_resume_asks_a_source_again_that_said_no(there: Here) -> None:
+    judged_by(there, says=True)
+    done = there.run("resume", "j1", "--participants", "judged_book.json")
+    assert done.code == 0, done
+
+
+def test_an_override_at_the_command_line_is_recorded_as_one(there: Here) -> None:
+    judged_by(there, says=False)
+    said = there.run("decide", "j1", "publish", "--override", "--fulfil", "--actor", "ann")
+    assert said.code == 0, said
+    snapshot = json.loads(there.run("snapshot", "j1").out)
+    task = snapshot["steps"][0]["task"]
+    assert (task["decided_by"], task["override"]) == ("ann", True)

@@ -109,3 +109,32 @@ def test_pages_of_another_language_are_not_there(page: Any, server: Server) -> N
         assert page.goto(f"/runs/{run}/{way}").status == 404
     page.goto(f"/runs/{run}/dispatches")
     page.get_by_text("This run has asked nobody").wait_for()
+
+
+def test_what_a_source_decides_can_be_asked_again_or_overridden_by_name(
+    page: Any, server: Server, people: Market
+) -> None:
+    people.says("publication.verify", {"ok": False})
+    people.open("north", "publication.verify")
+    rule = {
+        "policy": "external_decision",
+        "decision_source": {"kind": "capability", "capability_id": "publication.verify"},
+        "result_match": {
+            "path": "/ok",
+            "fulfilled_values": [True],
+            "not_fulfilled_values": [False],
+        },
+    }
+    run = server.run(solicit("north", policy="any_one", fulfillment=rule))
+    page.goto("/approvals")
+    card = page.locator(f'article[data-gate="{run}"]')
+    assert "decided by capability publication.verify alone" in card.inner_text()
+    assert card.get_by_role("button", name="Fulfil", exact=True).count() == 0
+    card.get_by_role("button", name="Ask capability publication.verify again").click()
+    page.get_by_text("Asked again.").wait_for()
+    server.wait(run, standing=True)  # it says no once more
+    page.goto("/approvals")
+    card = page.locator(f'article[data-gate="{run}"]')
+    card.get_by_role("button", name="Override: fulfil").click()
+    page.get_by_text("Fulfilled.").wait_for()
+    assert server.wait(run).status == "completed"

@@ -137,6 +137,9 @@ class Says:
         found: list[str] = self._said
         return found
 
+    def why_nobody(self, _query: Query) -> str:
+        return "nobody is known"
+
 
 @pytest.mark.parametrize(
     ("said", "kind", "retryable"),

@@ -2,7 +2,8 @@
 
 30            seconds            "250ms"       with a unit: ms, s, m, h, d
 1.5           seconds            "1h30m"       units from large to small
-"90"          seconds            "PT1H30M"     ISO 8601, weeks to seconds
+"90"          seconds            "PT1H30M"     ISO 8601, weeks to seconds, in capital letters,
+                                               with a fraction in the last part only
 """
 
 from __future__ import annotations
@@ -75,10 +76,18 @@ def _units(text: str, value: Any) -> Decimal:
 
 
 def _iso(text: str, value: Any) -> Decimal:
-    parts = _ISO.fullmatch(text.upper())
-    if parts is None or not any(parts.groups()) or text.upper().endswith("T"):
+    parts = _ISO.fullmatch(text)
+    if parts is None or not any(parts.groups()) or text.endswith("T"):
+        upper = f"; write {text.upper()}" if _ISO.fullmatch(text.upper()) else ""
         raise ValueError(
             f"{value!r} is not an ISO 8601 duration of weeks, days, hours, minutes and seconds"
+            + upper
+        )
+    numbers = [number for number in parts.groups() if number]
+    if any("." in number for number in numbers[:-1]):
+        raise ValueError(
+            f"{value!r}: only the last part of an ISO 8601 duration may have a fraction; "
+            "write PT2H for PT1.5H30M"
         )
     given = zip(parts.groups(), _ISO_UNITS_MS, strict=True)
     return sum((Decimal(number) * unit for number, unit in given if number), Decimal(0))

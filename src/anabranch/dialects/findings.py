@@ -53,6 +53,17 @@ class Section:
         self.what = what
         self.findings = findings
         self._asked: list[str] = []
+        self._first = len(findings.problems)
+
+    @property
+    def sound(self) -> bool:
+        """Nothing was found in it, or in what is inside it, that cannot be read.
+
+        What follows from several keys together is worth saying only then: it may be wrong once the
+        one mistake is mended.
+        """
+        found = self.findings.problems[self._first :]
+        return not any(problem.severity == "error" for problem in found)
 
     @property
     def position(self) -> Position:

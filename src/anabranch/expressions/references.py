@@ -2,7 +2,10 @@
 
 They read one document that the run lays out:
 
-    {"input": …, "params": …, "run": {"id": …}, "steps": {<id>: {"output": …}}}
+    {"input": …, "params": …, "run": {"id": …},
+     "steps": {<id>: {"output": …, "participant": …}}}
+
+`participant` is whose answer the output is, as far as it is one's.
 
 A text that is one placeholder and nothing else keeps the type of what it reads. There is one pass:
 what was put in is never looked at again, so an answer cannot smuggle a reference in.
@@ -198,13 +201,17 @@ def _as_text(value: Any) -> str:
 
 
 class _Outputs(Mapping[str, Any]):
-    """`steps` of the document: what has come to a result, as `{"output": …}`."""
+    """`steps` of the document: what has come to a result, as `{"output": …}`, and whose it is."""
 
-    def __init__(self, results: Mapping[str, Any]) -> None:
+    def __init__(self, results: Mapping[str, Any], answered_by: Mapping[str, str]) -> None:
         self._results = results
+        self._answered_by = answered_by
 
     def __getitem__(self, step: str) -> Any:
-        return {"output": self._results[step]}
+        found = {"output": self._results[step]}
+        if step in self._answered_by:
+            found["participant"] = self._answered_by[step]
+        return found
 
     def __contains__(self, step: object) -> bool:
         return step in self._results
@@ -222,5 +229,5 @@ def document_of(names: Mapping[str, Any]) -> dict[str, Any]:
         "input": names.get("workload", {}),
         "params": {},
         "run": {"id": names.get("run", "")},
-        "steps": _Outputs(names.get("results", {})),
+        "steps": _Outputs(names.get("results", {}), names.get("answered_by", {})),
     }

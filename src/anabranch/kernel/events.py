@@ -118,6 +118,7 @@ class TokenTimed(_Event, frozen=True, tag="token.timed"):
 
     token: int
     until: int
+    hurry: bool = False  # it is not a limit of the step: the deadline of the run comes near
 
 
 class TokenRetrying(_Event, frozen=True, tag="token.retrying"):
@@ -145,6 +146,7 @@ class TaskJudged(_Event, frozen=True, tag="task.judged"):
     reason: str = ""
     evidence: Any = None
     goes_on: bool = False  # not fulfilled, and the step ends all the same
+    override: bool = False  # somebody answered in the place of the declared source
 
 
 class TokenReleased(_Event, frozen=True, tag="token.released"):
@@ -271,10 +273,11 @@ class JobCancelling(_Event, frozen=True, tag="job.cancelling"):
 
 
 class JobDischarged(_Event, frozen=True, tag="job.discharged"):
-    """The end of a cancelled job: nobody works on it any more."""
+    """The end of a cancelled job: nobody works on it any more, or nobody waits for whoever does."""
 
     job: str
-    how: Literal["stopped", "unstarted", "reported", "lost"]
+    how: Literal["stopped", "unstarted", "reported", "lost", "abandoned"]
+    reason: str = ""
 
 
 # -- gathers ---------------------------------------------------------------------------------
@@ -419,6 +422,17 @@ class GateDecided(_Event, frozen=True, tag="gate.decided"):
     actor: str
     reason: str = ""
     evidence: Any = None
+    override: bool = False  # in the place of the declared source
+
+
+class GateAskedAgain(_Event, frozen=True, tag="gate.asked_again"):
+    """The gate is gone, and the declared source decides once more."""
+
+    gate: str
+    token: int
+    asked: int  # how often it has been asked again
+    actor: str = ""
+    reason: str = ""
 
 
 Event = (
@@ -469,6 +483,7 @@ Event = (
     | LoopTuned
     | LoopSettled
     | GateOpened
+    | GateAskedAgain
     | GateDecided
 )
 

@@ -86,6 +86,10 @@ def mark_with(state: State, provenance: Provenance) -> None:
 # -- the run ---------------------------------------------------------------------------------
 
 
+#: How long after its deadline a run waits for work that was told to stop.
+ABANDON_MS = 1_500
+
+
 def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.run = event.run
     state.definition = event.definition
@@ -130,6 +134,8 @@ def _run_ending(state: State, event: e.RunEnding, at: int) -> None:
     state.paused = False
     state.pause_reason = ""
     state.timers.drop("deadline")
+    if state.deadline:
+        state.timers.set("abandon", max(at, state.deadline) + ABANDON_MS)
 
 
 def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
@@ -139,6 +145,7 @@ def _run_finished(state: State, event: e.RunFinished, at: int) -> None:
     state.reuse = {}
     state.provenance = None
     state.timers.drop("deadline")
+    state.timers.drop("abandon")
 
 
 def _context_patched(state: State, event: e.ContextPatched, at: int) -> None:
@@ -189,6 +196,11 @@ def _gate_opened(state: State, event: e.GateOpened, at: int) -> None:
         event.gate, event.token, token.step, event.ask, list(event.actors), at, event.failed
     )
     enter(state, token, "deciding", at)
+
+
+def _gate_asked_again(state: State, event: e.GateAskedAgain, at: int) -> None:
+    del state.gates[event.gate]
+    state.tokens[event.token].source_asked = event.asked
 
 
 def _gate_decided(state: State, event: e.GateDecided, at: int) -> None:
@@ -260,4 +272,5 @@ _TABLE: dict[type, Callable[[State, Any, int], None]] = {
     e.LoopSettled: loop_settled,
     e.GateOpened: _gate_opened,
     e.GateDecided: _gate_decided,
+    e.GateAskedAgain: _gate_asked_again,
 }

@@ -103,6 +103,13 @@ def gather_settled(state: State, event: e.GatherSettled, at: int) -> None:
         state.tokens[gather.token].answer = Answer(
             status="ok", outcome="ok", result=combine(gather)
         )
+        _keep_who_answered(state, gather)
+
+
+def _keep_who_answered(state: State, gather: Gather) -> None:
+    step = state.tokens[gather.token].step
+    if gather.rule.combine == "one" and len(gather.selected) == 1 and not gather.values:
+        state.answered_by[step] = gather.labels[gather.selected[0]]
 
 
 def _drop_old_joins(state: State) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve_loops import job_given_up, queue_time_runs
-from anabranch.kernel.state import Job, JobPhase, State, StepTally, Token, TokenPhase
+from anabranch.kernel.state import FAULTS_KEPT, Job, JobPhase, State, StepTally, Token, TokenPhase
 
 PLAIN, CUT, JUDGE = -1, -2, -3  # slots of jobs that fill none
 
@@ -234,6 +234,10 @@ def job_cancelling(state: State, event: e.JobCancelling, at: int) -> None:
 
 def job_discharged(state: State, event: e.JobDischarged, at: int) -> None:
     job = state.jobs[event.job]
+    if event.how == "abandoned":
+        state.abandoned += 1
+        if state.abandoned <= FAULTS_KEPT:
+            state.left_behind.append((job.step, event.reason))
     off_worker(state, job)
     state.timers.drop(f"retry:{job.id}")
     tracker = state.loops.get(f"l{job.token}")

@@ -93,7 +93,8 @@ def token_woken(state: State, event: e.TokenWoken, at: int) -> None:
 
 
 def token_timed(state: State, event: e.TokenTimed, at: int) -> None:
-    state.tokens[event.token].until = event.until
+    token = state.tokens[event.token]
+    token.until, token.hurries = event.until, event.hurry
     if event.until:
         state.timers.set(f"step:{event.token}", event.until)
     else:
@@ -126,7 +127,14 @@ def task_judged(state: State, event: e.TaskJudged, at: int) -> None:
     token = state.tokens[event.token]
     token.decided = event.fulfilled or event.goes_on
     state.judged[token.step] = Judgement(
-        token.id, event.fulfilled, event.policy, event.actor, event.reason, event.evidence, at
+        token.id,
+        event.fulfilled,
+        event.policy,
+        event.actor,
+        event.reason,
+        event.evidence,
+        at,
+        event.override,
     )
 
 

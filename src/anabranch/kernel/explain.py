@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from anabranch.kernel.ending import gate_id
+from anabranch.kernel.gates import source_of
 from anabranch.kernel.gather import needed
 from anabranch.kernel.jobs import pool_of_job
 from anabranch.kernel.state import Gather, Job, State, Token
@@ -36,7 +37,7 @@ class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     """One unfinished thing and what it takes to move it."""
 
-    what: str  # "run", "token", "job", "gather"
+    what: str  # "run", "token", "job", "gather", "work"
     id: str
     step: str
     waits_for: str
@@ -48,9 +49,23 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def explain(net: Net, state: State) -> list[Waiting]:
-    if state.finished or not state.run:
+    """What an unfinished run waits for, and of any run the work that would not stop."""
+    if not state.run:
         return []
-    return [*_run(state), *_tokens(net, state), *_orphans(net, state)]
+    left = _left_behind(state)
+    if state.finished:
+        return left
+    return [*_run(state), *_tokens(net, state), *_orphans(net, state), *left]
+
+
+def _left_behind(state: State) -> list[Waiting]:
+    """Named here for whoever has to end it: the run does not wait for it."""
+    return [
+        Waiting(
+            "work", "", step, f"nothing: {why}, and the run went on without it", state.ending_at
+        )
+        for step, why in state.left_behind
+    ]
 
 
 def _run(state: State) -> Iterator[Waiting]:
@@ -86,7 +101,7 @@ def _tokens(net: Net, state: State) -> Iterator[Waiting]:
             case "sleeping":
                 yield _waiting(token, "its wake time", token.wake, ("time", "a wake-up"))
             case "deciding":
-                yield _deciding(state, token)
+                yield _deciding(net, state, token)
             case _:
                 mine = jobs.get(token.id, [])
                 if token.loop:
@@ -117,11 +132,16 @@ def _held(net: Net, state: State, token: Token) -> Waiting:
     )
 
 
-def _deciding(state: State, token: Token) -> Waiting:
+def _deciding(net: Net, state: State, token: Token) -> Waiting:
     gate = state.gates[gate_id(token)]
     who = f" by {', '.join(gate.actors)}" if gate.actors else ""
     ask = f": {gate.ask}" if gate.ask else ""
     decide = f"anabranch decide {state.run} {gate.id}"
+    source = source_of(net, gate)
+    if source:
+        movers = (f"{decide} --ask-again", f"{decide} --override --fulfil")
+        what = f"a decision by {source} alone, which did not say yes"
+        return _waiting(token, what, token.until, movers)
     movers = (f"{decide} --fulfil", f"{decide} --reject")
     return _waiting(token, f"a decision{who}{ask}", token.until, movers)
 

@@ -14,12 +14,15 @@ from anabranch.errors import ExpressionError
 from anabranch.kernel import events as e
 from anabranch.kernel.gather import Verdict, expire, open_slots, weigh
 from anabranch.kernel.jobs import CUT_SLOT, cancel, fan_id, jobs_of, schedule
-from anabranch.kernel.rounds import FINAL, NOBODY
+from anabranch.kernel.rounds import FINAL, NOBODY, TOO_FEW
 from anabranch.kernel.routing import names_for
-from anabranch.kernel.state import Gather, Job, Token
+from anabranch.kernel.state import Gather, Job, State, Token
 from anabranch.kernel.turn import Conclude, EndRun, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import Fault
 from anabranch.net.net import Fan
+
+LEFT_MS_MAX = 1_000
+UNREACHED = "no_reachable_targets"
 
 
 def open_fan(turn: Turn, token: Token, fan: Fan) -> None:
@@ -72,17 +75,28 @@ def _ask(turn: Turn, token: Token, fan: Fan, found: Any = None) -> None:
         message = f"a fan-out needs a list, not {type(slots).__name__}"
         turn.later(Conclude(token.id, Fault("collection", message, retryable=False)))
         return
-    _open(turn, token, fan, slots)
+    why = names["found"].get("why") if isinstance(names.get("found"), Mapping) else ""
+    _open(turn, token, fan, slots, why if isinstance(why, str) else "")
 
 
-def _open(turn: Turn, token: Token, fan: Fan, slots: Sequence[Any]) -> None:
-    """Open the slots and schedule the first window of jobs."""
+def _open(turn: Turn, token: Token, fan: Fan, slots: Sequence[Any], why: str = "") -> None:
+    """Open the slots and schedule the first window of jobs; `why` there are none, if so."""
     plain = all(isinstance(slot, str) for slot in slots)
     labels = list(slots) if plain else [str(index) for index in range(len(slots))]
     values: list[Any] = [] if plain else list(slots)
     turn.emit(e.GatherOpened(fan_id(token), "fan", token.id, fan.rule, labels, (), values))
-    _settle(turn, turn.state.gathers[fan_id(token)])
+    gather = turn.state.gathers[fan_id(token)]
+    if _too_few(gather):
+        close(turn, gather, Verdict("impossible", (), "there are fewer slots than it needs"))
+        return
+    nobody = Fault("gather_impossible", f"there is nobody to ask: {why}", NOBODY, False)
+    _settle(turn, gather, nobody if why and not labels else None)
     turn.later(FillWindow(token.id))
+
+
+def _too_few(gather: Gather) -> bool:
+    """Somebody who is not there leaves the count; somebody who was never found was not in it."""
+    return gather.rule.mode == "quorum" and 0 < len(gather.labels) < gather.rule.k
 
 
 def fill_window(turn: Turn, item: FillWindow) -> None:
@@ -187,8 +201,10 @@ def close(turn: Turn, gather: Gather, verdict: Verdict, last: Fault | None = Non
     fault = None
     if verdict.verdict != "closed":
         code, why = _why_not(gather, verdict)
+        if code == UNREACHED and last is not None:
+            why += f"; the last of them: {last.message}"
         fault = Fault(f"gather_{verdict.verdict}", why, code, retryable=False)
-        if last is not None and (len(gather.labels) == 1 or last.kind in FINAL):
+        if last is not None and (len(gather.labels) <= 1 or last.kind in FINAL):
             fault = last  # one was asked, or nobody could be: its reason is the reason
     turn.later(Conclude(token.id, fault))
 
@@ -198,12 +214,47 @@ def _why_not(gather: Gather, verdict: Verdict) -> tuple[str, str]:
     asked = len(gather.labels)
     if not asked:
         return NOBODY, "there is nobody to ask"
+    if _too_few(gather):
+        need = gather.rule.k
+        return TOO_FEW, f"min_responses is {need}, and there are only {asked} to ask"
     if gather.excluded == asked:
-        return "no_reachable_targets", f"none of the {asked} asked could be reached"
+        return UNREACHED, f"none of the {asked} asked could be reached"
     if not gather.filled and len(gather.lost) == asked:
         reasons = ", ".join(dict.fromkeys(gather.lost.values()))
         return "no_usable_response", f"none of the {asked} answers can be used ({reasons})"
     return "not_enough_responses", verdict.reason
+
+
+def closing_time(state: State, fan: Fan | None) -> int:
+    """When a fan that waits for the best goes on with what it has, before the deadline comes.
+
+    A hundredth of the time of the run, a second at most, is left for what follows.
+    """
+    if fan is None or not fan.rule.partial_on_expiry or not state.deadline:
+        return 0
+    return state.deadline - min((state.deadline - state.started_at) // 100, LEFT_MS_MAX)
+
+
+def close_with_candidates(turn: Turn) -> bool:
+    """The deadline is here: every fan that waits for the best goes on, if it has any."""
+    waiting = [
+        gather
+        for gather in turn.state.gathers.values()
+        if gather.kind == "fan" and gather.verdict == "open" and gather.rule.partial_on_expiry
+    ]
+    found = False
+    for gather in waiting:
+        verdict = expire(gather)
+        token = turn.state.tokens.get(gather.token)
+        if verdict.verdict == "closed" and token is not None and not token.doomed:
+            close(turn, gather, verdict)
+            found = True
+    return found
+
+
+def has_candidates(turn: Turn, token: Token) -> bool:
+    gather = turn.state.gathers.get(token.gather)
+    return gather is not None and bool(gather.filled)
 
 
 def time_is_up(turn: Turn, token: Token) -> bool:

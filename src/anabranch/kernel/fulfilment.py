@@ -16,7 +16,7 @@ from typing import Any
 from anabranch.errors import ExpressionError
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import gate_id
-from anabranch.kernel.jobs import JUDGE_SLOT, schedule, try_again
+from anabranch.kernel.jobs import JUDGE_SLOT, id_of_job, schedule, try_again
 from anabranch.kernel.rounds import begin_again, tries_left
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job, Token
@@ -25,6 +25,7 @@ from anabranch.kernel.values import Fault
 from anabranch.net.net import Decision
 
 ENGINE = "engine"
+DECISION_TIMEOUT = "DECISION_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Said:
     actor: str = ENGINE
     reason: str = ""
     evidence: Any = None
+    override: bool = False
 
 
 def open_decision(turn: Turn, token: Token) -> bool:
@@ -82,6 +84,9 @@ def judged(turn: Turn, item: SlotOver) -> None:
     if isinstance(said, Fault) and _ask_source_again(turn, decision, job):
         return
     turn.emit(e.JobDischarged(job.id, "reported"))
+    if item.fault is not None and item.fault.kind == "timeout" and decision.on_timeout:
+        turn.later(Conclude(token.id, decision_timeout(token, item.fault.message)))
+        return
     if _settles(turn, token, decision, said):
         turn.later(Conclude(token.id))
 
@@ -99,7 +104,9 @@ def _reply(
 def _ask_source_again(turn: Turn, decision: Decision, job: Job) -> bool:
     """A reply nobody can read is an error like any other: the source's own tries bound it."""
     source = decision.source
-    if decision.on_error != "retry" or source is None or job.attempt >= source.retry.attempts:
+    if source is None or job.answer is None or job.answer.status != "ok":
+        return False  # it gave no reply, and has been asked again for that as often as it may
+    if job.attempt >= source.retry.attempts:
         return False
     try_again(turn, job, source.retry.delay_before(job.attempt))
     return True
@@ -155,6 +162,7 @@ def record(turn: Turn, token: Token, decision: Decision, said: Said, goes_on: bo
                 said.reason,
                 said.evidence,
                 goes_on,
+                said.override,
             )
         )
 
@@ -172,6 +180,24 @@ def _no_verdict(turn: Turn, token: Token, decision: Decision, fault: Fault) -> N
 
 def open_gate(turn: Turn, token: Token, decision: Decision) -> None:
     turn.emit(e.GateOpened(gate_id(token), token.id, decision.ask, decision.actors))
+    if decision.timeout_ms is not None and not decided_by_source(decision):
+        turn.emit(e.TokenTimed(token.id, turn.at + decision.timeout_ms))
+
+
+def decided_by_source(decision: Decision) -> bool:
+    """What a declared source says is the answer; nobody at a gate gives another one."""
+    return decision.source is not None and decision.when is not None
+
+
+def decision_timeout(token: Token, why: str) -> Fault:
+    return Fault("step_timeout", f"the decision of step {token.step}: {why}", DECISION_TIMEOUT)
+
+
+def ask_source_again(turn: Turn, token: Token, actor: str, reason: str) -> None:
+    """The gate goes, and the source is asked as if for the first time."""
+    asked = token.source_asked + 1
+    turn.emit(e.GateAskedAgain(gate_id(token), token.id, asked, actor, reason))
+    turn.emit(e.JobScheduled(id_of_job(token, JUDGE_SLOT), token.id, JUDGE_SLOT, 1))
 
 
 def ask_again(turn: Turn, token: Token, decision: Decision, actor: str, why: str) -> None:

@@ -8,13 +8,20 @@ step counts as done. A pause holds the whole run: nothing is started until it is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import end_now, gate_id
-from anabranch.kernel.fulfilment import Said, judge, record
+from anabranch.kernel.fulfilment import (
+    Said,
+    ask_source_again,
+    decided_by_source,
+    judge,
+    record,
+)
 from anabranch.kernel.reducers import preview
 from anabranch.kernel.rounds import begin_again
 from anabranch.kernel.routing import names_for
@@ -22,7 +29,7 @@ from anabranch.kernel.state import Gate, State, Token
 from anabranch.kernel.turn import Activate, Conclude, Turn
 from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import Fault
-from anabranch.net.net import Admission, Decision, Step
+from anabranch.net.net import Admission, Decision, Net, Step
 
 BY_HAND = "by hand"
 
@@ -51,13 +58,14 @@ def readmit(turn: Turn) -> None:
 
 
 def decide(turn: Turn, stimulus: s.Decide) -> None:
-    if stimulus.verdict not in ("fulfil", "reject"):
+    if stimulus.verdict not in ("fulfil", "reject", "ask_again"):
         raise InputError(
-            f"a decision is fulfil or reject, not {stimulus.verdict!r}", code="verdict"
+            f"a decision is fulfil, reject or ask_again, not {stimulus.verdict!r}", code="verdict"
         )
     if said_before(turn.state, stimulus):
         return
     gate = _gate(turn, stimulus.gate)
+    _check_source(turn, gate, stimulus)
     if isinstance(gate, Token):
         _decide_admission(turn, gate, stimulus)
         return
@@ -67,14 +75,55 @@ def decide(turn: Turn, stimulus: s.Decide) -> None:
             f"not by {stimulus.actor or 'nobody'}",
             code="not_allowed",
         )
-    turn.emit(
-        e.GateDecided(gate.id, stimulus.verdict, stimulus.actor, stimulus.reason, stimulus.evidence)
-    )
     token = turn.state.tokens[gate.token]
+    if stimulus.verdict == "ask_again":
+        resume_for(turn, token, stimulus.actor)
+        ask_source_again(turn, token, stimulus.actor, stimulus.reason)
+        return
+    turn.emit(
+        e.GateDecided(
+            gate.id,
+            stimulus.verdict,
+            stimulus.actor,
+            stimulus.reason,
+            stimulus.evidence,
+            stimulus.override,
+        )
+    )
     if gate.failed:
         _after_failure(turn, token, stimulus)
     else:
         _after_decision(turn, token, stimulus)
+
+
+def source_of(net: Net, gate: Gate) -> str:
+    """The declared source whose answer this gate waits for; "" where people are asked."""
+    decision = net.steps[gate.step].decision if gate.step in net.steps else None
+    if gate.failed or decision is None or not decided_by_source(decision):
+        return ""
+    return decision.ask or "its source"
+
+
+def _check_source(turn: Turn, gate: Gate | Token, stimulus: s.Decide) -> None:
+    """What its source decides, the source decides, unless somebody says that they override it."""
+    source = "" if isinstance(gate, Token) else source_of(turn.net, gate)
+    if stimulus.verdict == "ask_again" and not source:
+        raise Refused(
+            "no declared source decides here, so that there is none to ask again; "
+            "answer with fulfil or reject",
+            code="no_source",
+        )
+    if stimulus.override and (not source or stimulus.verdict == "ask_again"):
+        raise Refused(
+            "there is nothing to override: only an answer in the place of a declared source is one",
+            code="nothing_to_override",
+        )
+    if source and not stimulus.override and stimulus.verdict != "ask_again":
+        raise Refused(
+            f"step {gate.step} is decided by {source} alone: have it asked again (`anabranch "
+            f"decide --ask-again`, or `anabranch resume`), or answer in its place with --override",
+            code="decided_by_source",
+        )
 
 
 def said_before(state: State, stimulus: s.Decide) -> bool:
@@ -91,7 +140,7 @@ def said_before(state: State, stimulus: s.Decide) -> bool:
 
 
 def _after_failure(turn: Turn, token: Token, stimulus: s.Decide) -> None:
-    _resume_for(turn, token, stimulus.actor)
+    resume_for(turn, token, stimulus.actor)
     if stimulus.verdict == "fulfil":
         begin_again(turn, token, 0, f"tried again by {stimulus.actor or 'somebody'}")
         return
@@ -105,9 +154,12 @@ def _after_decision(turn: Turn, token: Token, stimulus: s.Decide) -> None:
     decision = step.decision or Decision()
     fulfilled = stimulus.verdict == "fulfil"
     if fulfilled or decision.on_reject != "pause":
-        _resume_for(turn, token, stimulus.actor)
+        resume_for(turn, token, stimulus.actor)
     works = _is_plain(step) or (step.fan is not None and step.loop is None)
-    said = Said(fulfilled, stimulus.actor, stimulus.reason, stimulus.evidence)
+    said = Said(fulfilled, stimulus.actor, stimulus.reason, stimulus.evidence, stimulus.override)
+    if stimulus.override and decision.on_reject == "pause":
+        decision = replace(decision, on_reject="fail")  # nobody is left to look at it
+        resume_for(turn, token, stimulus.actor)
     if not fulfilled and decision.on_reject == "retry" and works:
         # A person asks for this one by one: no limit of the work applies.
         record(turn, token, decision, said)
@@ -118,7 +170,7 @@ def _after_decision(turn: Turn, token: Token, stimulus: s.Decide) -> None:
         turn.later(Conclude(token.id))
 
 
-def _resume_for(turn: Turn, token: Token, actor: str) -> None:
+def resume_for(turn: Turn, token: Token, actor: str) -> None:
     """A pause that the engine made for this gate ends with it."""
     if turn.state.paused and turn.state.paused_gate == gate_id(token):
         turn.emit(e.RunResumed(actor))
@@ -181,3 +233,6 @@ def resume(turn: Turn, stimulus: s.Resume) -> None:
     if not turn.state.paused:
         raise Refused("the run is not paused", code="not_paused")
     turn.emit(e.RunResumed(stimulus.actor))
+    for gate in list(turn.state.gates.values()):
+        if source_of(turn.net, gate):
+            ask_source_again(turn, turn.state.tokens[gate.token], stimulus.actor, "resumed")

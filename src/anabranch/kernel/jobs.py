@@ -36,10 +36,16 @@ _LOOP_READER = Work(kind="loop.cut")
 _NAMED_SLOTS = {CUT_SLOT: "cut", JUDGE_SLOT: "judge", PLAIN_SLOT: "0"}
 
 
-def job_id(token: int, slot: int, asked_again: int = 0) -> str:
-    """`7.0`; in a later round of a fan `7r1.0`."""
+def job_id(token: int, slot: int, asked_again: int = 0, source_asked: int = 0) -> str:
+    """`7.0`; in a later round of a fan `7r1.0`; of a source asked once more `7.judge-1`."""
     again = f"r{asked_again}" if asked_again else ""
-    return f"{token}{again}.{_NAMED_SLOTS.get(slot, slot)}"
+    source = f"-{source_asked}" if source_asked and slot == JUDGE_SLOT else ""
+    return f"{token}{again}.{_NAMED_SLOTS.get(slot, slot)}{source}"
+
+
+def id_of_job(token: Token, slot: int) -> str:
+    """The job that this token has for the slot now."""
+    return job_id(token.id, slot, _round_of(token, slot), token.source_asked)
 
 
 def token_of(job: str) -> int:
@@ -100,9 +106,7 @@ def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     if reuse_answer(turn, token, slot):
         return
     attempt = token.attempt + 1 if slot == PLAIN_SLOT else 1
-    turn.emit(
-        e.JobScheduled(job_id(token.id, slot, _round_of(token, slot)), token.id, slot, attempt)
-    )
+    turn.emit(e.JobScheduled(id_of_job(token, slot), token.id, slot, attempt))
 
 
 def _round_of(token: Token, slot: int) -> int:
@@ -116,7 +120,7 @@ def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     if not key:
         return False
     answers = turn.state.reuse[key]
-    job = job_id(token.id, slot, _round_of(token, slot))
+    job = id_of_job(token, slot)
     turn.emit(e.JobReused(job, token.id, slot, answers[0], key))
     settle(turn, turn.state.jobs[job])
     return True
@@ -253,7 +257,7 @@ def settle(turn: Turn, job: Job) -> None:
 
 def _retry(turn: Turn, job: Job, work: Work, fault: Fault) -> bool:
     retry, failures = work.retry, job.failures
-    if work.retry_timeouts is not None:  # two budgets, which do not touch one another
+    if work.retry_timeouts is not None and not work.one_budget:  # two, which do not touch
         timed_out = fault.kind == "timeout"
         retry = work.retry_timeouts if timed_out else work.retry
         failures = job.timeouts if timed_out else job.failures - job.timeouts
@@ -329,9 +333,23 @@ def stopped(turn: Turn, stimulus: s.JobDischarge) -> None:
     discharge(turn, job, "stopped")
 
 
-def discharge(turn: Turn, job: Job, how: Literal["stopped", "reported", "lost"]) -> None:
+def abandon(turn: Turn, job: Job) -> None:
+    """It did not stop when it was told to, and the time of the run is up."""
+    gather = turn.state.gathers.get(job.gather)
+    asked = gather is not None and not gather.values and 0 <= job.slot < len(gather.labels)
+    whom = f", asked of {gather.labels[job.slot]}," if gather is not None and asked else ""
+    why = f"the work of step {job.step}{whom} did not stop when it was told to"
+    discharge(turn, job, "abandoned", why)
+
+
+def discharge(
+    turn: Turn,
+    job: Job,
+    how: Literal["stopped", "reported", "lost", "abandoned"],
+    reason: str = "",
+) -> None:
     token = turn.state.tokens.get(job.token)
-    turn.emit(e.JobDischarged(job.id, how))
+    turn.emit(e.JobDischarged(job.id, how, reason))
     if token is not None and token.loop:
         turn.later(FillLoop(token.id))
     elif token is not None and token.gather:
@@ -355,7 +373,7 @@ def jobs_of(turn: Turn, token: Token) -> list[Job]:
     slots = [PLAIN_SLOT, CUT_SLOT, JUDGE_SLOT]
     if token.gather:
         slots[:1] = range(turn.state.gathers[token.gather].next_slot)
-    names = (job_id(token.id, slot, _round_of(token, slot)) for slot in slots)
+    names = (id_of_job(token, slot) for slot in slots)
     return [turn.state.jobs[name] for name in names if name in turn.state.jobs]
 
 

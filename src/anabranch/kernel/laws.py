@@ -166,7 +166,7 @@ def _timers(state: State) -> Iterator[str]:
         if kind in ("step", "wake"):
             if int(name) not in state.tokens:
                 yield f"timer {key} outlived its token"
-        elif kind != "deadline" and name not in state.jobs:
+        elif kind not in ("deadline", "abandon") and name not in state.jobs:
             yield f"timer {key} outlived its job"
 
 

@@ -12,6 +12,7 @@ from anabranch.kernel.turn import Activate, Turn
 from anabranch.kernel.values import Fault
 
 NOBODY = "no_targets"  # there is nobody to ask
+TOO_FEW = "quorum_unreachable"  # there are fewer than must answer
 #: Asking again does not mend these: the definition is wrong, or somebody said no.
 FINAL = frozenset({"expression", "collection", "config", "rejected", "not_fulfilled"})
 
@@ -27,6 +28,8 @@ def ask_everybody_again(turn: Turn, token: Token, fault: Fault) -> bool:
     fan = turn.step_of(token).fan
     if fan is None or fault.kind in FINAL or turn.state.ending:
         return False
+    if fault.code == TOO_FEW and fan.targets is None:
+        return False  # nobody searches: there will not be more of them
     if fan.keeps_targets and fault.code != NOBODY:
         return False  # whom it asks is settled, and its job has had its own tries
     asked = token.round + 1

@@ -32,6 +32,7 @@ def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[
         "payload": values.view(token.payload),
         "results": values.view(state.results),
         "labels": state.labels,
+        "answered_by": state.answered_by,
     }
 
 

@@ -49,6 +49,8 @@ class Token(msgspec.Struct, gc=False):
     decided: bool = False
     answers_itself: bool = False  # the decision is its answer: there was no work
     answer: Answer | None = None  # what its work came to
+    source_asked: int = 0  # how often its decision source has been asked again
+    hurries: bool = False  # `until` is shortly before the deadline of the run
 
 
 class Job(msgspec.Struct, gc=False):
@@ -184,6 +186,7 @@ class Judgement(msgspec.Struct, gc=False):
     reason: str
     evidence: Any
     at: int
+    override: bool = False
 
 
 class Timers(msgspec.Struct, dict=True):
@@ -346,6 +349,9 @@ class State(msgspec.Struct, gc=False):
     joins_dropped: int = 0  # settled long ago, and in `joins` no more
     provenance: Provenance | None = None  # of a run that has something to reuse
     depth: int = 0  # of a child: how many runs above it began one another
+    answered_by: dict[str, str] = {}  # step → whose answer its fan chose, where it is one's
+    abandoned: int = 0  # jobs that did not stop when they were told to,
+    left_behind: list[tuple[str, str]] = []  # and the first few of them: (step, why)
 
     @property
     def finished(self) -> bool:

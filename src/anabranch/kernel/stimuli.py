@@ -99,13 +99,18 @@ class JobDischarge(_Stimulus, frozen=True, tag="job.discharge"):
 
 
 class Decide(_Stimulus, frozen=True, tag="decide"):
-    """Somebody answers a gate. `gate` is its id or, where only one is open there, its step."""
+    """Somebody answers a gate. `gate` is its id or, where only one is open there, its step.
+
+    Where a declared source decides, only the source can be asked again; `override` answers in its
+    place, and is recorded as that.
+    """
 
     gate: str
-    verdict: Literal["fulfil", "reject"]
+    verdict: Literal["fulfil", "reject", "ask_again"]
     actor: str = ""
     reason: str = ""
     evidence: Any = None
+    override: bool = False
 
 
 class PatchContext(_Stimulus, frozen=True, tag="patch"):

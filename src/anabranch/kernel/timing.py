@@ -4,6 +4,7 @@ Timers are derived from events (`evolve` sets and drops them), so nothing extra 
 and a lost or doubled wake-up changes nothing: `Tick` does whatever is due, once.
 
     deadline   the run has taken too long           job:J    an attempt has taken too long
+    abandon    an ended run is rid of what goes on
     step:T     a step has taken too long            lease:J  a worker has not been heard of
     wake:T     a sleeping token goes on             retry:J  a failed job is tried again
                                                     queue:J  a shard found no worker in time
@@ -17,16 +18,19 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.allowing import OWNER, may_wake, same
 from anabranch.kernel.ending import close_gate, give_up
-from anabranch.kernel.fans import time_is_up
+from anabranch.kernel.fans import close_with_candidates, has_candidates, time_is_up
 from anabranch.kernel.finishing import wind_down
-from anabranch.kernel.jobs import cancel, jobs_of, lose, time_out, wait_over
+from anabranch.kernel.fulfilment import ENGINE, decision_timeout
+from anabranch.kernel.gates import resume_for
+from anabranch.kernel.jobs import abandon, cancel, jobs_of, lose, time_out, wait_over
 from anabranch.kernel.loops import waited_too_long
 from anabranch.kernel.quiescence import completion
 from anabranch.kernel.rounds import ask_everybody_again
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.tokens import timed_out
-from anabranch.kernel.turn import Activate, Turn
+from anabranch.kernel.turn import Activate, Conclude, Turn
 from anabranch.kernel.values import Fault
+from anabranch.net.net import Decision
 
 #: These begin work, so a paused run leaves them until it is resumed.
 _BEGINS_WORK = ("wake", "retry")
@@ -46,12 +50,20 @@ def tick(turn: Turn) -> None:
             continue  # handled meanwhile, by what an earlier timer did
         if turn.state.paused and key.startswith(_BEGINS_WORK):
             continue
+        if key == "deadline" and any(_has_closed(event) for event in turn.events):
+            continue  # it is due still, when what follows from that is recorded
         kind, _, name = key.partition(":")
         _DUE[kind](turn, name)
 
 
+def _has_closed(event: e.Event) -> bool:
+    return isinstance(event, e.GatherSettled) and event.verdict == "closed"
+
+
 def _deadline(turn: Turn, _name: str) -> None:
     state = turn.state
+    if close_with_candidates(turn):
+        return  # and comes back at once, when what follows from that is recorded
     if state.tokens or (turn.net.final is not None and not state.finalised):
         wind_down(turn, "deadline_exceeded", "the run passed its deadline")
         return
@@ -60,12 +72,26 @@ def _deadline(turn: Turn, _name: str) -> None:
     wind_down(turn, status, "nobody waits for what is still out at the deadline")
 
 
+def _abandon(turn: Turn, _name: str) -> None:
+    """Whoever was told to stop and goes on all the same does not keep the run."""
+    for job in list(turn.state.jobs.values()):
+        cancel(turn, job, "the time of the run is up")
+        if job.id in turn.state.jobs:
+            abandon(turn, job)
+
+
 def _step_timeout(turn: Turn, name: str) -> None:
     token = turn.state.tokens[int(name)]
+    hurries = token.hurries
     turn.emit(e.TokenTimed(token.id, 0))
+    step = turn.step_of(token)
+    if token.phase == "deciding" and step.decision is not None and step.decision.timeout_ms:
+        _nobody_decided(turn, token, step.decision)
+        return
+    if hurries and not has_candidates(turn, token):
+        return  # the deadline itself says what becomes of it
     if time_is_up(turn, token):
         return
-    step = turn.step_of(token)
     seconds = (step.timeout_ms or 0) / 1000
     fault = Fault(
         "step_timeout", f"step {step.name} took longer than {seconds:g} s", "STEP_TIMEOUT"
@@ -76,6 +102,15 @@ def _step_timeout(turn: Turn, name: str) -> None:
     give_up(turn, token, fault.message)
     if not ask_everybody_again(turn, token, fault):
         timed_out(turn, token, fault)
+
+
+def _nobody_decided(turn: Turn, token: Token, decision: Decision) -> None:
+    fault = decision_timeout(
+        token, f"nobody decided within {(decision.timeout_ms or 0) / 1000:g} s"
+    )
+    close_gate(turn, token, fault.message)
+    resume_for(turn, token, ENGINE)
+    turn.later(Conclude(token.id, fault))
 
 
 def _wake(turn: Turn, name: str) -> None:
@@ -103,6 +138,7 @@ def _lease(turn: Turn, name: str) -> None:
 
 _DUE = {
     "deadline": _deadline,
+    "abandon": _abandon,
     "step": _step_timeout,
     "wake": _wake,
     "retry": _retry,

@@ -8,9 +8,13 @@ from __future__ import annotations
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import abort, end_now
-from anabranch.kernel.fans import open_fan
+from anabranch.kernel.fans import closing_time, open_fan
 from anabranch.kernel.finishing import finish, wind_down
-from anabranch.kernel.fulfilment import ask_whether_to_try_again, open_decision
+from anabranch.kernel.fulfilment import (
+    DECISION_TIMEOUT,
+    ask_whether_to_try_again,
+    open_decision,
+)
 from anabranch.kernel.gates import admitted
 from anabranch.kernel.jobs import find_reusable, reuse_answer, schedule
 from anabranch.kernel.joins import offer
@@ -100,8 +104,7 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
     if turn.net.policy.parallel_max is not None and not token.round and _queues(turn, token, step):
         turn.emit(e.TokenQueued(token.id))
         return
-    if step.timeout_ms is not None and not token.until:
-        turn.emit(e.TokenTimed(token.id, turn.at + step.timeout_ms))
+    _start_the_clock(turn, token, step)
     if step.loop is not None:
         open_loop(turn, token, step.loop)
     elif step.fan is not None and reuse_answer(turn, token):
@@ -112,6 +115,18 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
         schedule(turn, token)
     elif step.decision is None or not reuse_answer(turn, token):
         turn.later(Conclude(token.id))
+
+
+def _start_the_clock(turn: Turn, token: Token, step: Step) -> None:
+    """Its own time limit; for what waits for the best also that of the run, whichever is first."""
+    if token.until:
+        return
+    own = turn.at + step.timeout_ms if step.timeout_ms is not None else 0
+    closing = closing_time(turn.state, step.fan)
+    if closing > turn.at and (not own or closing <= own):
+        turn.emit(e.TokenTimed(token.id, closing, True))
+    elif own:
+        turn.emit(e.TokenTimed(token.id, own))
 
 
 _UNDER_WAY = ("ready", "running", "sleeping", "deciding")
@@ -178,6 +193,8 @@ def _fail(turn: Turn, token: Token, fault: Fault) -> None:
     work = step.work
     if work is not None and work.error_aborts:
         end_now(turn, token, "aborted", fault)
+    elif fault.code == DECISION_TIMEOUT and step.decision is not None:
+        timed_out(turn, token, fault, step.decision.on_timeout or "fail")
     elif ask_everybody_again(turn, token, fault):
         pass
     elif fault.kind == "timeout" and work is not None and work.retry_timeouts is not None:
@@ -201,9 +218,9 @@ def _failed_for_good(turn: Turn, token: Token, step: Step, fault: Fault) -> None
                 wind_down(turn, "failed", f"step {token.step} failed: {fault.message}")
 
 
-def timed_out(turn: Turn, token: Token, fault: Fault) -> None:
-    """The step has taken too long, and nothing is left to try."""
-    match turn.step_of(token).on_timeout:
+def timed_out(turn: Turn, token: Token, fault: Fault, then: str = "") -> None:
+    """The step, or who decides about it, has taken too long, and nothing is left to try."""
+    match then or turn.step_of(token).on_timeout:
         case "fail":
             finish(turn, token, "failed", fault)
         case "skip":

@@ -11,16 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError
 from anabranch.expressions.pointer import MISSING, parse_path, same
 from anabranch.market.identities import public_key
+from anabranch.market.nobody import Cache, nobody_holds
 from anabranch.market.passports import (
     Issuers,
-    Key,
     Passport,
     passports_in,
     problem_of,
@@ -28,7 +27,8 @@ from anabranch.market.passports import (
     read_revocation,
 )
 from anabranch.market.sources import fetch_source, load_source
-from anabranch.work.participants.book import Book, Listing
+from anabranch.net.problems import did_you_mean
+from anabranch.work.participants.book import NO_BOOK, Book, Listing
 from anabranch.work.participants.port import NotKnown, Query
 from anabranch.work.threads import Threads
 
@@ -37,17 +37,6 @@ logger = logging.getLogger(__name__)
 SYNC_SECONDS = 60.0
 SOONEST_SECONDS = 1.0
 _NO_DIRECTORY = "there is no directory of passports: add `directory: {passports: …}` to the book"
-
-
-@dataclass(slots=True)
-class Cache:
-    """What the last reading of the sources gave."""
-
-    passports: dict[Key, Passport] = field(default_factory=dict)
-    revoked: set[Key] = field(default_factory=set)
-    refused: list[str] = field(default_factory=list)  # what was there and does not count
-    issuers: Issuers = field(default_factory=Issuers)
-    read_at: int | None = None
 
 
 class PassportDirectory:
@@ -85,7 +74,7 @@ class PassportDirectory:
         if self.cache.read_at is None:
             if self._config:
                 raise NotKnown(self._unread or "the directory of passports has not been read yet")
-            raise InputError(_NO_DIRECTORY)
+            raise InputError(_NO_DIRECTORY if self._book.is_there else NO_BOOK)
         now, cache = self._clock.now(), self.cache
         holders = {
             cache.issuers.operators.get(passport.node_id, passport.issuer)
@@ -95,6 +84,18 @@ class PassportDirectory:
             and self._fits(passport, query)
         }
         return sorted(holders)
+
+    def why_nobody(self, query: Query) -> str:
+        if query.resolve == "capability":
+            return nobody_holds(self.cache, query, self._clock.now())
+        if not self._book.is_there:
+            return NO_BOOK
+        wanted = query.service_type or query.task_type
+        known = {each for one in self._book.listings.values() for each in one.service_types}
+        offering = sum(wanted in one.service_types for one in self._book.listings.values())
+        if offering:
+            return f"{offering} in the book offer {wanted!r}, and the filter fits none of them"
+        return f"nobody in the book offers {wanted!r}; {did_you_mean(wanted, known)}".rstrip("; ")
 
     def _fits(self, passport: Passport, query: Query) -> bool:
         name = self.cache.issuers.operators.get(passport.node_id, passport.issuer)

@@ -136,6 +136,8 @@ class Work:
     retry: Retry = Retry()
     #: Where attempts that took too long have a budget of their own; None counts them as failures.
     retry_timeouts: Retry | None = None
+    #: `retry` counts both, and `retry_timeouts` only says that a time limit has an end of its own.
+    one_budget: bool = False
     #: An error ends the step run as aborted: no branch, no delivery, no failure of the run.
     error_aborts: bool = False
     #: Whoever kills its token (a closed join, the end of the run) lets work that runs come to its
@@ -204,6 +206,10 @@ class Decision:
     on_error: Literal["fail", "retry", "pause"] = "fail"  # neither yes nor no could be had
     #: Under which name the judgement is recorded, as a fact beside the end of the work.
     policy: str = ""
+    #: How long people at the gate have; a source's time limit is that of its work.
+    timeout_ms: int | None = None
+    #: What it comes to that neither said anything in time; "" is an error like any other.
+    on_timeout: Literal["", "fail", "skip", "abort_run"] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ import msgspec
 from anabranch.errors import AnabranchError, DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import gate_id
+from anabranch.kernel.gates import source_of
 from anabranch.kernel.privacy import public
-from anabranch.kernel.state import State, Token
+from anabranch.kernel.state import Gate, State, Token
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Published
 from anabranch.runtime.live import history, load_state
@@ -27,7 +28,7 @@ RUNS_AT_ONCE = 500
 EVENTS_READ = 5000  # in a longer log earlier answers are not looked for
 _MOVING = (
     *(e.GateOpened, e.GateDecided, e.TokenHeld, e.TokenAdmitted, e.TokenFinished, e.RunFinished),
-    *(e.TokenTimed, e.TokenDoomed, e.TokenReleased),
+    *(e.GateAskedAgain, e.TokenTimed, e.TokenDoomed, e.TokenReleased),
 )
 
 
@@ -62,6 +63,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     until: int | None
     answer: Any  # what the work of the step came to, for whoever decides about it
     answered: list[Answered] | None = None  # None: the log is too long to look
+    source: str = ""  # what alone decides here; people can have it asked again, or override it
 
 
 class Approvals:
@@ -148,13 +150,16 @@ def open_gates(head: Head, net: Net | None, state: State) -> list[Approval]:
     """
     if state.finished or state.ending:
         return []
-    rows = [
-        _row(head, net, state.tokens[gate.token], "decision", gate.ask, gate.actors, gate.since)
-        for gate in state.gates.values()
-    ]
+    rows = [_of_gate(head, net, state.tokens[gate.token], gate) for gate in state.gates.values()]
     held = [state.tokens[token] for token in state.held]
     rows += [_row(head, net, one, "admission", one.reason, [], one.since) for one in held]
     return rows
+
+
+def _of_gate(head: Head, net: Net | None, token: Token, gate: Gate) -> Approval:
+    row = _row(head, net, token, "decision", gate.ask, gate.actors, gate.since)
+    source = source_of(net, gate) if net is not None else ""
+    return msgspec.structs.replace(row, source=source) if source else row
 
 
 def _row(

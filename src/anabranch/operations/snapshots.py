@@ -219,6 +219,7 @@ def _task(state: State, step: Step) -> dict[str, Any]:
         "decided_by": said.actor,
         "reason": said.reason or None,
         "evidence": said.evidence,
+        "override": said.override or None,
     }
     return {key: value for key, value in fields.items() if value is not None}
 

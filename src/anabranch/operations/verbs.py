@@ -172,15 +172,26 @@ def _checked_labels(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def decision(
-    gate: str, verdict: str, actor: str = "", reason: str = "", evidence: Any = None
+    gate: str,
+    verdict: str,
+    actor: str = "",
+    reason: str = "",
+    evidence: Any = None,
+    *,
+    override: bool = False,
 ) -> s.Decide:
-    """An answer to a gate; `evidence` is plain data that is kept with it."""
+    """An answer to a gate; `evidence` is plain data that is kept with it.
+
+    `override` answers in the place of the source that the definition declares.
+    """
     checked = require_json(evidence, "the evidence", root="evidence")
     match verdict:
-        case "fulfil" | "reject":
-            return s.Decide(gate, verdict, actor, reason, checked)
+        case "fulfil" | "reject" | "ask_again":
+            return s.Decide(gate, verdict, actor, reason, checked, override)
         case _:
-            raise InputError(f"a gate is answered with fulfil or reject, not {verdict!r}")
+            raise InputError(
+                f"a gate is answered with fulfil, reject or ask_again, not {verdict!r}"
+            )
 
 
 def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[ContextPatch, ...]:

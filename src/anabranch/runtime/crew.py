@@ -7,6 +7,7 @@ cancels the task; the crew says "discharged" only when it has really ended.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +39,10 @@ Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
 Deed = Callable[[], Coroutine[Any, Any, Answer | Parked]]
 
+log = logging.getLogger(__name__)
+
+#: How long the end of an engine waits for work that was told to stop.
+STOP_SECONDS = 5.0
 _NOT_PREPARED = "the task cannot be prepared"
 _NOT_DELIVERED = "the answer cannot be recorded"
 
@@ -70,6 +75,7 @@ class Crew:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._told: dict[Key, Stop] = {}
         self._closing = False
+        self.left_behind: set[asyncio.Task[None]] = set()  # told to stop, and still at it
         self.traces = False  # somebody makes spans: work is told which one is its own
 
     @property
@@ -163,7 +169,8 @@ class Crew:
         run_at_work.set(effect.run)  # of this task only
         answer = await work()
         key = (effect.run, effect.job, effect.attempt)
-        del self._tasks[key]
+        if self._tasks.pop(key, None) is None:
+            return  # it was left behind, and nobody waits for it
         told = self._told.pop(key, None)
         if told is not None and told.discharge and isinstance(answer, Parked):
             self._offer(effect.run, s.JobDischarge(effect.job))  # too late to wait outside
@@ -215,6 +222,11 @@ class Crew:
     def stop(self, effect: Stop) -> None:
         if effect.outside:
             return
+        if effect.abandoned:
+            for found, deaf in list(self._tasks.items()):
+                if found[:2] == (effect.run, effect.job):
+                    self._leave_behind(found, deaf)
+            return
         key = (effect.run, effect.job, effect.attempt)
         task = self._tasks.get(key)
         if task is not None:
@@ -239,7 +251,20 @@ class Crew:
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left)
+            await asyncio.wait(left, timeout=STOP_SECONDS)
+        for key, task in list(self._tasks.items()):
+            self._leave_behind(key, task)
+
+    def _leave_behind(self, key: Key, task: asyncio.Task[None]) -> None:
+        """It goes on although it was told to stop: the program ends without it."""
+        log.warning("run %s: job %s does not stop, and is left behind", key[0], key[1])
+        del self._tasks[key]
+        self._told.pop(key, None)
+        self.left_behind.add(task)
+        task.add_done_callback(self.left_behind.discard)
+        # Or the end of the loop would wait for it, and then complain of it.
+        asyncio._unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 async def carry_out(performer: Performer, task: Task) -> Answer | Parked:

@@ -29,6 +29,7 @@ class Stop:
     ticket: str = ""
     discharge: bool = True
     outside: bool = False  # a worker elsewhere has it, and hears of it when it asks
+    abandoned: bool = False  # it was told, and did not: whatever its attempt, it is left behind
 
 
 @dataclass(frozen=True, slots=True)

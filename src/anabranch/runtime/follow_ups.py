@@ -6,6 +6,7 @@ durable; what is said to other runs is stepped in the same turn.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from anabranch.runtime.pools import Lease, Pools
 from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.read_rights import before
 from anabranch.runtime.waking import wake_ups
+
+log = logging.getLogger(__name__)
 
 ENGINE = "engine"  # the worker that this engine is itself
 _TOKEN = "token "  # so begins what a token is called, where it writes to the context
@@ -96,6 +99,13 @@ class FollowUps:
         self._lanes.free(live.state.run, event.job)
         self._pools.drop(live.state.run, event.job)
         self._pulse.ended(live, event)
+
+    def discharged(self, live: LiveRun, event: e.JobDischarged) -> None:
+        self.over(live, event)
+        if event.how == "abandoned":
+            run = live.state.run
+            log.warning("run %s: %s; nobody waits for it any more", run, event.reason)
+            self.effects.append(Stop(run, event.job, 0, discharge=False, abandoned=True))
 
     def cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:
         job = live.state.jobs.get(event.job)
@@ -186,7 +196,7 @@ _FOLLOW_UPS: dict[type, Callable[[FollowUps, LiveRun, Any], None]] = {
     e.JobLost: FollowUps.over,
     e.JobParked: FollowUps.parked,
     e.JobContinued: FollowUps.continued,
-    e.JobDischarged: FollowUps.over,
+    e.JobDischarged: FollowUps.discharged,
     e.RunResumed: FollowUps.resumed,
     e.RunFinished: FollowUps.finished,
 }

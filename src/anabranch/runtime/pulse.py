@@ -164,6 +164,8 @@ class Pulse:
                 self._count_items(event.answer.shard)
         else:
             how = _ENDINGS[type(event)]
+            if how == "cancelled" and event.how == "abandoned":
+                how = "abandoned"
         ending = kind.endings.get(how)
         if ending is None:
             ending = kind.ending(how)

@@ -332,6 +332,8 @@ def _moment(trace: _Trace, event: e.Event, at: int) -> tuple[_Open | None, dict[
         case e.GateDecided(gate=gate, verdict=verdict, actor=actor):
             known = {"gate": gate, "verdict": verdict, "actor": actor}
             return tokens.get(trace.gates.pop(gate, 0)), known
+        case e.GateAskedAgain(gate=gate, actor=actor):
+            return tokens.get(trace.gates.pop(gate, 0)), {"gate": gate, "actor": actor}
         case e.RunPaused(actor=actor, reason=reason):
             return trace.root, {"actor": actor, "reason": reason[:TEXT_MAX]}
         case e.RunResumed(actor=actor):

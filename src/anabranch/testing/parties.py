@@ -16,6 +16,7 @@ from anabranch.errors import AnabranchError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import gate_id
+from anabranch.kernel.gates import source_of
 from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
@@ -305,7 +306,16 @@ class Parties(World):
             yield run, s.Resume
         for gate in state.gates.values():
             if (run, gate.id) not in self.verdicts:
-                yield run, partial(self._decision, gate.id, gate.actors, failed=gate.failed)
+                yield (
+                    run,
+                    partial(
+                        self._decision,
+                        gate.id,
+                        gate.actors,
+                        failed=gate.failed,
+                        source=bool(source_of(audit.net, gate)),
+                    ),
+                )
         for token in state.tokens.values():
             if token.phase == "sleeping":
                 yield run, partial(s.Wake, token.id, payload={"woken": True})
@@ -314,13 +324,18 @@ class Parties(World):
                 yield run, partial(self._decision, token.step, ())
                 yield from ((run, partial(_patch, patch)) for patch in self._patches)
 
-    def _decision(self, gate: str, actors: Sequence[str], *, failed: bool = False) -> s.Stimulus:
+    def _decision(
+        self, gate: str, actors: Sequence[str], *, failed: bool = False, source: bool = False
+    ) -> s.Stimulus:
         wrong = self.dice.random() < 0.1
         actor = self.dice.choice(list(actors)) if actors and not wrong else "somebody"
         rejects = not self.calm and self.dice.random() < 0.3
         if failed:  # some work fails for ever: it is given up sooner or later
             rejects = self.dice.random() < 0.5
-        return s.Decide(gate, "reject" if rejects else "fulfil", actor, "simulated")
+        if source and self.dice.random() < 0.3:
+            return s.Decide(gate, "ask_again", actor, "simulated")
+        word = "reject" if rejects else "fulfil"
+        return s.Decide(gate, word, actor, "simulated", override=source)  # type: ignore[arg-type]
 
 
 def is_unread(task: Task) -> bool:

@@ -24,13 +24,14 @@ def soliciting(seed: int, step: Step, unit_ms: int = 1_000) -> Step:
     if work is None or step.loop is not None:
         return step
     if dice.random() < 0.2:
-        work = replace(work, retry_timeouts=_retry(dice, unit_ms))
+        budget = Random(f"budget {seed} {step.name}").random() < 0.5
+        work = replace(work, retry_timeouts=_retry(dice, unit_ms), one_budget=budget)
     fan = step.fan
     if fan is not None and dice.random() < 0.6:
         fan = _fan(dice, fan, work, unit_ms)
     decision = step.decision
     if dice.random() < 0.2:
-        decision = _decision(dice, work)
+        decision = _timed(Random(f"decision {seed} {step.name}"), _decision(dice, work), unit_ms)
     on_failure = step.on_failure
     if dice.random() < 0.2:
         on_failure = dice.choice(("skip", "pause", "abort_run"))
@@ -83,6 +84,17 @@ def _decision(dice: Random, work: Work) -> Decision:
         when=when,
         source=replace(work, inputs=None, retry=Retry(dice.randint(1, 2))) if asks else None,
         policy=dice.choice(POLICIES),
+    )
+
+
+def _timed(dice: Random, decision: Decision, unit_ms: int) -> Decision:
+    """Perhaps with a time limit for whoever decides."""
+    if dice.random() < 0.6:
+        return decision
+    return replace(
+        decision,
+        timeout_ms=dice.randint(1, 20) * unit_ms,
+        on_timeout=dice.choice(("", "fail", "skip", "abort_run")),
     )
 
 

@@ -19,6 +19,7 @@ from anabranch.errors import AnabranchError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.ending import gate_id
+from anabranch.kernel.gates import source_of
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net
@@ -319,6 +320,11 @@ class World:
 
     def stop(self, effect: Stop) -> None:
         """Work stops when it is told to, unless it is stubborn."""
+        if effect.abandoned:
+            for key in [key for key in self.at_work if key[:2] == (effect.run, effect.job)]:
+                self.at_work.pop(key)
+                self.post.withdraw(key)
+            return
         key = (effect.run, effect.job, effect.attempt)
         plan = self.at_work.get(key)
         if plan is not None and plan.stubborn:
@@ -351,20 +357,24 @@ class World:
                     step = state.joins[event.gather].target
                     self.scripts.answers.saw_slots(step, event.labels)
                 case e.GateOpened() if event.gate in state.gates:
-                    self._ask(run, event.gate, state.gates[event.gate].step, event.actors)
+                    gate = state.gates[event.gate]
+                    source = bool(source_of(self.net, gate))
+                    self._ask(run, gate.id, gate.step, event.actors, override=source)
                 case e.TokenHeld() if is_held(state, event.token):
                     token = state.tokens[event.token]
                     self._ask(run, gate_id(token), token.step, ())
                 case _:
                     pass
 
-    def _ask(self, run: str, gate: str, step: str, actors: Iterable[str]) -> None:
+    def _ask(
+        self, run: str, gate: str, step: str, actors: Iterable[str], *, override: bool = False
+    ) -> None:
         """Send the scripted decision on its way, if there is one."""
         entry = self._decision_for(run, gate, step)
         if entry is UNSCRIPTED:
             return
         plan = planned(entry, gate)
-        verdict = _verdict(gate, plan.answer, next(iter(actors), "script"))
+        verdict = _verdict(gate, plan.answer, next(iter(actors), "script"), override=override)
         self.verdicts[run, gate] = verdict
         if verdict is not None:
             self.post.send(self.clock.now() + plan.delay_ms, Letter(run, verdict, asks=True))
@@ -392,13 +402,13 @@ def is_held(state: State, token: int) -> bool:
     return token in state.tokens and state.tokens[token].phase == "held"
 
 
-def _verdict(gate: str, answer: Answer | None, actor: str) -> s.Decide | None:
+def _verdict(gate: str, answer: Answer | None, actor: str, *, override: bool) -> s.Decide | None:
     if answer is None:
         return None
     if answer.status == "ok":
-        return s.Decide(gate, "fulfil", actor, evidence=answer.result)
+        return s.Decide(gate, "fulfil", actor, evidence=answer.result, override=override)
     why = answer.fault.message if answer.fault is not None else ""
-    return s.Decide(gate, "reject", actor, why)
+    return s.Decide(gate, "reject", actor, why, override=override)
 
 
 def _raise(_run: str, defect: BaseException) -> None:

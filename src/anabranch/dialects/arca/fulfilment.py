@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from anabranch.dialects.arca.requests import Inputs, StepInput
+from anabranch.dialects.arca.timing import Timing, read_timing
 from anabranch.dialects.findings import Section
-from anabranch.dialects.nodes import Items, Scalar, kind_of, plain
+from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import MISSING, Path, parse_path, same
 from anabranch.expressions.port import NOTHING, Constant, Paths
@@ -34,6 +35,8 @@ SOURCES = ("capability", "operator", "requester")
 ENVELOPE = "arca-task-fulfillment-decision.v1"
 #: How often a decision source is asked that could not be reached or read, with `on_error: retry`.
 SOURCE_RETRY = Retry(attempts=3, delay_ms=1_000, backoff="exponential")
+
+SOURCE_TIMEOUT_MS = 60_000  # where its `timing` says nothing else
 
 AUTO = Decision(policy="auto", when=Constant(True))
 
@@ -116,7 +119,8 @@ def read_fulfilment(section: Section | None, step_id: str) -> Decision:
     match = _match(section.section("result_match"))
     rejected = section.choice("on_not_fulfilled", NOT_FULFILLED, "pause")
     error = section.choice("on_error", ERROR, "fail")
-    _check(section, policy, "decision_source" in section, "result_match" in section)
+    if section.sound:
+        _check(section, policy, "decision_source" in section, "result_match" in section)
     section.finish()
     more = {"on_reject": rejected, "on_error": error, "policy": policy}
     match policy:
@@ -128,8 +132,7 @@ def read_fulfilment(section: Section | None, step_id: str) -> Decision:
         case "external_decision":
             return _external(source, match, step_id, more)
         case "requester_confirmation":
-            ask, actors = _people(source, f"is the task of step {step_id} fulfilled?")
-            return Decision(ask, actors, **more)  # type: ignore[arg-type]
+            return _by_people(source, step_id, more)
         case "never":
             ask = f"step {step_id} is never fulfilled by itself: complete it or give it up"
             return Decision(ask, **{**more, "on_reject": "fail"})  # type: ignore[arg-type]
@@ -159,8 +162,8 @@ def _external(
         return Decision(**more)
     kind = source.choice("kind", SOURCES, "capability")
     if kind != "capability":
-        ask, actors = _people(source, f"is the task of step {step_id} fulfilled?")
-        return Decision(ask, actors, **more)
+        return _by_people(source, step_id, more)
+    timing = read_timing(source.section("timing"))
     capability = source.string("capability_id")
     if not capability:
         source.require("capability_id", "name the capability that decides")
@@ -171,20 +174,41 @@ def _external(
         inputs=Inputs(
             StepInput(given), {"capability_id": capability, "step_id": step_id}, own=step_id
         ),
-        retry=SOURCE_RETRY if more["on_error"] == "retry" else Retry(),
-        timeout_ms=60_000,
+        retry=timing.retry or (SOURCE_RETRY if more["on_error"] == "retry" else Retry()),
+        timeout_ms=timing.timeout_ms or SOURCE_TIMEOUT_MS,
     )
-    return Decision(f"capability {capability}", when=ReplyMatch(match), source=work, **more)
+    return Decision(
+        f"capability {capability}",
+        when=ReplyMatch(match),
+        source=work,
+        on_timeout=_then(source, timing),
+        **more,
+    )
 
 
-def _people(source: Section | None, ask: str) -> tuple[str, tuple[str, ...]]:
+def _by_people(source: Section | None, step_id: str, more: Mapping[str, Any]) -> Decision:
+    """Somebody says so at a gate, perhaps within a time limit."""
+    ask = f"is the task of step {step_id} fulfilled?"
     if source is None:
-        return ask, ()
+        return Decision(ask, **more)
     source.choice("kind", SOURCES, "requester")
     actors = _texts(source, "actors")
     said = source.string("ask", ask)
+    given = source.section("timing")
+    timing = read_timing(given)
+    if given is not None and timing.retry is not None:
+        message = "`retry` has no effect where people decide: they are asked once"
+        given.findings.warn(given.key_position("retry"), "ignored-key", message, "remove it")
     source.finish()
-    return said, actors
+    return Decision(
+        said, actors, timeout_ms=timing.timeout_ms, on_timeout=_then(source, timing), **more
+    )
+
+
+def _then(source: Section, timing: Timing) -> Literal["", "fail", "skip", "abort_run"]:
+    """`on_timeout` where it is written; else a source that is late is an error like any other."""
+    given = source.node.get("timing")
+    return timing.on_timeout if isinstance(given, Fields) and "on_timeout" in given else ""
 
 
 def _match(section: Section | None) -> Match | None:

@@ -112,6 +112,10 @@ class Plans:
             self.findings.add(at, "conflicting-keys", message, "keep the one at the root")
         return at_root if at_root is not None else in_plan
 
+    def _has_deadline(self) -> bool:
+        plan = self._plan()
+        return "deadline" in self._root or (plan is not None and "deadline" in plan)
+
     def _parallel(self, steps: Any) -> int:
         """A plan without anything new runs one step after the other, as plans always did."""
         default = PARALLEL_DEFAULT if any(step.is_new for step in steps) else 1
@@ -171,11 +175,14 @@ class Plans:
         """A reference to what cannot be there is found before anybody is asked anything."""
         for step in steps.values():
             given, judged = _references_of(step)
-            if not (given or judged):
+            if not (given or judged or step.target):
                 continue
             before = frozenset(_ancestors(step.step_id, steps))
             for reference in given:
                 self._check_reference(step, reference, step.reads_at[0], steps, before)
+            if step.target is not None:
+                for reference in step.target.references():
+                    self._check_reference(step, reference, step.target.position, steps, before)
             for reference in judged:
                 at, own = step.reads_at[1], before | {step.step_id}
                 self._check_reference(step, reference, at, steps, own)
@@ -223,8 +230,10 @@ class Plans:
         self.findings.add(at, "unknown-reference", message, hint)
 
     def _check_policies(self, steps: Any, deadline: int | None) -> None:
+        if deadline is None and self._has_deadline():
+            return  # it is there, and nobody can read it
         for step in steps:
-            for message, hint in _unmeetable(step, deadline):
+            for message, hint in _unmeetable(step, deadline) if step.sound else ():
                 self.findings.warn(step.position, "unmeetable-policy", message, hint)
 
 
@@ -268,8 +277,8 @@ def _unmeetable(step: PlanStep, deadline: int | None) -> Iterator[tuple[str, str
             asked = min(asked, target.limit)
         if fan_in.policy == "quorum" and asked is not None and fan_in.min_responses > asked:
             yield (
-                f"{name} waits for {fan_in.min_responses} answers and asks {asked}",
-                f"ask for at most {asked}, or name more participants",
+                f"{name} waits for {fan_in.min_responses} answers and asks {asked}: it will fail",
+                f"lower `min_responses` to at most {asked}, or name more participants",
             )
         if fan_in.policy == "best_of" and timeout is None and deadline is None:
             yield (

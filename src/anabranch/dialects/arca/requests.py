@@ -49,6 +49,7 @@ class Inputs:
     facts: Mapping[str, Any] = field(default_factory=dict)
     slot: str = ""  # the key under which the job of a fan gets its slot
     own: str = ""  # the step whose output is at hand and not yet recorded as its result
+    filter: References | None = None
 
     @property
     def text(self) -> str:
@@ -56,28 +57,39 @@ class Inputs:
 
     @property
     def reads(self) -> Paths:
-        return self.input.reads
+        return self.input.reads | (NOTHING if self.filter is None else self.filter.reads)
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         asked = {self.slot: names["slot"]} if self.slot else {}
         if self.own:
             names = {**names, "results": {**names["results"], self.own: names["answer"]}}
-        return {**self.facts, **asked, "input": self.input.evaluate(names)}
+        facts = _with_filter(self.facts, self.filter, names)
+        return {**facts, **asked, "input": self.input.evaluate(names)}
+
+
+def _with_filter(
+    facts: Mapping[str, Any], filter_: References | None, names: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    return facts if filter_ is None else {**facts, "filter": filter_.render(document_of(names))}
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Inputs that are the same for every run."""
+    """Inputs that are the same for every run, beside a filter that may read it."""
 
     facts: Mapping[str, Any]
-    reads: ClassVar[Paths] = NOTHING
+    filter: References | None = None
+
+    @property
+    def reads(self) -> Paths:
+        return NOTHING if self.filter is None else self.filter.reads
 
     @property
     def text(self) -> str:
         return repr(dict(self.facts))
 
-    def evaluate(self, names: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the port's signature
-        return self.facts
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        return _with_filter(self.facts, self.filter, names)
 
 
 @dataclass(frozen=True, slots=True)

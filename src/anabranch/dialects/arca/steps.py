@@ -59,6 +59,7 @@ class PlanStep:
     reads_at: tuple[Position, Position]  # where its input stands, and its fulfilment
     description: str = ""
     is_new: bool = False  # it uses what proposal 033 brought
+    sound: bool = True  # all of it could be read
 
     def lowered(self) -> Step:
         """The step without its routes, which are the plan's affair."""
@@ -81,12 +82,11 @@ class PlanStep:
             again = self.older or self.timing.retry or Retry()
             one = choice_of(self.target, self.service_type, again)
             return Step(self.step_id, self._request(inputs), fan=one, **common)
-        if self.target.filter is not None:
-            facts["filter"] = self.target.filter
+        inputs = Inputs(step_input, facts, "target", filter=self.target.filter)
         rounds = self.timing.retry or self.older or Retry()
         return Step(
             self.step_id,
-            Work(kind="dispatch", inputs=Inputs(step_input, facts, "target")),
+            Work(kind="dispatch", inputs=inputs),
             fan=fan_of(self.target, self.fan_in, self.service_type, rounds),
             timeout_ms=self.timing.timeout_ms,
             **common,
@@ -104,8 +104,9 @@ class PlanStep:
             kind="request",
             inputs=inputs,
             timeout_ms=self.timing.timeout_ms,
-            retry=self.older or Retry(),
+            retry=self.older or self.timing.retry or Retry(),
             retry_timeouts=self.timing.retry or Retry(),
+            one_budget=self.older is None,
         )
 
 
@@ -142,8 +143,10 @@ def read_step(node: Fields, findings: Findings) -> PlanStep | None:
         reads_at=(_place(section, "request_input"), _place(section, "fulfillment")),
         description=section.string("description") or section.string("label"),
         is_new=any(key in section for key in new),
+        sound=section.sound,
     )
-    _check_budgets(section, step)
+    if section.sound:
+        _check_budgets(section, step)
     section.finish()
     return step if step_id else None
 
@@ -180,6 +183,8 @@ def _service_type(section: Section, target: Target | None) -> str:
     given = section.string("service_type")
     if given or (target is not None and target.task_type):
         return given or (target.task_type if target is not None else "")
+    if target is None and "target" in section:
+        return ""  # it may be there, where nobody can read it
     section.require("service_type", "name the service it asks for, such as text/summarise")
     return ""
 
@@ -219,15 +224,21 @@ def _check_budgets(section: Section, step: PlanStep) -> None:
         at = section.key_position("max_retries" if "max_retries" in section else "retry_delay_ms")
         message = "a fan-out with `timing.retry` does not use `max_retries`"
         section.findings.warn(at, "ignored-key", message, "keep `timing.retry`")
-    if step.fan_in is None and step.timing.retry is not None and step.timing.timeout_ms is None:
-        message = "`timing.retry` is for what takes too long, and the step has no `timeout`"
-        hint = "add `timing.timeout`; for failures use `max_retries`"
+    if _is_without_timeout(step):
+        message = "`max_retries` is for failures, and `timing.retry` for a `timeout` it has not"
+        hint = "keep one of them, or add `timing.timeout`"
         section.findings.warn(section.key_position("timing"), "ignored-key", message, hint)
     decision = step.decision
     if decision.on_reject == "retry" and decision.policy in ("output_match", "external_decision"):
-        rounds = step.timing.retry or step.older if step.fan_in is not None else step.older
+        fans_out = step.fan_in is not None
+        rounds = step.timing.retry or step.older if fans_out else step.older or step.timing.retry
         if rounds is None or rounds.attempts < 2:
             message = f"{section.what} is to be tried again when not fulfilled, and has no tries"
-            hint = "add `timing.retry`" if step.fan_in is not None else "add `max_retries`"
             at = section.key_position("fulfillment")
-            section.findings.warn(at, "unmeetable-policy", message, hint)
+            section.findings.warn(at, "unmeetable-policy", message, "add `timing.retry`")
+
+
+def _is_without_timeout(step: PlanStep) -> bool:
+    """It has a budget for each of two things, and only one of them can happen."""
+    both = step.older is not None and step.timing.retry is not None
+    return step.fan_in is None and both and step.timing.timeout_ms is None

@@ -7,7 +7,7 @@ and only that, makes a step ask many.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +17,7 @@ from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import Path, parse_path
 from anabranch.expressions.port import NOTHING, Paths
-from anabranch.expressions.references import compile_references
+from anabranch.expressions.references import Reference, References, compile_references
 from anabranch.net.net import Fan, GatherRule, Retry, Work
 from anabranch.net.problems import Position
 
@@ -45,21 +45,27 @@ class Target:
     capability_id: str = ""
     task_type: str = ""
     participants: tuple[str, ...] = ()
-    filter: Mapping[str, Any] | None = None
+    filter: References | None = None
     limit: int | None = None
 
     @property
     def described(self) -> dict[str, Any]:
-        """For the job that looks for them."""
+        """For the job that looks for them; its filter is worked out when it does."""
         facts: dict[str, Any] = {
             "resolve": self.resolve,
             "capability_id": self.capability_id,
             "task_type": self.task_type,
             "participants": list(self.participants),
-            "filter": self.filter,
             "limit": self.limit,
         }
         return {key: value for key, value in facts.items() if value not in ("", None, [])}
+
+    def references(self) -> Iterator[Reference]:
+        """Those of its filter, and of the participants it names."""
+        if self.filter is not None:
+            yield from self.filter.references()
+        if self.resolve == "static":
+            yield from compile_references(list(self.participants)).references()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,9 @@ def read_target(section: Section | None) -> Target | None:
         _filter(section),
         section.whole("limit", 0, least=1, most=LIMIT_MAX) or None,
     )
+    if "resolve" in section and resolve != plain(section.node.fields["resolve"]):
+        section.finish()
+        return None  # what it needs depends on a word that nobody can read
     needed = _NEEDS[resolve]
     if needed not in section:
         section.require(needed, f"a target that is resolved by {resolve!r} needs it")
@@ -131,6 +140,7 @@ def _participant(node: Any, findings: Findings) -> str:
             compile_references(node.value)
         except ExpressionError as error:
             findings.add(node.position, "bad-template", str(error))
+            return ""
         return node.value
     message = f"a participant is {kind_of(node)}"
     findings.add(node.position, "wrong-type", message, "write its id as text")
@@ -145,15 +155,18 @@ def _each_once(names: list[str], items: Items, findings: Findings) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _filter(section: Section) -> Mapping[str, Any] | None:
+def _filter(section: Section) -> References | None:
     node = section.ask("filter")
     if node is None:
         return None
     if not isinstance(node, Fields):
         section.findings.wrong_type(node, f"`filter` of {section.what}", "a mapping")
         return None
-    value: Mapping[str, Any] = plain(node)
-    return value
+    try:
+        return compile_references(plain(node))
+    except ExpressionError as error:
+        section.findings.add(node.position, "bad-template", str(error))
+        return None
 
 
 def read_fan_in(section: Section | None) -> FanIn | None:
@@ -164,6 +177,14 @@ def read_fan_in(section: Section | None) -> FanIn | None:
     asked = section.whole("min_responses", 1, least=1, most=LIMIT_MAX)
     score = _score(section)
     order = section.choice("score_order", ORDERS, "desc")
+    if section.sound:
+        _check_fan_in(section, policy, asked)
+    section.finish()
+    return FanIn(policy, section.position, asked, score, order)
+
+
+def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
+    """What the keys say together."""
     if policy == "quorum" and "min_responses" not in section:
         section.require("min_responses", "say how many answers are enough")
     if policy == "best_of" and "score_field" not in section:
@@ -183,8 +204,6 @@ def read_fan_in(section: Section | None) -> FanIn | None:
         message = f"any_one goes on with one answer, and `min_responses` asks for {asked}"
         at = section.key_position("min_responses")
         section.findings.add(at, "conflicting-keys", message, "choose the policy quorum")
-    section.finish()
-    return FanIn(policy, section.position, asked, score, order)
 
 
 def _score(section: Section) -> Path | None:
@@ -223,7 +242,8 @@ def choice_of(target: Target | None, service_type: str, search_again: Retry) -> 
 def _search(target: Target | None, service_type: str, *, one: bool = False) -> Work:
     described = target.described if target is not None else {"resolve": "service_type"}
     facts = {**described, "service_type": service_type, **({"one": True} if one else {})}
-    return Work(kind="targets", inputs=Facts(facts), timeout_ms=60_000, retry=SEARCH_RETRY)
+    inputs = Facts(facts, target.filter if target is not None else None)
+    return Work(kind="targets", inputs=inputs, timeout_ms=60_000, retry=SEARCH_RETRY)
 
 
 def _rule(fan_in: FanIn) -> GatherRule:

@@ -1,8 +1,9 @@
 """`timing` and the older retry fields: how long a step may take, and how often it is tried.
 
-There are two budgets which do not touch one another. The older fields (`max_retries`,
-`retry_delay_ms`) are for requests that failed; `timing.retry` is for those that took too long, and
-for fan-outs that came to nothing. `max_attempts` counts the tries after the first.
+`timing.retry` is for tries that failed or took too long, and for fan-outs that came to nothing. The
+older fields (`max_retries`, `retry_delay_ms`) are for requests that failed; where an ordinary step
+has both they are two budgets which do not touch one another. `max_attempts` counts the tries after
+the first.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def read_timing(section: Section | None) -> Timing:
     timeout = iso_duration(section, "timeout")
     retry = _retry(section.section("retry"))
     on_timeout = section.choice("on_timeout", ON_TIMEOUT, "fail")
-    if "on_timeout" in section and timeout is None:
+    if "on_timeout" in section and timeout is None and section.sound:
         message = "`on_timeout` has no effect without a `timeout`"
         section.findings.warn(
             section.key_position("on_timeout"), "ignored-key", message, "add a `timeout`"
@@ -72,7 +73,7 @@ def read_older_retry(section: Section) -> Retry | None:
         return None
     retries = section.whole("max_retries", 0, least=0, most=TRIES_MAX)
     delay = section.whole("retry_delay_ms", 0, least=0, most=7 * 86_400_000)
-    if delay and not retries:
+    if delay and not retries and section.sound:
         at = section.key_position("retry_delay_ms")
         message = "`retry_delay_ms` has no effect without `max_retries`"
         section.findings.warn(at, "ignored-key", message, "add `max_retries`")

@@ -219,6 +219,8 @@ def route_of(said: Sayable) -> tuple[tuple[str, ...], Row]:
             return ("loops", said.loop), body
         case s.Decide():
             body = {"verdict": said.verdict, "reason": said.reason, "evidence": said.evidence}
+            if said.override:
+                body["override"] = True
             return ("gates", said.gate, "decide"), body
         case _:
             raise AnabranchError(f"{type(said).__name__} cannot be said to a server")

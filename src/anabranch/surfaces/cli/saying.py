@@ -35,7 +35,14 @@ async def loop(options: argparse.Namespace, settings: Settings) -> int:
 
 async def decide(options: argparse.Namespace, settings: Settings) -> int:
     given = values.evidence(options.evidence)
-    said = decision(options.gate, options.verdict, who(options), options.reason, given)
+    said = decision(
+        options.gate,
+        options.verdict,
+        who(options),
+        options.reason,
+        given,
+        override=options.override,
+    )
     try:
         return await _say(options, settings, said)
     except Refused as refusal:

@@ -24,17 +24,20 @@ APPROVALS = web.AppKey("approvals", Approvals)
 
 
 class DecideRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`evidence` is any JSON; it is kept in the log with the answer."""
+    """`evidence` is any JSON; it is kept in the log with the answer. `override` answers in the
+    place of the source that the definition declares, which `ask_again` asks once more."""
 
-    verdict: Literal["fulfil", "reject"]
+    verdict: Literal["fulfil", "reject", "ask_again"]
     reason: str = ""
     evidence: Any = None
+    override: bool = False
 
 
 async def decide(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, DecideRequest)
     gate = request.match_info["gate"]
-    said = decision(gate, body.verdict, actor_of(request), body.reason, body.evidence)
+    actor = actor_of(request)
+    said = decision(gate, body.verdict, actor, body.reason, body.evidence, override=body.override)
     try:
         return answer(await tell(request, said))
     except Refused as refusal:

@@ -16,7 +16,7 @@ from anabranch.operations.verbs import decision
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
 
 SHOWN = 50
-VERDICTS = {"fulfil": "fulfilled", "reject": "rejected"}
+VERDICTS = {"fulfil": "fulfilled", "reject": "rejected", "ask_again": "asked_again"}
 
 
 async def inbox(request: web.Request) -> web.StreamResponse:
@@ -65,7 +65,8 @@ def _around(ui: Ui, row: Approval, actor: str) -> dict[str, Any]:
 
 def _command(row: Approval) -> str:
     """How somebody who is asked answers at a terminal, where they say who they are."""
-    words = ("anabranch", "decide", row.run, row.gate, "--fulfil", "--actor", *row.actors[:1])
+    answer = ("--ask-again",) if row.source else ("--fulfil",)
+    words = ("anabranch", "decide", row.run, row.gate, *answer, "--actor", *row.actors[:1])
     return shlex.join(words)
 
 
@@ -78,7 +79,8 @@ async def decide(request: web.Request) -> web.StreamResponse:
     if verdict == "reject" and not reason:
         raise InputError("say why it is rejected: whoever asked will read the reason")
     run, gate = request.match_info["run"], request.match_info["gate"]
-    said = decision(gate, verdict, actor_of(request), reason, _evidence(form))
+    override = text_of(form, "override") == "yes" and verdict != "ask_again"
+    said = decision(gate, verdict, actor_of(request), reason, _evidence(form), override=override)
     ui = ui_of(request)
     try:
         await ui.parts.verbs.send(run, said)

@@ -144,7 +144,11 @@ class Chronicle:
                 self._of(event.token, "deciding", at, event.ask)
             case e.GateDecided():
                 said = f"{event.verdict} by {event.actor or 'somebody'}"
+                said += ", overriding the source" if event.override else ""
                 self._settle(self._gates, event.gate, at, said, event.verdict == "fulfil")
+            case e.GateAskedAgain():
+                said = f"asked again by {event.actor or 'somebody'}"
+                self._settle(self._gates, event.gate, at, said, True)
             case _:
                 self._job(at, event)
 

@@ -39,6 +39,7 @@ NOTES = {
     "redriven": "This run redoes what failed and what depends on it, and keeps the rest.",
     "started": "Started.",
     "fulfilled": "Fulfilled. The run goes on.",
+    "asked_again": "Asked again. The run goes on with what the source says.",
     "rejected": "Rejected.",
     "tuned": "The loop has its new window.",
     "stopped": "The loop takes no new items; what is out is finished.",

@@ -203,7 +203,7 @@ class Gathers:
                 if view is not None:
                     view.gate = event.ask or "a decision"
                     self._gates[event.gate] = event.token
-            case e.GateDecided():
+            case e.GateDecided() | e.GateAskedAgain():
                 view = self._newest(self._gates.pop(event.gate, 0))
                 if view is not None:
                     view.gate = ""
@@ -293,7 +293,7 @@ class Gathers:
         gather, number = self._jobs.get(event.job, ("", 0))
         view = self.shown.get(gather)
         if view is None:
-            if event.job.endswith(".judge"):
+            if ".judge" in event.job:
                 self._of_judge(event)
             return
         slot = view.slots[number]

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Book", "BookError", "Listing", "read_book"]
 
+NO_BOOK = (
+    "there is no book of participants; give one with --participants FILE, with "
+    "ANABRANCH_PARTICIPANTS or with Engine(participants=…)"
+)
 _LIMITS = SourceLimits(bytes_max=16 * 1024 * 1024, values_max=1_000_000)
 
 
@@ -79,7 +83,14 @@ class Book:
     def participant(self, name: str) -> Participant | None:
         return self._participants.get(name)
 
+    @property
+    def is_there(self) -> bool:
+        """Somebody has given one, or at least something of one."""
+        return bool(self._participants or self._capabilities or self.directory or self.listings)
+
     def missing_participant(self, name: str) -> str:
+        if not self.is_there:
+            return f"{name} cannot be asked: {NO_BOOK}"
         hint = did_you_mean(name, self._participants)
         return f"{name} is not in the book of participants" + (f"; {hint}" if hint else "")
 
@@ -87,6 +98,8 @@ class Book:
         return self._capabilities.get(name)
 
     def missing_capability(self, name: str) -> str:
+        if not self.is_there:
+            return f"capability {name!r} cannot be asked: {NO_BOOK}"
         hint = did_you_mean(name, self._capabilities) or "add it to `capabilities` of the book"
         return f"capability {name!r} is not in the book of participants; {hint}"
 

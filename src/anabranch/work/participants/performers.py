@@ -49,8 +49,11 @@ class Targets:
     def perform_now(self, task: Task) -> Answer:
         try:
             query = msgspec.convert(dict(task.inputs), Query)
+            found: dict[str, Any] = {"targets": self._directory.find(query)}
+            if not found["targets"]:
+                found["why"] = self._directory.why_nobody(query)
             # Whole, however many there are: the fan cannot look behind a ref.
-            return InlineAnswer(status="ok", result={"targets": self._directory.find(query)})
+            return InlineAnswer(status="ok", result=found)
         except msgspec.ValidationError as error:
             return fault("config", f"the target of step {task.step}: {error}")
         except NotKnown as error:

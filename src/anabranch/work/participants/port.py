@@ -8,6 +8,7 @@ our own: where we have no means left to ask, nobody is blamed and nobody leaves 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,13 +16,13 @@ import msgspec
 
 from anabranch.errors import AnabranchError
 
-#: What a reply says in `status` when it is no answer to the question.
-NEGATIVE = frozenset(
-    {
-        *("no_offer_available", "error", "failed", "rejected", "declined", "refused"),
-        *("unavailable", "not_available", "unsupported", "no"),
-    }
+#: What a reply says in `status` when it is no answer to the question; some say more after it
+#: (`rejected-invalid-request`).
+NEGATIVE = (
+    *("no_offer_available", "error", "failed", "rejected", "declined", "refused"),
+    *("unavailable", "not_available", "unsupported"),
 )
+_SAYS_NO = re.compile(rf"(?:{'|'.join(NEGATIVE)})(?:[^a-z0-9].*)?|no", re.DOTALL)
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,15 +92,22 @@ class Directory(Protocol):
         where the question is wrong, and `NotKnown` where it cannot be answered now."""
         ...
 
+    def why_nobody(self, query: Query) -> str:
+        """Why it finds nobody for that question: what is missing, or does not count."""
+        ...
+
 
 def is_negative(reply: Any) -> bool:
-    """Whether a reply says no. What is no mapping is an answer: some answer with a number."""
+    """Whether a reply says no, by its `status` or by an `error`, whatever the other says.
+
+    What is no mapping is an answer: some answer with a number.
+    """
     if not isinstance(reply, Mapping):
         return reply is None
+    if reply.get("error"):
+        return True
     status = reply.get("status")
-    if isinstance(status, str):
-        return status.lower() in NEGATIVE
-    return bool(reply.get("error"))
+    return isinstance(status, str) and _SAYS_NO.fullmatch(status.strip().lower()) is not None
 
 
 def nonsense(error: BadReply) -> dict[str, Any]:

@@ -64,10 +64,17 @@ def add_decide(verbs: Verbs) -> None:
     for name, text in (
         ("fulfil", "yes: the step is done, or the held token is let in"),
         ("reject", "no: the step fails, or the held token is turned away"),
+        ("ask-again", "have the declared decision source asked once more"),
     ):
+        word = name.replace("-", "_")
         verdict.add_argument(
-            f"--{name}", action="store_const", const=name, dest="verdict", help=text
+            f"--{name}", action="store_const", const=word, dest="verdict", help=text
         )
+    parser.add_argument(
+        "--override",
+        action="store_true",
+        help="answer in the place of the declared decision source; recorded as an override",
+    )
     parser.add_argument("--evidence", metavar="JSON", help="kept with the decision")
     c.reason(parser)
     c.actor(parser)
