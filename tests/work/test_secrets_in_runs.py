@@ -297,6 +297,41 @@ def test_a_child_is_given_a_secret_that_its_log_does_not_show(tmp_path: Path) ->
     assert LONG.encode() not in bytes_of(store).replace(f"the {LONG}".encode(), b"")
 
 
+def test_no_text_that_somebody_gives_stands_for_a_secret_of_a_child(tmp_path: Path) -> None:
+    """A name that looks like a mark reaches the work of the child as it is."""
+    body = """workload: {password: "", name: ""}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {p: "{{ workload.password }}", name: "{{ workload.name }}"}
+      code: "result = [len(p), len(name)]"
+"""
+    child = playbook(tmp_path, body, "child.yaml")
+    parent = playbook(
+        tmp_path,
+        KEYS
+        + f"""workload: {{name: ""}}
+workflow:
+  - step: start
+    tool:
+      kind: playbook
+      path: {child}
+      return_step: start
+      args: {{password: "{{{{ keychain.api.token }}}}", name: "{{{{ workload.name }}}}"}}
+""",
+    )
+
+    async def scenario(name: str) -> Seen:
+        async with Engine(":memory:", settings=SETTINGS) as engine:
+            return await seen(engine, await engine.start(parent, {"name": name}))
+
+    for name in ("***1***", "***s1***"):
+        run = asyncio.run(scenario(name))
+        assert run.result.status == "completed", run.text
+        assert run.result.result["result"] == [len(LONG), len(name)]
+
+
 def test_a_child_goes_on_with_its_secret_after_the_engine_was_gone(tmp_path: Path) -> None:
     body = """workload: {password: ""}
 workflow:

@@ -4,7 +4,8 @@ They are taken out of the input before the run starts, kept beside the log in th
 as its first event, and wiped in the transaction that holds the end of the run. There are two ways
 to become sealed: a definition says which keys of its input are (`Net.sealed`), and whoever begins a
 child may have put secrets of its own into the arguments. Of the latter a mark stays in its place,
-`***1***`, and whoever reads the input for work finds the value there.
+`***1.5b0c9f2e71d84a36***`, and whoever reads the input for work finds the value there. Part of the
+mark is drawn by lot: no text that somebody has written beforehand can stand for the secret.
 
 Work that was given one is looked through for it. Guards and arcs decide what is recorded: to them
 a sealed argument is not there.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -130,6 +132,7 @@ def seal(given: Input, scope: Redactor | None) -> tuple[Input, dict[str, Any]]:
     if scope is None or not scope.knows_any:
         return given, {}
     marks: dict[str, Any] = {}
+    lot = token_hex(8)
 
     def walk(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -141,7 +144,7 @@ def seal(given: Input, scope: Redactor | None) -> tuple[Input, dict[str, Any]]:
             return [walk(each) for each in value]
         if isinstance(value, bool) or not scope.holds_secret(value):
             return value
-        mark = f"{STARS}{len(marks) + 1}{STARS}"
+        mark = f"{STARS}{len(marks) + 1}.{lot}{STARS}"
         marks[mark] = value
         return mark
 
@@ -151,7 +154,7 @@ def seal(given: Input, scope: Redactor | None) -> tuple[Input, dict[str, Any]]:
     whole = "\n".join(map(str, marks.values()))
     for number, secret in enumerate(scope.secrets, 1):
         if scope.finds(whole, secret):
-            marks[f"{_SECRET}{number}{STARS}"] = secret
+            marks[f"{_SECRET}{number}.{lot}{STARS}"] = secret
     return shown, marks
 
 
