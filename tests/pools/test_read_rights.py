@@ -260,7 +260,76 @@ def test_what_a_worker_hands_to_a_child_opens_nothing_there(
     run(scenario())
 
 
+@pytest.mark.parametrize("form", ["place", "loop", "stand_in"])
+def test_what_the_worker_of_a_child_made_up_opens_nothing_for_a_parent_without_workers(
+    tmp_path: Path, form: str
+) -> None:
+    child = tmp_path / "child.yaml"
+    child.write_text(
+        playbook("""
+  - {step: far, spec: {pool: gpu}, tool: {kind: render, given: "{{ workload }}"}}
+""")
+    )
+    text = playbook(f"""
+  - step: sub
+    tool: {{kind: playbook, path: {child}, return_step: far}}
+    next: {{arcs: [{{step: {"copied" if form == "stand_in" else "got"}}}]}}
+  - step: got
+    tool: {{kind: artifact, action: get, result_ref: "{{{{ sub.result.ref }}}}"}}
+    next: {{arcs: [{{step: again}}]}}
+  - step: copied
+    tool: {{kind: noop, result: "{{{{ sub.result.ref }}}}"}}
+    next: {{arcs: [{{step: again}}]}}
+  - step: again
+    tool: {{kind: playbook, path: {child}, args: {{all: "{{{{ results }}}}"}}}}
+""")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            other = await others(server)
+            name = await server.start(text)
+            task = await claim(server)
+            await server.good(task, "report", {"result": {"ref": FORMS[form](other)}})
+            claimed = await what_comes(server)
+            assert SECRET not in json.dumps(claimed)
+            for inside in claimed["tasks"]:
+                await reads(server, inside, other)
+                await server.say(inside, "report", {"result": 1})
+            state = await server.parts.verbs.wait(name)
+            assert SECRET not in json.dumps([state.results, state.ctx], default=str)
+            assert not server.parts.store.holds_payload(other.sha256, [name])
+
+    run(scenario())
+
+
 # -- what operators and the kernel write does open something ---------------------------------------
+
+
+def test_a_parent_reads_what_its_child_names_in_plain_text(tmp_path: Path) -> None:
+    child = tmp_path / "child.yaml"
+    child.write_text(
+        playbook("""
+  - step: make
+    tool: {kind: artifact, action: put, data: "of somebody else"}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, result: {place: "{{ make.ref.ref }}"}}}
+""")
+    )
+    text = playbook(f"""
+  - step: sub
+    tool: {{kind: playbook, path: {child}, return_step: end}}
+    next: {{arcs: [{{step: got}}]}}
+  - step: got
+    tool: {{kind: artifact, action: get, result_ref: "{{{{ sub.result.place }}}}"}}
+""")
+
+    async def scenario() -> None:
+        async with serving() as server:
+            state = await server.parts.verbs.wait(await server.start(text))
+            assert state.results["sub"]["result"]["place"].startswith("anabranch:sha256:")
+            assert SECRET in json.dumps(state.results["got"])
+
+    run(scenario())
 
 
 def test_what_the_input_the_definition_and_an_operator_name_can_be_read() -> None:

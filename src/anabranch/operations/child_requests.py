@@ -21,7 +21,7 @@ from anabranch.kernel.state import Job
 from anabranch.net.net import Net
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.parcels import Fetch, whole_names
-from anabranch.work.child import WAITING, Child
+from anabranch.work.child import WAITING, Child, child_tasks
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _UNKNOWN: Any = object()  # only the worker can say
@@ -90,14 +90,7 @@ def agreed(
 
 
 def _tasks(net: Net, step: str) -> Iterator[tuple[Expression | None, bool]]:
-    """The inputs of every playbook task, and whether the task is all there is of its step."""
-    work = net.steps[step].work or DEFAULT_WORK
-    if work.kind == "playbook":
-        yield work.inputs, True
-    program = getattr(work.program, "program", work.program)
-    for task in program.every_task() if program is not None else ():
-        if task.kind == "playbook":
-            yield task.inputs, False
+    return child_tasks(net.steps[step].work or DEFAULT_WORK)
 
 
 def _parts(inputs: Expression | None, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,11 +84,12 @@ class Holds:
 
     def passed_on(self, child: str, parent: str, value: Any) -> None:
         """A child answers its parent: what it stands for becomes the parent's as well."""
-        if value is None or _MARK not in _encode(value):
+        if value is None:
             return
-        for ref in refs_in(value):
-            sha256 = _hash_in(ref)
-            if self.entitled(child, sha256):
+        for found in set(_PLACES.findall(_encode(value))):
+            sha256 = found.decode()
+            if self.entitled(child, sha256):  # a ref says itself for how long, a plain text cannot
+                self._new[Hold(sha256, parent, "step")] = None
                 self._grant(parent, sha256)
 
     def _found(self, state: State, value: Any, entitled: Callable[[str], bool]) -> bool:

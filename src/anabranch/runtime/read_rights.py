@@ -8,8 +8,8 @@ says gives a right. A right comes from the record:
     named    the definition, or the input that somebody started the run with, names it
 
 The input of a run that another run has started counts as far as that one could read. Runs whose
-definition, and that of every run before them, hands nothing to workers are free: all their values
-come from this engine.
+definition, and that of every run before them, hands nothing to workers and begins no child (which
+may) are free: all their values come from this engine.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Store
+from anabranch.work.child import child_tasks
 from anabranch.work.loop_results import Loops, run_of
 from anabranch.work.payloads import StoredPayloads
 from anabranch.work.run_at_work import run_at_work
 
 DESCENT_MAX = 100  # how many runs back a descent is followed
 STARTS_KEPT = 1000
+ANY_POOL = "*"  # one that nobody names: outside, unless this engine does the work of all
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _LETTER = r"[0-9A-Za-z_./-]"  # what could be part of a longer name
@@ -47,7 +49,7 @@ class ReadRights:
         self._nets = nets
         self._outside = outside
         self._starts: OrderedDict[str, e.RunStarted] = OrderedDict()
-        self._lends: dict[str, bool] = {}  # fingerprint → hands work to workers
+        self._lends: dict[str, bool] = {}  # fingerprint → workers may have a hand in its values
 
     # -- what work in this process asks ------------------------------------------------------
 
@@ -66,11 +68,12 @@ class ReadRights:
         return not any(self._hands_out(one) for one in self.descent(run))
 
     def lends(self, net: Net) -> bool:
-        """Whether a step of this net is done by workers."""
+        """Whether a step of this net is done by workers, or begins a child that may have such."""
         known = self._lends.get(net.fingerprint)
         if known is None:
-            works = (step.work for step in net.steps.values())
-            known = any(work is not None and self._outside(work.pool) for work in works)
+            works = [step.work for step in net.steps.values() if step.work is not None]
+            known = any(self._outside(work.pool) for work in works)
+            known = known or (self._outside(ANY_POOL) and any(any(child_tasks(w)) for w in works))
             self._lends[net.fingerprint] = known
         return known
 

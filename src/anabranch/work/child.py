@@ -10,13 +10,16 @@ only starts it.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
 from anabranch.errors import AnabranchError
+from anabranch.expressions.port import Expression
 from anabranch.files import FileTimeout
 from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.net.net import Work
+from anabranch.net.program import Program
 from anabranch.work.faults import fault
 from anabranch.work.port import Parked, Task
 
@@ -61,6 +64,16 @@ class Child:
         if waits:
             return Parked(run)
         return succeeded({"status": "started", "execution_id": run})
+
+
+def child_tasks(work: Work) -> Iterator[tuple[Expression | None, bool]]:
+    """The inputs of every playbook task of a step, and whether it is all there is of the step."""
+    if work.kind == "playbook":
+        yield work.inputs, True
+    program = getattr(work.program, "program", work.program)
+    for task in program.every_task() if isinstance(program, Program) else ():
+        if task.kind == "playbook":
+            yield task.inputs, False
 
 
 def child_id(key: str) -> str:
