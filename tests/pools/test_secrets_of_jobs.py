@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anabranch.kernel import events as e
 
-from .support import playbook, run, serving, working
+from .support import Server, playbook, run, serving, working
 from .test_claims import events_of
 
 SECRET = "very-secret-token"
+Say = Callable[[Server, Any], Awaitable[None]]
 KEYCHAIN = "[{name: far_key, kind: env, variable: FAR_TOKEN}]"
 
 
@@ -81,5 +85,104 @@ def test_a_child_that_a_worker_begins_is_given_the_secret_and_its_log_is_not(
             assert list(started.sealed) == ["password"]
             for one in (name, head["run"]):
                 assert SECRET not in repr(server.parts.verbs.read.events(one))
+
+    run(scenario())
+
+
+# -- a worker that cleans nothing itself -----------------------------------------------------
+
+
+async def in_progress(server: Server, task: Any) -> None:
+    await server.good(task, "progress", {"progress": {"note": SECRET}})
+
+
+async def in_memory(server: Server, task: Any) -> None:
+    await server.good(task, "park", {"ticket": f"by {SECRET}", "memory": {"note": SECRET}})
+
+
+async def in_a_reason(server: Server, task: Any) -> None:
+    await server.good(task, "release", {"reason": f"cannot use {SECRET}"})
+
+
+async def in_an_outcome(server: Server, task: Any) -> None:
+    await server.good(task, "report", {"result": SECRET, "outcome": SECRET})
+
+
+async def in_a_payload(server: Server, task: Any) -> None:
+    content = json.dumps({"note": SECRET, "more": "x" * 100_000})
+    path = server.api + server.job(task, "payloads")
+    async with server.session.post(path, data=content) as response:
+        kept = (await response.json())["sha256"]
+    stored = server.parts.store.payload(kept)
+    assert stored is not None
+    assert SECRET.encode() not in stored
+    await server.good(task, "report", {"payload": kept})
+
+
+@pytest.mark.parametrize("say", [in_progress, in_memory, in_a_reason, in_an_outcome, in_a_payload])
+def test_nothing_that_a_worker_says_shows_a_sealed_secret(tmp_path: Path, say: Say) -> None:
+    child = tmp_path / "child.yaml"
+    child.write_text(
+        playbook("""
+  - step: only
+    spec: {pool: gpu}
+    tool: {kind: render, p: "{{ workload.password }}"}
+""")
+    )
+    text = playbook(
+        f"""
+  - step: near
+    tool: {{kind: playbook, path: {child}, args: {{password: "{{{{ keychain.far_key }}}}"}}}}
+""",
+        keychain=KEYCHAIN,
+    )
+
+    async def scenario() -> None:
+        async with serving() as server:
+            await server.start(text)
+            (task,) = (await server.claim(wait_seconds=20))["tasks"]
+            assert SECRET in task["sealed"].values()
+            await say(server, task)
+            assert SECRET not in repr(server.parts.verbs.read.events(task["run"]))
+
+    run(scenario())
+
+
+def test_a_worker_that_marks_nothing_shows_no_sealed_secret_in_a_child(tmp_path: Path) -> None:
+    grandchild = tmp_path / "grandchild.yaml"
+    grandchild.write_text(
+        playbook("""
+  - {step: only, spec: {pool: gpu}, tool: {kind: render, p: "{{ workload.password }}"}}
+""")
+    )
+    child = tmp_path / "child.yaml"
+    child.write_text(
+        playbook(f"""
+  - step: only
+    spec: {{pool: gpu}}
+    tool:
+      {{kind: playbook, path: {grandchild}, args: {{password: "{{{{ workload.password }}}}"}}}}
+""")
+    )
+    text = playbook(
+        f"""
+  - step: near
+    tool: {{kind: playbook, path: {child}, args: {{password: "{{{{ keychain.far_key }}}}"}}}}
+""",
+        keychain=KEYCHAIN,
+    )
+
+    async def scenario() -> None:
+        async with serving() as server:
+            await server.start(text)
+            (task,) = (await server.claim(wait_seconds=20))["tasks"]
+            body = {"path": str(grandchild), "input": {"password": SECRET}}
+            name = f"{task['run']}-{task['job']}"
+            status, said = await server.say(task, "children", {**body, "run": name})
+            assert status == 200, said
+            (inside,) = (await server.claim(wait_seconds=20))["tasks"]
+            assert inside["run"] == name
+            assert SECRET in inside["sealed"].values()
+            assert SECRET not in repr(server.parts.verbs.read.events(name))
 
     run(scenario())

@@ -102,7 +102,7 @@ class Pools:
                 code="too_large",
             )
         held(self._engine, out, "running")
-        await self._engine.send(out.run, s.JobProgress(out.job, out.attempt, progress))
+        await self._engine.hand_in(out.run, s.JobProgress(out.job, out.attempt, progress))
 
     async def report(self, out: Out, answer: Answer, *, payload: str = "") -> None:
         """The work is done, or has failed; returns when that is durable. The result may have been
@@ -130,7 +130,7 @@ class Pools:
             return
         why = reason or "its worker handed it back"
         given = s.JobLose(out.job, out.attempt, why, counted=False)
-        await self._engine.send(out.run, given)
+        await self._engine.hand_in(out.run, given)
 
     # -- what people see ---------------------------------------------------------------------
 

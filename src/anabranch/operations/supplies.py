@@ -23,7 +23,7 @@ from anabranch.operations.leases import Out, held
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Light, TooLarge, lighten
-from anabranch.runtime.sealing import checked_marks
+from anabranch.runtime.sealing import checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.work.child import child_of
@@ -88,8 +88,11 @@ class Supplies:
         return content
 
     async def put_payload(self, out: Out, content: bytes) -> str:
-        """Keep what is too large for a report; gives its hash."""
-        held(self._engine, out)
+        """Keep what is too large for a report; gives its hash. That is another one than the worker
+        may expect where the content had a sealed secret of its run in it."""
+        live, _ = held(self._engine, out)
+        if live.sealed.values:
+            content = await asyncio.to_thread(live.sealed.clean_content, content)
         return await self._payloads.put(content, out.run)
 
     async def results(self, out: Out, ref: str, first: int, stop: int) -> ResultsPage:
@@ -167,7 +170,9 @@ class Supplies:
         if self._engine.traces:
             place = traceparent(out.run, out.job, out.attempt, live.state.trace)
         with working_in(place), working_for(out.run):
-            return await self._begin(begun, child, parent, checked_marks(marks))
+            shown, more = seal(begun.given, live.sealed.scope())
+            all_marks = {**(checked_marks(marks) or {}), **more}
+            return await self._begin(begun._replace(given=shown), child, parent, all_marks)
 
     async def _begin(
         self, begun: Asked, child: str, parent: str | None, marks: Mapping[str, Any] | None

@@ -36,7 +36,7 @@ from anabranch.runtime.pools import Pools
 from anabranch.runtime.read_rights import ReadRights
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.run_limits import RunLimits
-from anabranch.runtime.sealing import sealed_keys, split
+from anabranch.runtime.sealing import Said, sealed_keys, split
 from anabranch.runtime.suspension import Suspension
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
@@ -283,11 +283,11 @@ class Engine:
         self.core.offer(run, self._light.fit(run, stimulus))
         self._wake.set()
 
-    async def hand_in(self, run: str, said: s.JobReport | s.JobPark) -> None:
+    async def hand_in(self, run: str, said: Said) -> None:
         """What a worker elsewhere says of its job; returns when it is durable."""
         live = self.core.live.get(run)
-        if live is not None and live.sealed.values and isinstance(said, s.JobReport):
-            said = msgspec.structs.replace(said, answer=live.sealed.clean(said.answer))
+        if live is not None:
+            said = live.sealed.clean(said)
         await self.send(run, self._light.fit(run, said))
 
     async def send(self, run: str, stimulus: s.Stimulus) -> None:

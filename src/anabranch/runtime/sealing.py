@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import DamagedRun, ExpressionError, InputError
-from anabranch.kernel.values import Answer
+from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.store.ports import Batch
 from anabranch.work.redaction import STARS, Redactor, given_to_work
@@ -30,6 +30,7 @@ LENGTH_MAX = 512  # characters of one sealed value
 _SECRET = f"{STARS}s"  # a mark that stands nowhere: a secret that is part of the values sealed
 
 Input = Mapping[str, Any]
+Said = s.JobReport | s.JobPark | s.JobProgress | s.JobLose
 
 
 @dataclass(slots=True)
@@ -43,14 +44,37 @@ class Sealed:
     def marks(self) -> Mapping[str, Any]:
         return {key: value for key, value in self.values.items() if key.startswith(STARS)}
 
-    def clean(self, answer: Answer) -> Answer:
-        """The answer without what is sealed, where nobody knows what the work has read."""
-        if not self.values:
-            return answer
+    def scope(self) -> Redactor:
+        """Knows all of them: where nobody can tell what the work has read."""
         scope = Redactor.of_job()
         for value in self.values.values():
             scope.learn(str(value))
-        return scope.answer(answer)
+        return scope
+
+    def clean(self, said: Said) -> Said:
+        """What a worker elsewhere says of its job, without what is sealed."""
+        if not self.values:
+            return said
+        scope = self.scope()
+        match said:
+            case s.JobReport():
+                return msgspec.structs.replace(said, answer=scope.answer(said.answer))
+            case s.JobPark():
+                ticket, memory = scope.text(said.ticket), scope.clean(said.memory)
+                return msgspec.structs.replace(said, ticket=ticket, memory=memory)
+            case s.JobProgress():
+                return msgspec.structs.replace(said, progress=scope.clean(said.progress))
+            case s.JobLose():
+                return msgspec.structs.replace(said, reason=scope.text(said.reason))
+
+    def clean_content(self, content: bytes) -> bytes:
+        """A payload of a worker, likewise; what is not JSON stays as it is."""
+        try:
+            value = msgspec.json.decode(content)
+            cleaned = self.scope().clean(value)
+        except (ValueError, RecursionError):
+            return content
+        return content if cleaned is value else msgspec.json.encode(cleaned)
 
     def lay_over(self, names: dict[str, Any], workload: Input, keys: Sequence[str]) -> None:
         """Into the names that the templates of a job see."""

@@ -221,7 +221,7 @@ class World:
         else:
             plan = self.plan(key, task, label_of(live.state, job))
             if plan.answer is not None and live.sealed.values:
-                plan = plan._replace(answer=live.sealed.clean(plan.answer))
+                plan = plan._replace(answer=live.sealed.scope().answer(plan.answer))
         self.at_work[key] = plan
         if plan.parked is not None:
             self.park(key, plan)

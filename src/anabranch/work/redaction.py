@@ -284,6 +284,7 @@ class Redactor:
             answer,
             result=self.clean(answer.result),
             fault=self._fault(answer.fault),
+            outcome=self.text(answer.outcome),
             patches=tuple(map(self._patch, answer.patches)),
             shard=self._shard(answer.shard),
             locals=self.clean(answer.locals),
