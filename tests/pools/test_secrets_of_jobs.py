@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from anabranch.kernel import events as e
 
-from .support import Server, playbook, run, serving, working
+from .support import Server, playbook, run, serving, until, working
 from .test_claims import events_of
 
 SECRET = "very-secret-token"
@@ -183,6 +185,39 @@ def test_a_worker_that_marks_nothing_shows_no_sealed_secret_in_a_child(tmp_path:
             (inside,) = (await server.claim(wait_seconds=20))["tasks"]
             assert inside["run"] == name
             assert SECRET in inside["sealed"].values()
+            assert SECRET not in repr(server.parts.verbs.read.events(name))
+
+    run(scenario())
+
+
+def test_a_shard_that_cannot_be_read_for_a_worker_shows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server reads the items of the shard, with the keychain, when a worker claims it."""
+    database = tmp_path / f"{SECRET}.db"
+    with closing(sqlite3.connect(database)) as made:
+        made.executescript("CREATE TABLE t (id INTEGER PRIMARY KEY); INSERT INTO t VALUES (1), (2)")
+    monkeypatch.setenv("FAR_TOKEN", str(database))
+    text = playbook(
+        """
+  - step: each
+    spec: {pool: gpu, loop_mode: fanout, fanout: {shard_size: 2}}
+    loop: {in: {sql: {kind: sqlite, query: select * from t, key: id, auth: base}}, iterator: n}
+    tool: {kind: render}
+""",
+        keychain="[{name: base, kind: env, map: {dsn: FAR_TOKEN}}]",
+    )
+
+    async def scenario() -> None:
+        async with serving() as server:
+            name = await server.start(text)
+            await until(lambda: bool(server.parts.engine.core.pools.waiting("gpu")))
+            database.unlink()
+            database.mkdir()
+            assert (await server.claim())["tasks"] == []
+            state = await server.parts.verbs.wait(name)
+            assert state.problem is not None
+            assert "unable to open" in state.problem.message
             assert SECRET not in repr(server.parts.verbs.read.events(name))
 
     run(scenario())

@@ -32,6 +32,7 @@ from anabranch.runtime.parcels import Item, Parcel, pack, shared_names, travels
 from anabranch.runtime.payloads import resolve
 from anabranch.runtime.sealing import Unsealed
 from anabranch.work.faults import unexpected
+from anabranch.work.redaction import Redactor, giving
 from anabranch.work.run_at_work import working_for
 from anabranch.work.tracing import traceparent
 
@@ -264,21 +265,26 @@ class Claims:
         if job.token not in live.state.tokens:  # its gather closed meanwhile
             await self._settle(run, s.JobLose(name, attempt, "nobody waits for it"))
             return None
+        scope = Redactor.of_job()  # what is read for it may need secrets, and fail with them
         try:
-            seconds = max(0.0, (job.lease - job.since) / 1000)
-            parcel = pack(live, name, seconds, self._engine.rights.fetch(run))
-            if self._engine.traces:
-                place = traceparent(run, name, attempt, live.state.trace)
-                parcel = msgspec.structs.replace(parcel, trace=place)
-            return await self._with_items(live, job, parcel, items)
+            with giving(scope):
+                return await self._handed_out(live, job, items)
         except AnabranchError as error:
             kind = "collection" if job.slot >= 0 and live.state.loops else "expression"
             retryable = bool(getattr(error, "retryable", False))
             answer = failed(kind, str(error), retryable=retryable)
         except Exception as error:  # of this job alone: the others of the claim are handed out
             answer = unexpected(error, "the job cannot be handed out")
-        await self._settle(run, s.JobReport(name, attempt, answer))
+        await self._settle(run, s.JobReport(name, attempt, scope.answer(answer)))
         return None
+
+    async def _handed_out(self, live: LiveRun, job: Job, items: bool) -> Parcel:
+        run, seconds = live.state.run, max(0.0, (job.lease - job.since) / 1000)
+        parcel = pack(live, job.id, seconds, self._engine.rights.fetch(run))
+        if self._engine.traces:
+            place = traceparent(run, job.id, job.attempt, live.state.trace)
+            parcel = msgspec.structs.replace(parcel, trace=place)
+        return await self._with_items(live, job, parcel, items)
 
     async def _with_items(self, live: LiveRun, job: Job, parcel: Parcel, always: bool) -> Parcel:
         """The parcel, with the items of a shard that only this machine can be sure to read."""
