@@ -54,14 +54,23 @@ KINDS: dict[str, dict[str, Any]] = {
         "database": ":memory:",
         "query": "ATTACH 'NAME' AS own",
     },
+    "sqlite attached by a parameter": {
+        "kind": "sqlite",
+        "database": ":memory:",
+        "query": "ATTACH ? AS own",
+        "params": ["NAME"],
+    },
     "duckdb": {"kind": "duckdb", "database": "NAME", "query": "SELECT 1"},
     "duckdb text": {"kind": "duckdb", "query": "SELECT content FROM read_blob('NAME')"},
 }
 
 
 def named(tool: Any, name: str) -> Any:
-    return {key: value.replace("NAME", name) if isinstance(value, str) else value
-            for key, value in tool.items()}  # fmt: skip
+    if isinstance(tool, dict):
+        return {key: named(value, name) for key, value in tool.items()}
+    if isinstance(tool, list):
+        return [named(value, name) for value in tool]
+    return tool.replace("NAME", name) if isinstance(tool, str) else tool
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,6 +80,38 @@ def test_a_task_that_names_the_store_is_refused(folder: Path, kind: str) -> None
     for name in NAMES.values():
         told = asyncio.run(said(folder, playbook(named(KINDS[kind], name))))
         assert "belongs to the store of this engine" in told, (name, told)
+
+
+def test_a_name_that_sqlite_would_work_out_is_refused_and_a_parameter_is_not(folder: Path) -> None:
+    def attaching(name: str, *params: str) -> dict[str, Any]:
+        query = f"ATTACH {name} AS other"
+        tool = {"kind": "sqlite", "database": ":memory:", "query": query, "params": [*params]}
+        return playbook(tool)
+
+    for name in ("'own' || '.db'", "'own.db-' || 'shm'", "(SELECT 'own' || '.db')"):
+        assert "does not take an expression" in asyncio.run(said(folder, attaching(name))), name
+
+    async def other() -> str:
+        async with Engine(folder / "own.db", settings=Settings()) as engine:
+            run = await engine.start(attaching("?", "other.db"))
+            return str((await engine.wait(run)).status)
+
+    assert asyncio.run(other()) == "completed"
+
+
+@pytest.mark.parametrize("pattern", ["own.*", "own.d[b]", "so?t.json", "**/own.db-*", "*"])
+def test_a_pattern_that_finds_the_store_is_refused(folder: Path, pattern: str) -> None:
+    pytest.importorskip("duckdb")
+    (folder / "fine.csv").write_text("a\n1\n")
+    told = asyncio.run(said(folder, playbook(named(KINDS["duckdb text"], pattern))))
+    assert "belongs to the store of this engine" in told
+
+    async def others() -> str:
+        async with Engine(folder / "own.db", settings=Settings()) as engine:
+            tool = named(KINDS["duckdb text"], "f*.csv")
+            return str((await engine.wait(await engine.start(playbook(tool)))).status)
+
+    assert asyncio.run(others()) == "completed"
 
 
 @pytest.mark.parametrize("name", NAMES)

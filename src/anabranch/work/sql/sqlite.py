@@ -19,7 +19,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
-from anabranch.work.sql.own_store import refuse_own_store
+from anabranch.work.sql.own_store import AttachGuard, refuse_own_store
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import SQLITE
@@ -117,6 +117,7 @@ class _Session:
         self._connection = connection
         self._halt = halt
         self._busy_seconds = options.busy_seconds
+        self._guard = AttachGuard(connection)
 
     def run(self, work: SqlTask, collector: Collector) -> None:
         self._halt.watch(self._connection.interrupt)
@@ -130,7 +131,11 @@ class _Session:
             self._patiently("COMMIT")
 
     def _execute(self, command: Command, collector: Collector) -> None:
-        cursor = self._patiently(command.statement.text, command.params)
+        self._guard.before(command.statement.text, command.params)
+        try:
+            cursor = self._patiently(command.statement.text, command.params)
+        finally:
+            self._guard.after()
         if cursor.description is None:
             changed = max(cursor.rowcount, 0)
             collector.add(None, changed, f"{command.statement.verb} {changed}")
