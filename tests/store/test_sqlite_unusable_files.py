@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -282,3 +283,16 @@ def test_a_file_that_may_not_be_read_is_reported(public: Path) -> None:
     path.chmod(0o000)
     with as_ordinary_user(), refused(StoreError, "Permission denied", "store.db"):
         SqliteStore(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the descriptors of a process are listed there")
+def test_a_file_that_cannot_be_opened_is_not_left_open(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    SqliteStore(path).close()
+    with path.open("r+b") as file:
+        file.seek(16)
+        file.write(b"\x00\x03")  # no size of a page
+    with pytest.raises(UnusableStore) as kept:  # with its frames, and what they have opened
+        SqliteStore(path)
+    links = [os.path.realpath(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd")]
+    assert str(path) not in links, kept
