@@ -12,7 +12,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel.state import State
 from anabranch.surfaces.worker import bench as benches
-from anabranch.surfaces.worker import link
+from anabranch.surfaces.worker import errand, link
 from anabranch.work import checkpoints
 from anabranch.work.callables import Toolbox
 
@@ -71,6 +71,7 @@ def test_items_that_a_checkpoint_has_are_not_done_again_and_all_count_once(
     pad: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "DELAY_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(errand, "BEATS_PER_LEASE", 3000)  # often, under a lease that never runs out
 
     async def scenario() -> None:
         notes = Notes(pad)
@@ -78,13 +79,16 @@ def test_items_that_a_checkpoint_has_are_not_done_again_and_all_count_once(
         async with (
             serving(toolbox=tools) as server,
             bad_network(server.url, share=0.0) as network,
-            working(network.url, lease_seconds=1.0, name="lost", toolbox=tools) as lost,
+            working(network.url, lease_seconds=600.0, name="lost", toolbox=tools) as lost,
         ):
             name = await server.start(LOOP)
             await stand_still(server, name)
             event = events_of(server, name, e.JobProgressed)[-1]
             assert ("payload" in event.progress) == bool(pad)
             network.leads_to("http://127.0.0.1:1")  # nobody hears of it any more
+            started = events_of(server, name, e.JobStarted)[-1]
+            job = {"run": name, "job": started.job, "attempt": started.attempt, "worker": "lost"}
+            await server.good(job, "release", {"reason": "nobody hears of its worker"})
             await until(lambda: bool(events_of(server, name, e.JobLost)))
             notes.go_on.set()
             async with working(server.url, name="next", toolbox=tools):

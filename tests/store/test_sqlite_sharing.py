@@ -25,7 +25,12 @@ def python(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def output(process: subprocess.Popen[str]) -> str:
-    text, _ = process.communicate(timeout=30)
+    try:
+        text, _ = process.communicate(timeout=300)  # a busy machine may take long to start it
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
     assert process.returncode == 0
     return text
 
@@ -38,8 +43,11 @@ store = SqliteStore(sys.argv[1])
 store.post("r1", b"{}", 1)
 store.close()
 """
-    for process in [python(program, tmp_path / "store.db") for _ in range(4)]:
-        output(process)
+    processes = [python(program, tmp_path / "store.db") for _ in range(4)]
+    with ThreadPoolExecutor(
+        4
+    ) as pool:  # each of them is waited for, whatever becomes of the others
+        list(pool.map(output, processes))
     with closing(SqliteStore(tmp_path / "store.db")) as store:
         assert [message.id for message in store.unanswered()] == [1, 2, 3, 4]
 
