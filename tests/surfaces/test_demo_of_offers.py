@@ -17,7 +17,7 @@ from anabranch.surfaces.cli import demo
 
 
 @pytest.mark.slow
-def test_the_cheapest_in_time_gets_the_order_and_everybody_is_accounted_for(
+def test_the_cheapest_who_answers_gets_the_order_and_everybody_is_accounted_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage = demo.Stage(tmp_path, argparse.Namespace(fast=True, json=False))
@@ -39,12 +39,12 @@ def test_the_cheapest_in_time_gets_the_order_and_everybody_is_accounted_for(
         ("solicit", "bora", "responded", "usable", True),
         ("solicit", "cirro", "responded", "usable", False),
         ("solicit", "delta", "cancelled", "unreachable", False),
-        ("solicit", "eco", "timeout", "", False),
+        ("solicit", "eco", "responded", "negative", False),
         ("solicit", "foehn", "responded", "negative", False),
         ("solicit", "garua", "responded", "negative", False),
         ("solicit", "halo", "responded", "negative", False),
         ("order", "bora", "responded", "usable", True),
     ]
     shown = capsys.readouterr().out
-    for words in ("chosen", "no score", "not_json", "no_offer_available"):
+    for words in ("chosen", "no score", "disconnected", "not_json", "no_offer_available"):
         assert words in shown

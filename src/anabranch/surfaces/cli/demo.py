@@ -1,6 +1,7 @@
 """`demo`: a showcase in under a minute, with real processes and a real `kill -9`.
 
 Every scene runs the same commands a person would type, in a temporary folder, and shows them.
+No scene depends on how quick the machine is: each waits for what the one before it has done.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import json
 import os
 import shlex
-import signal
 import sys
 import tempfile
 import time
@@ -22,7 +22,7 @@ from anabranch.settings import Settings
 from anabranch.surfaces.cli import render
 
 SCENES = Path(__file__).parent / "scenes"
-KILL_AFTER_EVENTS = 90
+TIDE_AT = 20  # the leg at which the voyage of the third scene waits
 
 
 class Stage:
@@ -106,30 +106,38 @@ async def _offers(stage: Stage) -> None:
         stage.facts["offers"] = json.loads(output) if stage.quiet else None
     await stage.anabranch("dispatches", "offers1", show=not stage.quiet)
     stage.facts["ok"] = stage.facts["ok"] and code == 0 and "bora-1" in output
-    stage.tell("bora was the cheapest in time: the order went there, and to nobody else.")
+    stage.tell(
+        "bora was the cheapest of those who answered: the order went there, and to nobody else."
+    )
 
 
 async def _crash(stage: Stage) -> None:
     stage.title("3. kill -9 in the middle, then resume")
+    stage.tell((stage.folder / "voyage.yaml").read_text().split("apiVersion")[0].rstrip())
     process = await stage.spawn("run", "voyage.yaml", "--run-id", "voyage1", "--no-watch")
-    while await _events(stage) < KILL_AFTER_EVENTS and process.returncode is None:
-        await asyncio.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    await process.wait()
-    if process.stdout is not None:
-        await process.stdout.read()
-    stage.tell(f"kill -9 {process.pid}: the engine is gone.")
+    under_way = await _reaches_the_tide(stage, process)
+    if under_way:
+        process.kill()
+        stage.tell(f"kill -9 {process.pid}: the engine is gone, at leg {TIDE_AT}.")
+    await process.communicate()
     await stage.anabranch("explain", "voyage1")
     await stage.rest()
+    (stage.folder / "tide").touch()
     code, _ = await stage.anabranch("resume", "voyage1")
     exact = await _exactly_once(stage)
-    stage.facts["ok"] = stage.facts["ok"] and code == 0 and exact
+    stage.facts["ok"] = stage.facts["ok"] and under_way and code == 0 and exact
 
 
-async def _events(stage: Stage) -> int:
-    code, text = await stage.anabranch("runs", "--json", show=False)
-    found = json.loads(text) if code == 0 and text else []
-    return int(found[0]["seq"]) if found and found[0]["run"] == "voyage1" else 0
+async def _reaches_the_tide(stage: Stage, process: asyncio.subprocess.Process) -> bool:
+    """Whether the voyage waits at that leg; false if its process ended before."""
+    log = stage.folder / "ship.log"
+    ended = asyncio.create_task(process.wait())
+    while not (log.exists() and f"leg {TIDE_AT}\n" in log.read_text()):
+        await asyncio.wait({ended}, timeout=0.05)
+        if ended.done():
+            return False
+    ended.cancel()
+    return True
 
 
 async def _exactly_once(stage: Stage) -> bool:
@@ -143,7 +151,8 @@ async def _exactly_once(stage: Stage) -> bool:
         f"the log: {len(records)} events without a gap, {kinds['token.created']} step runs begun, "
         f"{kinds['token.finished']} ended, {kinds['job.lost']} job lost with the engine and redone."
     )
-    return gapless and kinds["token.created"] == kinds["token.finished"] == 41
+    whole = kinds["token.created"] == kinds["token.finished"] == 41
+    return gapless and whole and kinds["job.lost"] == 1
 
 
 async def _broken(stage: Stage) -> None:

@@ -36,12 +36,20 @@ def saying(text: str) -> Handler:
     return answer
 
 
+async def hanging_up(request: web.BaseRequest) -> web.StreamResponse:
+    """Hears what is asked, and is gone."""
+    await request.read()
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response()
+
+
 PROVIDERS: dict[str, Handler | None] = {
     "alba": offering("alba", 48, 0.1),
     "bora": offering("bora", 39, 0.2),
     "cirro": offering("cirro", 55, 0.0),
     "delta": None,  # nobody is there
-    "eco": offering("eco", 12, 60.0),  # the cheapest, and far too slow
+    "eco": hanging_up,
     "foehn": offering("foehn", "almost nothing", 0.0),  # a price that is no number
     "garua": saying("<h1>It works!</h1>"),  # nonsense
     "halo": saying(json.dumps({"status": "no_offer_available"})),
