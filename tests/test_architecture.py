@@ -111,14 +111,10 @@ def inside(module: str) -> str:
     return name if package == "anabranch" and name and ours else ""
 
 
-def by_name(paths: list[Path]) -> list[object]:
-    return [pytest.param(path, id=name_of(path)) for path in paths]
-
-
-@pytest.mark.parametrize("path", by_name(FILES))
-def test_a_layer_imports_only_what_stands_before_it(path: Path) -> None:
+def test_a_layer_imports_only_what_stands_before_it() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {module}"
+        for path in FILES
         for module, line in imports_of(path)
         if (other := inside(module)) and not may_import(layer_of(path), other)
     ]
@@ -147,11 +143,11 @@ def test_dialects_do_not_see_the_kernels_state() -> None:
 PURE_FILES = [path for path in FILES if layer_of(path) in PURE]
 
 
-@pytest.mark.parametrize("path", by_name(PURE_FILES))
-def test_pure_folders_import_nothing_that_reaches_outside(path: Path) -> None:
-    allowed = PURE_IMPORTS | ALSO_ALLOWED.get(layer_of(path), set())
+def test_pure_folders_import_nothing_that_reaches_outside() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {module}"
+        for path in PURE_FILES
+        for allowed in [PURE_IMPORTS | ALSO_ALLOWED.get(layer_of(path), set())]
         for module, line in imports_of(path)
         if not module.startswith("anabranch")
         and not any(module == ok or module.startswith(f"{ok}.") for ok in allowed)
@@ -159,16 +155,19 @@ def test_pure_folders_import_nothing_that_reaches_outside(path: Path) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("path", by_name(PURE_FILES))
-def test_pure_folders_call_no_clock_no_chance_and_nothing_outside(path: Path) -> None:
-    wrong = []
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call):
-            called = node.func
-            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-            if name in IMPURE_CALLS:
-                wrong.append(f"{name_of(path)}:{node.lineno} calls {name}")
+def test_pure_folders_call_no_clock_no_chance_and_nothing_outside() -> None:
+    wrong = [
+        f"{name_of(path)}:{node.lineno} calls {name}"
+        for path in PURE_FILES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and (name := called_name(node)) in IMPURE_CALLS
+    ]
     assert not wrong
+
+
+def called_name(node: ast.Call) -> str:
+    called = node.func
+    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
 
 
 # -- evolve is the only mutator --------------------------------------------------------------------
@@ -229,10 +228,10 @@ def changes_state(node: ast.AST) -> bool:
 KERNEL_FILES = [path for path in FILES if layer_of(path) == "kernel" and path.name not in MUTATORS]
 
 
-@pytest.mark.parametrize("path", by_name(KERNEL_FILES))
-def test_evolve_is_the_only_code_that_changes_a_state(path: Path) -> None:
+def test_evolve_is_the_only_code_that_changes_a_state() -> None:
     wrong = [
         f"{name_of(path)}:{node.lineno}"
+        for path in KERNEL_FILES
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.stmt | ast.expr) and changes_state(node)
     ]
@@ -277,17 +276,23 @@ def test_the_check_itself_sees_what_it_should(code: str, changes: bool) -> None:
 # -- the ratchet -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", by_name(FILES))
-def test_functions_and_files_stay_short(path: Path) -> None:
-    lines_in_file = len(path.read_text(encoding="utf-8").splitlines())
+def test_functions_stay_short() -> None:
     long = [
         f"{name_of(path)}:{node.lineno} {node.name} has {lines} lines"
+        for path in FILES
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := body_lines(node)) > FUNCTION_LINES_MAX
     ]
-    if lines_in_file > FILE_LINES_MAX:
-        long.append(f"{name_of(path)} has {lines_in_file} lines")
+    assert not long
+
+
+def test_files_stay_short() -> None:
+    long = [
+        f"{name_of(path)} has {lines} lines"
+        for path in FILES
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
+    ]
     assert not long
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.surfaces.http import reading, scanning
 from anabranch.surfaces.http.problems import ApiError
+from seeds import seeds
 
 BODY_BYTES = 16 * 1024 * 1024
 TEXTS = ("", ":", "a,b", '"', "\\", '\\"', "[{", "}]", "\\\\", "é", "\u2028", "plain", '":', "\n\t")
@@ -33,7 +34,7 @@ def depth_of(each: Any) -> int:
     return 1 + max(map(depth_of, each), default=0) if isinstance(each, list) else 0
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_what_is_counted_is_what_is_there_wherever_the_pieces_end(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

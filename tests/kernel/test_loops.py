@@ -18,6 +18,7 @@ from anabranch.kernel.step import step
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport, add_range, in_order
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Arc, Branch, Loop, Net, Step, Work
+from seeds import seeds
 
 LOOP = "l1"
 
@@ -116,7 +117,7 @@ def random_loop(dice: random.Random, total: int) -> Loop:
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_every_item_is_done_once_whatever_the_schedule(seed: int) -> None:
     dice = random.Random(seed)
     total = dice.choice([0, 1, 5, 50, 333])
@@ -131,7 +132,7 @@ def test_every_item_is_done_once_whatever_the_schedule(seed: int) -> None:
         assert state.results["each"]["results"] == list(range(total))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_a_redrive_works_only_on_what_failed_and_comes_to_the_same_sum(seed: int) -> None:
     dice = random.Random(1000 + seed)
     total = dice.choice([5, 50, 333])

@@ -12,11 +12,12 @@ from anabranch.kernel import laws
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import reusable
 from anabranch.net.net import Loop
+from seeds import seeds
 
 from .test_loops import LOOP, Worker, looping, random_loop
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_a_loop_whose_window_changes_does_every_item_exactly_once(seed: int) -> None:
     dice = random.Random(2000 + seed)
     total = dice.choice([1, 50, 333])
@@ -33,7 +34,7 @@ def test_a_loop_whose_window_changes_does_every_item_exactly_once(seed: int) -> 
     assert worker.state.ctx.get("sum", 0) == sum(range(total))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_a_loop_that_was_stopped_is_finished_by_a_redrive(seed: int) -> None:
     dice = random.Random(3000 + seed)
     total = dice.choice([50, 333])

@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from anabranch.kernel import events as e
+from seeds import part
 
 from .random_drive import Drive
 
@@ -29,8 +30,7 @@ def drive(seed: int) -> Drive:
 
 @pytest.mark.parametrize("block", range(4))
 def test_the_laws_hold_after_every_event_and_every_run_comes_to_its_end(block: int) -> None:
-    size = SEEDS // 4
-    for seed in range(block * size, (block + 1) * size):
+    for seed in part(block, 4, SEEDS):
         driven = drive(seed)
         assert driven.loops or not driven.cancelled, "without loops it ends by itself"
 

@@ -15,6 +15,7 @@ from anabranch.net.analyse import _following, analyse
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.net import Branch, Net
 from anabranch.net.reach import positions, predecessors
+from seeds import seeds
 
 from .families import FAMILIES, braid, built, chain, playbook
 from .support import net, step
@@ -65,7 +66,7 @@ def drawn_by_lot(lot: random.Random) -> Net:
     return net(*steps)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_forks_that_meet_are_those_of_one_walk_per_arc(seed: int) -> None:
     lot = random.Random(seed)
     for _ in range(100):

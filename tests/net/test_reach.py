@@ -15,6 +15,7 @@ from anabranch.net.reach import (
     scope_edges,
     successors,
 )
+from seeds import seeds
 
 
 def branch(*targets: str, join: str = "", outcome: str | None = None) -> Branch:
@@ -120,7 +121,7 @@ def walks(of: Net, start: str, *, scoped: bool) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_random_graphs_agree_with_walking(seed: int) -> None:
     made = random_net(seed)
     reach = Reachability(made)

@@ -14,6 +14,7 @@ import pytest
 from anabranch import Engine
 from anabranch.testing import Played, after, error, ok, play
 from anabranch.work.callables import Toolbox
+from seeds import seeds
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: loop}\n"
 
@@ -34,7 +35,7 @@ def _results(played: Played) -> list[Any]:
     return results
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 @pytest.mark.parametrize("how", ["cancel", "timeout", "deadline"])
 def test_results_up_to_the_end_are_kept_and_counted(how: str, seed: int) -> None:
     """Each item takes a second: whatever was back by then is there, and nothing else."""

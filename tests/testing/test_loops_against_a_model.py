@@ -20,6 +20,7 @@ from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Loop, Net, Step, Work
 from kernel.looping import cut, items_of
+from seeds import part
 
 from .loop_model import Case, Item, check_stopped, random_case
 
@@ -177,15 +178,14 @@ def compare(seed: int) -> str:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_loop_comes_to_what_the_model_says(block: int) -> None:
-    size = CASES // BLOCKS
-    seen = {compare(seed) for seed in range(block * size, (block + 1) * size)}
+    seen = {compare(seed) for seed in part(block, BLOCKS, CASES)}
     assert seen == {"complete", "partial", "failed", "stopped"}
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_redrive_tries_only_what_failed_or_was_not_reached(block: int) -> None:
     """The failures are mended meanwhile: then the sum is exact, and nothing is done twice."""
-    for seed in range(block * 150, (block + 1) * 150):
+    for seed in part(block, BLOCKS, 600):
         dice = Random(f"redrive {seed}")
         case, mode = random_case(dice), dice.choice(("local", "fanout"))
         net = net_of(case, dice, mode)

@@ -14,6 +14,7 @@ import pytest
 from anabranch.testing import Played, error, ok
 from anabranch.testing.definitions import compiled
 from anabranch.work.port import Task
+from seeds import part, seeds
 
 from .loop_model import Case, check_stopped, random_case
 from .support import AFTER, AMID, BEFORE, play_and_die
@@ -79,7 +80,7 @@ def check(case: Case, played: Played) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_a_played_loop_comes_to_what_the_model_says_wherever_the_engine_dies(block: int) -> None:
-    for seed in range(block * 60, (block + 1) * 60):
+    for seed in part(block, 4, 240):
         dice = Random(f"played {seed}")
         case = random_case(dice, most=12)
         net = compiled(playbook(case, dice))
@@ -108,7 +109,7 @@ workflow:
 
 @pytest.mark.parametrize("size", ["auto", 1, 3, 100])
 def test_a_sequential_loop_begins_nothing_after_its_first_failure(size: str | int) -> None:
-    for seed in range(40):
+    for seed in seeds(40, least=8):
         dice = Random(f"sequential {seed}")
         items = random_case(dice, most=12).items
         case = Case(items, fail_fast=True)

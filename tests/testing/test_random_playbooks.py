@@ -15,9 +15,9 @@ from anabranch.testing import simulate
 from anabranch.testing.audit import Audit
 from anabranch.testing.random_nets import RANDOM_PATCHES
 from anabranch.testing.random_playbooks import random_playbook, random_playbook_net
+from seeds import seeds
 
-SEEDS = 600
-SECONDS = 60
+SEEDS = seeds(600, least=200)  # fewer would not meet every event that is looked for
 
 
 def _program(step: Step) -> Program | None:
@@ -69,8 +69,8 @@ def test_hundreds_of_playbooks_keep_every_law_under_faults(monkeypatch: pytest.M
 
     monkeypatch.setattr(Audit, "committed", committed)
     sums = simulate(random_playbook_net, SEEDS, patches=RANDOM_PATCHES)
-    assert (sums.seeds, sums.wall_seconds < SECONDS) == (SEEDS, True)
-    assert sums.crashes > 100
+    assert sums.seeds == len(SEEDS)
+    assert sums.crashes > len(SEEDS) / 6
     assert {"loop complete", "loop partial", "loop failed", "loop.stopped"} <= kinds.keys()
     assert {"loop.cut", "job.lost", "job.retrying", "context.patched"} <= kinds.keys()
 

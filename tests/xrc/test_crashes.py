@@ -19,6 +19,7 @@ from anabranch.kernel.laws import Witness, check, check_rest
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import State, decode_state, encode_state
 from anabranch.net.net import Net
+from seeds import part
 
 from .agree import ACTIONS_MAX, compare, compare_end
 from .documents import document, some_slow
@@ -103,7 +104,7 @@ def crashed(orchestration: dict[str, Any], net: Net, start: str, rng: Random) ->
 
 @pytest.mark.parametrize("shard", some_slow(SHARDS))
 def test_a_crash_after_every_commit_changes_nothing(shard: int) -> None:
-    for seed in range(shard * PAIRS // SHARDS, (shard + 1) * PAIRS // SHARDS):
+    for seed in part(shard, SHARDS, PAIRS):
         rng = Random(f"crash {seed}")
         orchestration, start = document(rng)
         net = compiled(orchestration, rng.choice((TOLD, LEFT)))

@@ -17,13 +17,14 @@ from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer, aborted, cancels_run, failed, succeeded
 from anabranch.runtime.live import history
 from anabranch.work.port import Task
+from seeds import seeds
 
 from .documents import document
 from .engines import Kept, Perform, engine, start, to_the_end
 from .oracle import Action, Session, name
 from .schedules import payload
 
-SEEDS = 250
+SEEDS = seeds(250)
 
 
 def performer(seed: int) -> Perform:
@@ -78,7 +79,7 @@ def ended(pid: int, answer: Answer) -> Action:
 def test_the_log_of_a_real_session_replays_in_the_oracle(snapshot_every: int) -> None:
     async def sessions() -> None:
         store = Kept()
-        for seed in range(SEEDS):
+        for seed in SEEDS:
             orchestration, first = document(Random(f"engine {seed}"))
             async with engine(store, performer(seed), snapshot_every=snapshot_every) as made:
                 run = await start(made, orchestration, input={"p": 1}, step=first)

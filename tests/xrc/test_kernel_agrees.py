@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from anabranch.net.net import Step
 from anabranch.net.offers import slots_needed
+from seeds import part, seeds
 
 from . import oracle
 from .agree import Pair, replayed, walked
@@ -19,13 +19,13 @@ from .lower import LEFT, TOLD, compiled, lower
 from .shrink import report, shrink
 
 SHARDS = 20
-PAIRS = int(os.environ.get("XRC_PAIRS", "20000"))
+PAIRS = 20_000
 SCHEDULES = 5
 """How many schedules each orchestration is played with."""
 
 
-def first_difference(seeds: range) -> Pair | None:
-    for seed in seeds:
+def first_difference(chosen: range) -> Pair | None:
+    for seed in chosen:
         rng = Random(seed)
         orchestration, start = document(rng)
         net = compiled(orchestration, rng.choice((TOLD, LEFT)))
@@ -38,8 +38,7 @@ def first_difference(seeds: range) -> Pair | None:
 
 @pytest.mark.parametrize("shard", some_slow(SHARDS))
 def test_oracle_and_kernel_agree_after_every_action(shard: int) -> None:
-    documents = PAIRS // SCHEDULES // SHARDS
-    pair = first_difference(range(shard * documents, (shard + 1) * documents))
+    pair = first_difference(part(shard, SHARDS, PAIRS // SCHEDULES))
     if pair is not None:
         small = shrink(pair, lambda one: bool(replayed(one)))
         pytest.fail(report(small))
@@ -47,7 +46,7 @@ def test_oracle_and_kernel_agree_after_every_action(shard: int) -> None:
 
 def test_the_dialect_reads_every_spelling_as_meant() -> None:
     """Branches, spawns and joins of the compiled net are those of the lowering by hand."""
-    for seed in range(1_000):
+    for seed in seeds(1_000):
         orchestration, start = document(Random(f"spelling {seed}"))
         by_hand, by_dialect = lower(orchestration, start), compiled(orchestration)
         assert list(by_hand.steps) == list(by_dialect.steps)
