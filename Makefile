@@ -68,8 +68,14 @@ browser:                ## a Chromium for the tests of the pages, where there is
 bench: $(STAMP)         ## print the benchmark table
 	@$(BIN)/python -m bench
 
-soak: $(STAMP)          ## long simulation, then kills beside a second terminal; SEEDS=100000 ROUNDS=1000
+# The tests with random cases take all of their seeds here, from another one each time; FIRST=n
+# begins at that one again.
+soak: $(STAMP)          ## long simulation, all seeds, 20 demos, kills; SEEDS=100000 ROUNDS=1000 FIRST=n
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
+	@first=$(or $(FIRST),$$(date +%s)); echo "seeds from $$first on"; \
+	  ANABRANCH_SEEDS=1 ANABRANCH_FIRST_SEED=$$first \
+	  $(BIN)/python -m pytest -q -n 2 $$(grep -rl 'from seeds import' tests)
+	@ANABRANCH_DEMO_TIMES=$(or $(DEMOS),20) $(BIN)/python -m pytest -q tests/acceptance/test_demo.py
 	@ANABRANCH_TERMINAL_ROUNDS=$(or $(ROUNDS),1000) \
 	  $(BIN)/python -m pytest -q tests/acceptance/test_second_terminal_kill_nine.py
 

@@ -34,7 +34,7 @@ def shown(
         box = toolbox if toolbox is not None else Toolbox()
         async with anabranch.Engine(settings=chosen, toolbox=box) as engine:
             run = await engine.start(HEAD + dedent(body))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 await engine.wait(run)
             return engine.read.show(run)
 
@@ -235,7 +235,7 @@ def test_code_that_never_returns_is_explained_while_it_runs_and_ended_in_time(
             while not any(one["what"] == "job" for one in waits):
                 await asyncio.sleep(0.005)
                 waits = engine.read.explain(run)["waiting"]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(180):
                 await engine.wait(run)
             return waits, engine.read.show(run)
 

@@ -17,6 +17,8 @@ from .log import read_story
 
 pytestmark = pytest.mark.slow
 
+LIMIT_SECONDS = 120  # for a stop; the work itself would take ten minutes
+
 #: Work of every kind that takes its time, each with a process or thread of its own.
 ALL_KINDS = f"""{HEAD}metadata: {{name: kinds}}
 workflow:
@@ -28,15 +30,15 @@ workflow:
   - step: by_shell
     tool:
       kind: shell
-      command: "echo $$ >> pids; sh -c 'echo $$ >> pids; sleep 30' & sleep 30"
+      command: "echo $$ >> pids; sh -c 'echo $$ >> pids; sleep 600' & sleep 600"
   - step: by_code
     tool:
       kind: python
       code: |
         import os, subprocess, time
-        child = subprocess.Popen(["sleep", "30"])
+        child = subprocess.Popen(["sleep", "600"])
         open("pids", "a").write(f"{{os.getpid()}}\\n{{child.pid}}\\n")
-        time.sleep(30)
+        time.sleep(600)
   - step: by_thread
     tool: {{kind: thread}}
   - step: by_loop
@@ -50,11 +52,11 @@ import anabranch
 @anabranch.tool("thread")
 def thread():
     open("pids", "a").write("")
-    time.sleep(30)
+    time.sleep(600)
 
 @anabranch.tool("loop")
 async def loop():
-    await asyncio.sleep(30)
+    await asyncio.sleep(600)
 """
 
 
@@ -78,11 +80,9 @@ def all_kinds(terminal: Terminal, *more: str) -> Iterator[Process]:
         yield process
 
 
-def stop(process: Process, number: int) -> float:
-    begun = time.monotonic()
+def stop(process: Process, number: int) -> None:
     process.interrupt(number)
-    process.wait(20)
-    return time.monotonic() - begun
+    process.wait(LIMIT_SECONDS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -90,7 +90,7 @@ def test_a_job_that_ends_within_the_grace_is_finished(terminal: Terminal, number
     terminal.write("sleeper.yaml", sleeper(1))
     with beginning(terminal, "run", "sleeper.yaml", "--run-id", "s", "--json") as process:
         until_asleep(terminal)
-        assert stop(process, number) < 5
+        stop(process, number)
         done = process.end()
     assert done.code == 130
     assert done.json["steps"]["sleep"]["status"] == "done"
@@ -104,11 +104,11 @@ def test_a_job_that_ends_within_the_grace_is_finished(terminal: Terminal, number
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_job_that_takes_longer_is_handed_back(terminal: Terminal, number: int) -> None:
-    terminal.write("sleeper.yaml", sleeper(30))
+    terminal.write("sleeper.yaml", sleeper(600))
     words = ("run", "sleeper.yaml", "--run-id", "s", "--grace", "0.2")
     with beginning(terminal, *words) as process:
         until_asleep(terminal)
-        assert stop(process, number) < 4
+        stop(process, number)
         done = process.end()
     assert done.code == 130
     assert "stopping: running jobs are finished or handed back" in done.err
@@ -126,25 +126,25 @@ def test_a_job_that_takes_longer_is_handed_back(terminal: Terminal, number: int)
 
 def test_every_kind_of_work_is_gone_afterwards(terminal: Terminal) -> None:
     with all_kinds(terminal, "--grace", "0.1") as process:
-        assert stop(process, signal.SIGTERM) < 5
+        stop(process, signal.SIGTERM)
         assert process.end().code == 130
-    until(lambda: not any(alive(pid) for pid in pids(terminal.folder)), 2)
+    until(lambda: not any(alive(pid) for pid in pids(terminal.folder)))
     story = read_story(terminal.store, "k")
     assert sum(isinstance(event, JobLost) for event in story.events) == 4
     assert terminal.ok("cancel", "k", "--json").json["status"] == "cancelled"
 
 
 def test_a_second_interrupt_stops_at_once(terminal: Terminal) -> None:
-    with all_kinds(terminal) as first:
+    with all_kinds(terminal, "--grace", "600") as first:
         first.interrupt()
-        time.sleep(0.3)
-        assert first.poll() is None  # it waits for its jobs
-        assert stop(first, signal.SIGINT) < 3
+        assert first.stderr is not None
+        assert any("stopping" in line for line in first.stderr)  # it waits for its jobs
+        stop(first, signal.SIGINT)
         done = first.end()
     assert done.code == 130
     assert "stopped at once" in done.err
     assert "Traceback" not in done.err
-    until(lambda: not any(alive(pid) for pid in pids(terminal.folder)), 3)
+    until(lambda: not any(alive(pid) for pid in pids(terminal.folder)))
     assert terminal.ok("cancel", "k", "--json").json["status"] == "cancelled"
 
 
@@ -152,7 +152,7 @@ def test_a_killed_engine_leaves_no_process_behind(terminal: Terminal) -> None:
     with all_kinds(terminal) as first:
         first.kill()
         first.wait()
-    until(lambda: not any(alive(pid) for pid in pids(terminal.folder)), 3)
+    until(lambda: not any(alive(pid) for pid in pids(terminal.folder)))
 
 
 def test_what_ended_in_the_grace_may_be_the_whole_run(terminal: Terminal) -> None:
@@ -176,14 +176,16 @@ def test_an_interrupt_during_a_gate_or_a_retry_loses_nothing(terminal: Terminal)
     text = f"""{HEAD}metadata: {{name: retry}}
 workflow:
   - step: only
-    spec: {{retry: {{attempts: 3, delay: 2s}}}}
+    spec: {{retry: {{attempts: 3, delay: 5s}}}}
     tool: {{kind: shell, command: "echo $ANABRANCH_KEY >> keys; test $(wc -l < keys) -ge 2"}}
 """
     terminal.write("retry.yaml", text)
     with beginning(terminal, "run", "retry.yaml", "--run-id", "r") as process:
         until(lambda: (terminal.folder / "keys").exists())
-        time.sleep(0.3)
-        assert stop(process, signal.SIGTERM) < 2  # nothing runs, nothing to wait for
+        until(
+            lambda: any(isinstance(e, JobReported) for e in read_story(terminal.store, "r").events)
+        )
+        stop(process, signal.SIGTERM)  # nothing runs, nothing to wait for
         assert process.end().code == 130
     assert terminal.ok("resume", "r", "--json").json["status"] == "completed"
     story = read_story(terminal.store, "r")
@@ -226,7 +228,7 @@ def _owned_by(terminal: Terminal, pid: int) -> bool:
 
 
 def test_whoever_only_looks_on_leaves_with_130_as_well(terminal: Terminal) -> None:
-    terminal.write("sleeper.yaml", sleeper(30))
+    terminal.write("sleeper.yaml", sleeper(600))
     with beginning(terminal, "run", "sleeper.yaml", "--run-id", "s"):
         until_asleep(terminal)
         with beginning(terminal, "events", "s", "--follow") as process:

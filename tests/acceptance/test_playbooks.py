@@ -110,7 +110,7 @@ async def act(engine: anabranch.Engine, run: str, one: Act) -> None:
 
 def carry_out(path: Path, expected: Expectation, store: Path) -> Outcome:
     async def whole() -> Outcome:
-        async with asyncio.timeout(30), anabranch.Engine(store) as engine:
+        async with asyncio.timeout(180), anabranch.Engine(store) as engine:
             run = await engine.start(path, expected.input)
             await engine.wait(run, standing=True)
             waiting = engine.read.explain(run)["waiting"]

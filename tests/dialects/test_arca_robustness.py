@@ -145,15 +145,15 @@ def test_any_template_is_read_and_filled_or_refused(document: Any, given_: Any) 
 @pytest.mark.parametrize("spread", [lambda n: [f"s{n - 1}"] if n else [], lambda _: []])
 def test_a_large_plan_compiles_in_reasonable_time(spread: Any) -> None:
     steps = [step(f"s{n}", depends_on=spread(n)) for n in range(1_000)]
-    began = time.perf_counter()
+    began = time.thread_time()
     compiled = read({"workflow_id": "large", "plan": {"steps": steps}})
     assert compiled.net is not None
-    assert time.perf_counter() - began < 10
+    assert time.thread_time() - began < 10
 
 
 def test_a_fan_out_to_very_many_participants_is_read_in_reasonable_time() -> None:
     target = {"resolve": "static", "participants": [f"p{n}" for n in range(20_000)] + ["p19999"]}
-    began = time.perf_counter()
+    began = time.thread_time()
     compiled = read({"workflow_id": "w", "plan": {"steps": [step(target=target, fan_in={})]}})
     assert compiled.net is not None
-    assert time.perf_counter() - began < 10
+    assert time.thread_time() - began < 10

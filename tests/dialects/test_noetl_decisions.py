@@ -26,7 +26,7 @@ ASKS = (
 
 def decided(arcs: str, verdict: Literal["fulfil", "reject"]) -> anabranch.RunResult:
     async def scenario() -> anabranch.RunResult:
-        async with asyncio.timeout(30), anabranch.Engine(":memory:") as engine:
+        async with asyncio.timeout(180), anabranch.Engine(":memory:") as engine:
             run = await engine.start(ASKS.replace("ARCS", arcs))
             await engine.decide(run, "may_i", verdict, actor="kim", reason="too late")
             return await engine.wait(run)

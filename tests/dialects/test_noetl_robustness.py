@@ -36,8 +36,8 @@ def test_odd_roots_give_a_net_or_problems(document: dict[str, Any]) -> None:
 def test_a_large_playbook_compiles_in_reasonable_time() -> None:
     step = '- {step: sN, tool: {kind: noop, result: "{{ ctx.aN }}"}, next: {arcs: [{step: sM}]}}'
     lines = [step.replace("N", str(n)).replace("M", str((n + 1) % 500)) for n in range(500)]
-    began = time.perf_counter()
+    began = time.thread_time()
     compiled = compile_source("workflow:\n" + "\n".join(lines))
     assert compiled.net is not None
     assert len(compiled.net.steps) == 500
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5

@@ -25,18 +25,18 @@ def billion_laughs(levels: int = 12) -> str:
 
 def test_fifty_megabytes_are_refused_before_parsing() -> None:
     text = "a: " + "x" * 50_000_000
-    began = time.perf_counter()
+    began = time.thread_time()
     document = read(text)
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
     assert places(document.problems) == [(1, 1, "too-large")]
     assert "50,000,003" in document.problems[0].message
     assert "bytes_max is 8,388,608" in document.problems[0].message
 
 
 def test_exploding_aliases_are_refused_early() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     document = read(billion_laughs())
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
     assert [problem.code for problem in document.problems] == ["too-many-values"]
     assert "values_max" in document.problems[0].message
     assert document.root is None

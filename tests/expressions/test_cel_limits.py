@@ -64,10 +64,10 @@ def test_long_flat_conditions_are_no_problem() -> None:
 )
 def test_work_beyond_the_steps_is_cut_off_without_a_clock(text: str) -> None:
     names = {"l": list(range(64)), "s": "ab" * 4000, "t": ["x" * 250] * 64}
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(CelLimitError):
         compile_cel(text).evaluate(names)
-    assert time.perf_counter() - began < 10
+    assert time.thread_time() - began < 10
 
 
 def test_shared_values_nested_many_times_are_not_compared_for_ever() -> None:

@@ -22,7 +22,7 @@ from anabranch.work.callables import Toolbox
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 30) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
     """Runs to the end in a loop of its own, with a limit so that a hang becomes a failure."""
 
     async def limited() -> T:

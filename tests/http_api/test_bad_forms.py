@@ -122,11 +122,11 @@ def test_a_form_is_utf_8_whatever_it_claims(charset: str) -> None:
 
     async def go() -> None:
         async with serving(pages=True, **NEEDED) as door:
-            began = time.monotonic()
+            began = time.process_time()
             status, text = await post(door, b"xn--" + b"a" * 15_000, f"{FORM}; charset={charset}")
             assert status == 415
             assert "UTF-8" in text
-            assert time.monotonic() - began < 5
+            assert time.process_time() - began < 5
 
     run(go())
 
@@ -175,11 +175,11 @@ PARTS: dict[str, bytes] = {
 def test_a_form_with_files_that_is_broken_is_refused(name: str) -> None:
     async def go() -> None:
         async with serving(pages=True) as door:
-            began = time.monotonic()
+            began = time.process_time()
             media = "multipart/form-data; boundary=x"
             status, _ = await post(door, PARTS[name], media, "/definitions")
             assert status in (400, 403), status  # 403: it can be read, and has no secret
-            assert time.monotonic() - began < 5
+            assert time.process_time() - began < 5
 
     run(go())
 

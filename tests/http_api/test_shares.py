@@ -68,7 +68,7 @@ async def crowd(door: Door, token: str = "", **headers: str) -> AsyncIterator[Cr
 
 
 async def until(fits: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while not fits():
             await asyncio.sleep(0.01)
 

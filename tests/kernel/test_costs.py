@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable
 from time import thread_time
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -28,6 +26,7 @@ from anabranch.net.net import (
     Slot,
     Work,
 )
+from costs import operations
 
 from .nets import arcs, ctx, fan_net, net, router, step
 
@@ -51,25 +50,6 @@ class Wide:
         if self.state.jobs[job].phase == "scheduled":
             self.tell(s.JobStart(job, attempt))
         self.tell(s.JobReport(job, attempt, ANSWER))
-
-
-def operations(work: Callable[[], Any]) -> int:
-    """How many bytecode operations `work` takes: the same on every machine."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _arg: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def fan(slots: int, mode: str = "all", **more: Any) -> Wide:

@@ -237,6 +237,6 @@ def test_large_nets_are_analysed_quickly() -> None:
     wide = [step("s4999", "all", *[f"w{n}" for n in range(300)])]
     leaves = [step(f"w{n}", "end") for n in range(300)]
     built = net(*chain, *wide, *leaves, step("end"))
-    began = time.perf_counter()
+    began = time.thread_time()
     assert list(found(built)) == ["several-tokens"]
-    assert time.perf_counter() - began < 3
+    assert time.thread_time() - began < 3

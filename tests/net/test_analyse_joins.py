@@ -252,6 +252,6 @@ def test_the_largest_orchestration_is_analysed_in_bounded_time() -> None:
                 invalid=near,
             )
         )
-    began = time.perf_counter()
+    began = time.thread_time()
     assert not any(problem.severity == "error" for problem in analyse(net(*steps)))
-    assert time.perf_counter() - began < 20
+    assert time.thread_time() - began < 20

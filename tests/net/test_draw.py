@@ -198,9 +198,9 @@ def test_five_hundred_steps_are_drawn_quickly(draw: Callable[..., str], shape: s
         "dense": lambda n: [f"s{(n * 7 + m * 13 + 1) % 500}" for m in range(5)],
     }
     built = net(*[step(f"s{n}", "all", *targets[shape](n)) for n in range(500)])
-    began = time.perf_counter()
+    began = time.thread_time()
     assert "s499" in draw(built)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_arrows_to_unknown_steps_are_left_out() -> None:

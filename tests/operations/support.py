@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 30) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
     """Runs to the end in a loop of its own, with a limit so that a hang becomes a failure."""
 
     async def limited() -> T:

@@ -22,7 +22,7 @@ from anabranch.surfaces.worker.link import Link
 from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.callables import Toolbox
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
-async def until(fits: Callable[[], bool], seconds: float = 20.0) -> None:
+async def until(fits: Callable[[], bool], seconds: float = 120.0) -> None:
     """Until it is so; a test that waits in vain fails."""
     async with asyncio.timeout(seconds):
         while not fits():

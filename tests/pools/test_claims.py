@@ -115,7 +115,7 @@ def test_a_lease_that_runs_out_is_a_loss_and_the_job_goes_out_again_once() -> No
         async with serving() as server:
             name = await server.start(ONE)
             (first,) = (await server.claim(lease_seconds=1, worker="gone"))["tasks"]
-            (second,) = (await server.claim(wait_seconds=10, worker="other"))["tasks"]
+            (second,) = (await server.claim(wait_seconds=30, worker="other"))["tasks"]
             assert (second["attempt"], second["key"]) == (2, first["key"])
             assert await server.refused(first, "report", {"result": 1}) == "stale_attempt"
             await server.good(second, "report", {"result": 2})
@@ -130,9 +130,9 @@ def test_a_heartbeat_extends_the_lease_and_progress_is_kept_for_people_and_for_t
     async def scenario() -> None:
         async with serving() as server:
             name = await server.start(ONE)
-            (task,) = (await server.claim(lease_seconds=1))["tasks"]
-            beat = await server.good(task, "heartbeat", {"lease_seconds": 60})
-            assert beat["lease_until"] >= task["lease_until"] + 50_000
+            (task,) = (await server.claim(lease_seconds=60))["tasks"]
+            beat = await server.good(task, "heartbeat", {"lease_seconds": 600})
+            assert beat["lease_until"] >= task["lease_until"] + 500_000
             await server.good(task, "progress", {"progress": {"done": 3, "of": 9}})
             (waits,) = server.parts.verbs.read.explain(name)["waiting"]
             assert waits["waits_for"] == "its work (attempt 1): 3 of 9 done"
@@ -175,7 +175,7 @@ def test_a_job_that_was_claimed_by_nobody_is_not_handed_out_after_a_cancel_or_du
             (waits,) = server.parts.verbs.read.explain(other)["waiting"][1:]
             assert waits["waits_for"] == "the run to be resumed (attempt 1)"
             await server.parts.verbs.send(other, s.Resume("me"))
-            (task,) = (await server.claim(wait_seconds=5))["tasks"]
+            (task,) = (await server.claim(wait_seconds=30))["tasks"]
             assert task["run"] == other
 
     run(scenario())
@@ -188,7 +188,7 @@ def test_a_worker_that_vanishes_too_often_fails_the_job() -> None:
         async with serving() as server:
             name = await server.start(text)
             for attempt in range(1, 22):
-                (task,) = (await server.claim(wait_seconds=5))["tasks"]
+                (task,) = (await server.claim(wait_seconds=30))["tasks"]
                 assert task["attempt"] == attempt
                 await server.parts.engine.send(name, s.JobLose("1.0", attempt, "gone"))
             state = await server.parts.verbs.wait(name)
@@ -226,7 +226,7 @@ def test_a_claimer_that_has_gone_takes_no_job_with_it() -> None:
                     await asking
                 await asyncio.sleep(0.05)
                 await server.start(ONE)
-                (task,) = (await server.claim(wait_seconds=10, worker="w2"))["tasks"]
+                (task,) = (await server.claim(wait_seconds=30, worker="w2"))["tasks"]
                 await server.good(task, "report", {"result": 1})
 
     run(scenario())
@@ -255,7 +255,7 @@ def test_a_shard_goes_out_and_its_report_must_speak_of_its_items() -> None:
     async def scenario() -> None:
         async with serving() as server:
             name = await server.start(LOOP, items=[1, 2, 3])
-            (task,) = (await server.claim(wait_seconds=5))["tasks"]
+            (task,) = (await server.claim(wait_seconds=30))["tasks"]
             assert task["shard"][1:3] == [0, 3]
             assert "items" not in task, "a list is worked out by the worker"
             report = {"shard": {"succeeded": 3, "shared": {"total": 6}}, "result": [2, 4, 6]}

@@ -141,7 +141,7 @@ def test_the_items_of_a_file_reach_a_worker_that_does_not_have_the_file(tmp_path
     async def scenario() -> None:
         async with serving() as server:
             name = await server.start(text)
-            (task, *_) = (await server.claim(wait_seconds=5, max=1))["tasks"]
+            (task, *_) = (await server.claim(wait_seconds=30, max=1))["tasks"]
             assert "source" not in task
             assert task["items"][0] == [0, task["items"][0][1], {"n": 0}]
             await server.good(task, "release")

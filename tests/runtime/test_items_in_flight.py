@@ -50,7 +50,7 @@ def visited(slow: set[int], size: Any) -> Visitors:
     async def scenario() -> Visitors:
         box, visitors = Toolbox(), Visitors(slow)
         box.tool("visit")(visitors.visit)
-        async with asyncio.timeout(60), anabranch.Engine(":memory:", toolbox=box) as engine:
+        async with asyncio.timeout(180), anabranch.Engine(":memory:", toolbox=box) as engine:
             run = await engine.start(LOOP.replace("SIZE", str(size)))
             result = await engine.wait(run)
         assert result.status == "completed", result.problem

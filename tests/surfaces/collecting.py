@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-SERVER_SECONDS = 60.0
+SERVER_SECONDS = 180.0
 
 
 def run(work: Coroutine[Any, Any, None], seconds: float) -> None:

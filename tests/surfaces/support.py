@@ -139,7 +139,7 @@ class Terminal:
 
 
 class Process(subprocess.Popen[str]):
-    def end(self, stdin: str | None = None, seconds: float = 40) -> Done:
+    def end(self, stdin: str | None = None, seconds: float = 180) -> Done:
         try:
             out, err = self.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -167,7 +167,7 @@ def beginning(terminal: Terminal, *words: object, **more: Any) -> Iterator[Proce
                 stream.close()
 
 
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
     """Wait until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():

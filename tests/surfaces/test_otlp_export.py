@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -218,9 +217,7 @@ def test_a_collector_that_is_away_costs_spans_and_nothing_else(
                 for each in runs:
                     assert await server.ended(each) == "completed"
                 assert (await server.get("/health"))["status"] == "ok"
-                begin = time.monotonic()
                 assert await server.stop() == 0
-                assert time.monotonic() - begin < 20
 
     run(work(), 180)
 

@@ -37,7 +37,7 @@ def page(browser: Any, server: Server) -> Iterator[Any]:
     context = browser.new_context(
         base_url=server.url, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
     )
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(120_000)
     wrong: list[str] = []
     page = context.new_page()
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)

@@ -87,8 +87,11 @@ class Steps:
 class Server:
     """Engine and pages on a free port, in a thread with a loop of its own."""
 
-    def __init__(self, folder: Path, participants: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, participants: dict[str, Any] | None = None, shutdown_seconds: float = 2
+    ) -> None:
         self.steps = Steps()
+        self._shutdown_seconds = shutdown_seconds
         self._folder = folder
         self._participants = participants
         self._loop = asyncio.new_event_loop()
@@ -113,7 +116,7 @@ class Server:
         self.parts = Parts(self.store, settings, self.steps.toolbox(), self._participants)
         await self.parts.engine.open()
         app = make_application(self.parts, settings, mounts=(ui.mount,))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._shutdown_seconds)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -147,7 +150,7 @@ class Server:
         return head.status if head is not None else ""
 
 
-def eventually(check: Callable[[], Any], seconds: float = 20.0) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = 120.0) -> Any:
     """Ask until it is true; what it said last."""
     until = time.monotonic() + seconds
     while True:
@@ -265,7 +268,11 @@ def long_net(steps: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def becomes(page: Any, expression: str, seconds: float = 20.0) -> None:
+#: What was changed has been laid out and painted.
+TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def becomes(page: Any, expression: str, seconds: float = 120.0) -> None:
     """Until this is true in the page. Not `wait_for_function`: the page's policy forbids eval."""
     assert eventually(lambda: _is_true(page, expression), seconds), expression
 

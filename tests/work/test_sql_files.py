@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +58,8 @@ def test_waiting_for_the_lock_has_an_end_and_can_be_cancelled(sqlite: Database) 
             assert (fault.kind, fault.code, fault.retryable) == ("db_timeout", "SQLITE_BUSY", True)
             assert "database is locked" in fault.message
             assert await sql.rows("select * from t") == []  # readers need not wait
-            begin = time.monotonic()
             fault = fault_of(await sql("insert into t values (1)", timeout=0.1))
-            assert (fault.code, time.monotonic() - begin < 0.4) == ("TIMEOUT", True)
+            assert fault.code == "TIMEOUT", "before the database gave up waiting"
 
     sqlite.using(scenario, busy_seconds=0.5)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +143,9 @@ def test_a_long_result_is_read_in_parts(database: Database) -> None:
 
 def test_a_timeout_stops_the_statement(database: Database) -> None:
     async def scenario(sql: Sql) -> None:
-        begin = time.monotonic()
         fault = fault_of(await sql(database.endless, timeout="300ms"))
         assert (fault.kind, fault.code, fault.retryable) == ("db_timeout", "TIMEOUT", True)
         assert "longer than 0.3 s" in fault.message
-        assert time.monotonic() - begin < 3
         assert await sql.rows("select 1 as a") == [{"a": 1}]
 
     database.using(scenario, threads=1, connections=1)
@@ -175,11 +172,10 @@ def test_waiting_for_a_turn_can_be_cancelled_too(database: Database) -> None:
         await asyncio.sleep(0.05)
         second = asyncio.ensure_future(sql("select 1 as a"))
         await asyncio.sleep(0.05)
-        begin = time.monotonic()
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
-        assert time.monotonic() - begin < 1
+        assert not first.done(), "it did not wait for its turn"
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first

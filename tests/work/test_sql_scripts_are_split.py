@@ -104,9 +104,9 @@ def test_what_a_statement_does(text: str, verb: str, reads: bool) -> None:
 
 def test_a_large_script_is_split_in_no_time() -> None:
     script = "insert into t values (1, 'a;b', (2));\n" * 20_000
-    begin = time.perf_counter()
+    begin = time.thread_time()
     assert len(texts(script)) == 20_000
-    assert time.perf_counter() - begin < 2
+    assert time.thread_time() - begin < 2
 
 
 # -- the inputs of a task --------------------------------------------------------------------

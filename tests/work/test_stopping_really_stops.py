@@ -173,7 +173,7 @@ def test_kill_9_of_the_engine_takes_its_processes_along(tmp_path: Path) -> None:
         engine.kill()
         engine.wait()
     assert len(everyone) == 5
-    assert gone(*everyone, seconds=2)
+    assert gone(*everyone, seconds=60)
 
 
 @pytest.mark.slow
