@@ -168,7 +168,7 @@ def asked(terminal: Terminal) -> Counter[str]:
 
 
 def until(condition: Any) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.02)

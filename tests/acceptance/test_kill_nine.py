@@ -24,7 +24,7 @@ from .log import Story, read_story
 ROUNDS = 50
 BRANCHES = ("by_shell", "by_tool", "by_code", "by_nothing", "by_trying")
 KILLS = 24
-LIFE_SECONDS = 60.0
+LIFE_SECONDS = 240.0
 
 #: A round of a loop: fan out to five kinds of work, meet again, go round until the counter is full.
 PLAYBOOK = f"""{HEAD}metadata: {{name: rounds}}
