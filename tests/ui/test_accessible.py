@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from .scenes import FAILING, is_live, sleeping
-from .support import ASKED, LOOP, OPINIONS, RULES, TWO_STEPS, Server, becomes
+from .support import ASKED, LOOP, OPINIONS, RULES, TWO_FRAMES, TWO_STEPS, Server, becomes
 
 PAGES = (
     *("runs", "run", "failed", "sleeping", "joined", "timeline", "events", "data", "definition"),
@@ -132,18 +132,6 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PAGES)
-def test_every_text_stands_out_from_what_is_below_it(
-    page: Any, addresses: dict[str, str], name: str, scheme: str
-) -> None:
-    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    open_page(page, addresses, name)
-    found = page.evaluate(CONTRAST)
-    assert found["looked"] > 8
-    assert found["bad"] == []
-
-
 def test_the_measure_of_contrast_notices_a_faint_text(page: Any) -> None:
     page.goto("/runs")
     page.evaluate("document.querySelector('h1').style.opacity = 0.35")
@@ -197,11 +185,19 @@ STRUCTURE = """() => {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_headings_landmarks_and_names_tell_where_one_is(
+def test_headings_landmarks_and_names_tell_where_one_is_and_every_text_stands_out(
     page: Any, addresses: dict[str, str], name: str
 ) -> None:
+    """In both schemes of colours, at one visit."""
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
     open_page(page, addresses, name)
     assert page.evaluate(STRUCTURE) == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        page.evaluate(TWO_FRAMES)
+        found = page.evaluate(CONTRAST)
+        assert found["looked"] > 8, scheme
+        assert found["bad"] == [], scheme
 
 
 CONTROLS = """() => [...document.querySelectorAll(

@@ -15,6 +15,7 @@ from .support import (
     LOOP,
     OPINIONS,
     RULES,
+    TWO_FRAMES,
     TWO_STEPS,
     Server,
     becomes,
@@ -22,11 +23,19 @@ from .support import (
 )  # fmt: skip
 
 SIZES = {
+    "narrow": (320, 640, "dark"),
+    "phone": (400, 844, "light"),
     "wide": (1280, 900, "light"),
     "dark": (1280, 900, "dark"),
-    "phone": (400, 844, "light"),
-    "narrow": (320, 640, "dark"),
 }
+
+
+def resize(page: Any, size: str) -> None:
+    width, height, scheme = SIZES[size]
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme=scheme)
+
+
 PAGES = (
     *("runs", "run", "finished", "timeline", "events", "joins", "data", "definition", "loop"),
     *("approvals", "definitions", "definition_kept", "sessions", "login", "error", "long"),
@@ -101,31 +110,29 @@ OVERLAPS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_its_window_and_names_its_parts(
-    browser: Any, server: Server, addresses: dict[str, str], name: str, size: str
+def test_a_page_fits_every_window_and_names_its_parts(
+    browser: Any, server: Server, addresses: dict[str, str], name: str
 ) -> None:
-    width, height, scheme = SIZES[size]
-    context = browser.new_context(
-        base_url=server.url, viewport={"width": width, "height": height}, color_scheme=scheme
-    )
+    """One visit, in a window that changes its size."""
+    context = browser.new_context(base_url=server.url)
     wrong: list[str] = []
     page = context.new_page()
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on(
         "console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None
     )
+    resize(page, next(iter(SIZES)))
     page.goto(addresses[name])
     page.wait_for_load_state("load")
-    page.evaluate(
-        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    )
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(ARTIFACTS / f"{name}-{size}.png"), full_page=name != "long")
-    assert wrong == []
-    assert page.evaluate(OUTSIDE) == []
-    assert page.evaluate(OVERLAPS) == []
+    for size in SIZES:
+        resize(page, size)
+        page.evaluate(TWO_FRAMES)
+        page.screenshot(path=str(ARTIFACTS / f"{name}-{size}.png"), full_page=name != "long")
+        assert wrong == [], size
+        assert page.evaluate(OUTSIDE) == [], size
+        assert page.evaluate(OVERLAPS) == [], size
     assert page.evaluate(NAMELESS) == []
     for landmark in ("main", "header.bar", "nav[aria-label]", "h1"):
         assert page.locator(landmark).count() >= 1, landmark
