@@ -18,11 +18,12 @@ from anabranch.testing.play import RUN
 from anabranch.testing.played import Played
 from anabranch.testing.script import Script, Scripts
 from anabranch.work.port import Task
+from seeds import part
 
 from .features import Text, random_text
 from .support import AFTER, AMID, BEFORE, DyingTheatre
 
-SEEDS, AT_ONCE = 2_000, 100
+SEEDS, PARTS = 20_000, 20  # `tests/seeds.py` says how many of them are tried
 EVENTS_MAX = 200_000
 
 
@@ -80,11 +81,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(PARTS))
 def test_how_values_are_kept_and_loops_are_cut_and_where_the_engine_dies_changes_nothing(
-    first: int,
+    number: int,
 ) -> None:
-    for seed in range(first, first + AT_ONCE):
+    for seed in part(number, PARTS, SEEDS):
         text, dice = random_text(seed), Random(seed)
         wanted = outcome(*played(text, shard_size=1))
         assert wanted["status"] == "completed", (seed, wanted["problem"])
@@ -97,9 +99,10 @@ def test_how_values_are_kept_and_loops_are_cut_and_where_the_engine_dies_changes
         assert outcome(*died) == wanted, f"seed {seed}: died {place} {dies_at}, inline {limit}"
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_a_redrive_comes_to_what_a_run_without_the_failure_comes_to(first: int) -> None:
-    for seed in range(first, first + AT_ONCE):
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(PARTS))
+def test_a_redrive_comes_to_what_a_run_without_the_failure_comes_to(number: int) -> None:
+    for seed in part(number, PARTS, SEEDS):
         text, dice = random_text(seed), Random(seed)
         if not text.brittle:
             continue
