@@ -108,7 +108,7 @@ keychain:
   - {name: api, kind: static, map: {token: "{{ env.CANARY }}"}}
 workflow:
   - step: use
-    tool: {kind: shell, command: "test '{{ keychain.api.token }}' = \\"$CANARY\\" && echo $CANARY"}
+    tool: {kind: shell, command: "echo {{ keychain.api.token | sh }}"}
     next: {arcs: [{step: fail}]}
   - step: fail
     tool:

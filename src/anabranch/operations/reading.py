@@ -86,12 +86,12 @@ class Reader:
 
     def _summary(self, net: Net, state: State) -> dict[str, Any]:
         summary = summarise(net, state)
-        summary["result"] = self._whole(summary["result"])
+        summary["result"] = self.whole(summary["result"])
         for step in summary["steps"].values():
-            step["result"] = self._whole(step["result"])
+            step["result"] = self.whole(step["result"])
         return summary
 
-    def _whole(self, value: Any) -> Any:
+    def whole(self, value: Any) -> Any:
         """The value with large parts in full; as it travels, where a part is not kept any more."""
         try:
             return resolve(value, self._payload)
@@ -106,8 +106,8 @@ class Reader:
         state, net = self.state_of(head), self.net(head)
         return {
             **self._summary(net, state),
-            "input": public(self._whole(state.workload), net.private),
-            "context": public(self._whole(state.ctx), net.private),
+            "input": public(self.whole(state.workload), net.private),
+            "context": public(self.whole(state.ctx), net.private),
             "labels": dict(head.labels),
             "definition": head.definition,
             "origin": head.origin,
@@ -200,8 +200,8 @@ class Reader:
         events = history(self._store.read(head.run), run=head.run)
         state = self.state(head.run)
         net = self.net(head)
-        snapshot = snapshot_of(net, state, events, self._whole)
-        whole: dict[str, Any] = public(self._whole(snapshot), net.private)
+        snapshot = snapshot_of(net, state, events, self.whole)
+        whole: dict[str, Any] = public(self.whole(snapshot), net.private)
         return whole
 
     def graph(self, run: str, form: str) -> str:

@@ -167,8 +167,8 @@ async def data(request: web.Request) -> web.StreamResponse:
     return show(
         request,
         "data.html",
-        input=public(dict(state.workload), net.private),
-        context=public(dict(state.ctx), net.private),
+        input=await _whole(ui, public(dict(state.workload), net.private)),
+        context=await _whole(ui, public(dict(state.ctx), net.private)),
         result=summary["result"],
         steps=summary["steps"],
         reducers=doing.REDUCERS,
@@ -182,6 +182,11 @@ async def _summary(ui: Ui, head: Head, state: State) -> dict[str, Any]:
     return await ui.look(lambda by: by.read.summary(head.run, known))
 
 
+async def _whole(ui: Ui, value: Any) -> Any:
+    """The value with what is kept beside the log, read in a thread."""
+    return await ui.look(lambda by: by.read.whole(value))
+
+
 async def whole_data(request: web.Request) -> web.StreamResponse:
     """One of the values in full, as a file: a page shows only the beginning of large ones."""
     ui = ui_of(request)
@@ -189,9 +194,9 @@ async def whole_data(request: web.Request) -> web.StreamResponse:
     state, net = ui.state(head), ui.net(head)
     match request.match_info["what"]:
         case "input":
-            value: Any = public(dict(state.workload), net.private)
+            value: Any = await _whole(ui, public(dict(state.workload), net.private))
         case "context":
-            value = public(dict(state.ctx), net.private)
+            value = await _whole(ui, public(dict(state.ctx), net.private))
         case "result":
             value = (await _summary(ui, head, state))["result"]
         case _:
