@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import threading
@@ -114,4 +115,5 @@ def test_a_function_that_swallows_cancellation_is_left_behind_and_named(
     assert not ended.is_set()
     assert "deaf-one" in caplog.text
     assert "deaf-one" in str(why)
+    gc.collect()  # what was left behind is torn down without a word
     assert anabranch.__version__

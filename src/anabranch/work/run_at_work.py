@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+
+from anabranch.work.scoped import scoped
 
 #: Empty where nobody works for a run: people who look, and the engine itself.
 run_at_work: ContextVar[str] = ContextVar("anabranch_run", default="")
 
 
-@contextmanager
-def working_for(run: str) -> Iterator[None]:
-    before = run_at_work.set(run)
-    try:
-        yield
-    finally:
-        run_at_work.reset(before)
+def working_for(run: str) -> AbstractContextManager[None]:
+    return scoped(run_at_work, run)

@@ -8,9 +8,11 @@ scope of the job at work that it did. What a job was never given is not looked f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol
+
+from anabranch.work.scoped import scoped
 
 STARS = "***"
 
@@ -59,14 +61,9 @@ def given_to_work() -> Any:
     return _AT_WORK.get()
 
 
-@contextmanager
-def giving(scope: Given) -> Iterator[None]:
+def giving(scope: Given) -> AbstractContextManager[None]:
     """Whatever is handed out inside is given to this scope."""
-    before = _AT_WORK.set(scope)
-    try:
-        yield
-    finally:
-        _AT_WORK.reset(before)
+    return scoped(_AT_WORK, scope)
 
 
 class Keyring(Mapping[str, Any]):

@@ -11,11 +11,12 @@ Work finds the span of its job in `current`, and hands it on with whatever it ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import sha256
+
+from anabranch.work.scoped import scoped
 
 TRACEPARENT = "traceparent"
 _WRITTEN = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -91,11 +92,6 @@ def headers() -> dict[str, str]:
     return {TRACEPARENT: found} if found else {}
 
 
-@contextmanager
-def working_in(place: str) -> Iterator[None]:
+def working_in(place: str) -> AbstractContextManager[None]:
     """The work inside belongs to this span."""
-    before = _current.set(place)
-    try:
-        yield
-    finally:
-        _current.reset(before)
+    return scoped(_current, place)
