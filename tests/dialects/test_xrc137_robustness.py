@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -44,7 +45,7 @@ def mangled(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
         try:
             for key in path[:-1]:
                 here = here[key]
-            here[path[-1]] = value
+            here[path[-1]] = copy.deepcopy(value)  # the next change may go into it
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change took it away
     return document
