@@ -336,7 +336,7 @@ def test_what_the_input_the_definition_and_an_operator_name_can_be_read() -> Non
     text = playbook("""
   - step: far
     spec: {pool: gpu}
-    tool: {kind: render, from: "{{ workload.from }}", at: "PLACE"}
+    tool: {kind: render, from: "{{ workload.from | default(none) }}", at: "PLACE"}
 """)
 
     async def scenario() -> None:

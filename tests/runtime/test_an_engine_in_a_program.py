@@ -165,7 +165,7 @@ def test_of_decisions_that_race_exactly_one_succeeds(racers: int) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda e, r: e.decide(r, "ask", "maybe"), "fulfil or reject, not 'maybe'"),
+        (lambda e, r: e.decide(r, "ask", "maybe"), "fulfil, reject or ask_again, not 'maybe'"),
         (lambda e, r: e.decide(r, "ask", "fulfil", evidence={1}), "the evidence is not JSON"),
         (lambda e, r: e.patch(r, {"x": object()}), "the patch is not JSON"),
         (lambda e, r: e.patch(r, {"x": 1}, reducer="mean"), "there is no reducer 'mean'"),

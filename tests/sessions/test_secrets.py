@@ -144,7 +144,12 @@ def test_other_private_keys_travel_and_are_shown_nowhere() -> None:
 
     async def whole() -> None:
         async with engine() as made:
-            session = await made.start(TWO, {**private, "n": 3}, rules={"A": reading, "B": reading})
+            session = await made.start(
+                TWO,
+                {**private, "n": 3},
+                rules={"A": reading, "B": reading},
+                allow_extra_input=True,
+            )
             result = await made.wait(session)
             assert result.steps["B1"]["result"] == {"ok": 1}, "it is still there two steps later"
             shown = shown_of(made, session)

@@ -59,7 +59,7 @@ def test_the_version(here: Here) -> None:
         (("run",), "name a definition"),
         (("session",), "the following arguments are required: ACTION"),
         (("show",), "the following arguments are required: RUN"),
-        (("decide", "r", "g"), "one of the arguments --fulfil --reject is required"),
+        (("decide", "r", "g"), "one of the arguments --fulfil --reject --ask-again is required"),
         (("decide", "r", "g", "--fulfil", "--reject"), "not allowed with argument"),
         (("patch", "r"), "the following arguments are required: K=V"),
         (("graph", "x", "--format", "png"), "invalid choice: 'png'"),

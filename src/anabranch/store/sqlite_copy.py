@@ -282,7 +282,7 @@ def _copied_aside(store: Path, kept: Path) -> frozenset[str] | None:
         return None
     try:
         with (
-            closing(open_reader(store)) as old,
+            closing(_open_untouched(store)) as old,
             reporting(store),
             _one_moment(old),
             closing(_new_private(kept)) as copy,
@@ -297,6 +297,12 @@ def _copied_aside(store: Path, kept: Path) -> frozenset[str] | None:
         for suffix in ("", *SIDE_FILES):
             kept.with_name(kept.name + suffix).unlink(missing_ok=True)
         return None
+
+
+def _open_untouched(path: Path) -> sqlite3.Connection:
+    """Closing the last connection that may write removes the log, also one of a file that cannot
+    be read any more and whose log is all there is of it."""
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
 def _new_private(path: Path) -> sqlite3.Connection:
