@@ -116,7 +116,13 @@ def runs(server: Locked) -> list[str]:
         begun = [
             await verbs.start(ASKED, {"amount": text}, labels=labels),
             await verbs.start(LOOP.replace("kind: item", "kind: noop"), labels=labels),
-            await verbs.start(OPINIONS, {"amount": 5, "n": NASTY}, rules=RULES, labels=labels),
+            await verbs.start(
+                OPINIONS,
+                {"amount": 5, "n": NASTY},
+                rules=RULES,
+                labels=labels,
+                allow_extra_input=True,
+            ),
         ]
         for run in begun:
             await verbs.wait(run, standing=True)

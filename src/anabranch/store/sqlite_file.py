@@ -223,7 +223,7 @@ def _switch_to_log(db: sqlite3.Connection) -> str:
 def _version(held: HeldFile) -> int:
     """The schema version of a file of ours; any other file is refused, untouched."""
     path = held.path
-    _look_at_header(held)
+    _wait_for_header(held)
     if held.in_use:  # by this process, which has looked at it
         return _look(path, "rw")
     how, before = _how_to_look(path), path.stat()
@@ -251,6 +251,23 @@ def _how_to_look(path: Path) -> str:
 def _look(path: Path, how: str) -> int:
     with closing(_connect(path, how)) as db:
         return _look_inside(db, path)
+
+
+def _wait_for_header(held: HeldFile) -> None:
+    """A file that is being created has no header of ours yet: wait until that is done."""
+    for _ in range(int(BUSY_SECONDS / _PAUSE_SECONDS)):
+        before = os.fstat(held.descriptor)
+        try:
+            _look_at_header(held)
+        except UnusableStore:
+            after = os.fstat(held.descriptor)
+            written = (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)
+            if not written and not held.path.with_name(held.path.name + "-journal").exists():
+                break
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
+    _look_at_header(held)
 
 
 def _look_at_header(held: HeldFile) -> None:
