@@ -80,7 +80,8 @@ def test_a_delay_can_be_what_the_server_asked_for() -> None:
 
 
 def test_a_delay_that_is_none_is_a_clear_failure() -> None:
-    answer, _, slept = retrying(error(), attempts=3, delay="{{ local.outcome.error.retry_after }}")
+    delay = "{{ local.outcome.error.retry_after | default(none) }}"
+    answer, _, slept = retrying(error(), attempts=3, delay=delay)
     fault = fault_of(answer)
     assert fault.message == "task a: delay must be a number of seconds or text as '5s', not None"
     assert slept == []

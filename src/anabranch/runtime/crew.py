@@ -39,7 +39,7 @@ Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
 Deed = Callable[[], Coroutine[Any, Any, Answer | Parked]]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("anabranch.engine")
 
 #: How long the end of an engine waits for work that was told to stop.
 STOP_SECONDS = 5.0

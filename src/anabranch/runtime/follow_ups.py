@@ -24,7 +24,7 @@ from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.read_rights import before
 from anabranch.runtime.waking import wake_ups
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("anabranch.engine")
 
 ENGINE = "engine"  # the worker that this engine is itself
 _TOKEN = "token "  # so begins what a token is called, where it writes to the context
