@@ -135,7 +135,8 @@ class Server:
         return future.result(120)
 
     def start(self, text: str, given: dict[str, Any] | None = None, **more: Any) -> str:
-        return self.call(self.parts.verbs.start(text, given, **more))
+        """Input that the definition does not know is taken: pages have to show any."""
+        return self.call(self.parts.verbs.start(text, given, **{"allow_extra_input": True, **more}))
 
     def wait(self, run: str, *, standing: bool = False) -> State:
         return self.call(self.parts.verbs.wait(run, standing=standing))
