@@ -94,7 +94,7 @@ def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Pla
     step = turn.step_of(token)
     names = names_for(turn.state, token, turn.values)
     event = boundary_event(token, ending, fault, turn.at)
-    names["event"] = turn.values.view(event)
+    names["event"] = turn.values.view(event) if turn.values.lazy else event
     try:
         if ending == "done" and step.locals:
             _set_locals(step, names, event)

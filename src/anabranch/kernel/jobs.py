@@ -103,7 +103,7 @@ def depend_on(turn: Turn, token: Token, reads: Reads) -> None:
 
 def schedule(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> None:
     """A new job for the token, or its answer at once where the origin of a redrive had it."""
-    if reuse_answer(turn, token, slot):
+    if turn.state.reuse and reuse_answer(turn, token, slot):
         return
     attempt = token.attempt + 1 if slot == PLAIN_SLOT else 1
     turn.emit(e.JobScheduled(id_of_job(token, slot), token.id, slot, attempt))

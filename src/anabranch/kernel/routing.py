@@ -24,6 +24,16 @@ _EMPTY: Mapping[str, Any] = {}
 
 def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[str, Any]:
     """What a guard, a template or a job of this token can see. Values are not copied."""
+    if not values.lazy and not state.sealed:  # nearly always
+        return {
+            "run": state.run,
+            "workload": state.workload,
+            "ctx": state.ctx,
+            "args": token.args,
+            "payload": token.payload,
+            "results": state.results,
+            "labels": state.labels,
+        }
     return {
         "run": state.run,
         "workload": _Unread(state, values) if state.sealed else values.view(state.workload),

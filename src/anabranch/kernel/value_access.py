@@ -19,6 +19,11 @@ from anabranch.kernel.values import ContextPatch
 
 
 class ValueAccess(Protocol):
+    @property
+    def lazy(self) -> bool:
+        """Whether any value of the run may stand for a larger one; `view` is for these runs."""
+        ...
+
     def view(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
         """The same mapping, with whole values; each is fetched when it is looked at."""
         ...
@@ -42,6 +47,8 @@ class ValueAccess(Protocol):
 
 class Inline:
     """Every value is in the log, whatever its size."""
+
+    lazy = False
 
     def view(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
         return values

@@ -41,7 +41,7 @@ from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.read_rights import ReadRights, before
 from anabranch.runtime.run_limits import RunLimits
 from anabranch.runtime.sealing import Sealed, opened
-from anabranch.runtime.stored_values import READ_BYTES_MAX, StoredValues
+from anabranch.runtime.stored_values import READ_BYTES_MAX, RunValues, StoredValues
 from anabranch.store.damage import require_end, require_sound
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 
@@ -227,18 +227,24 @@ class Core:
         return AnabranchError(f"run {run} is set aside: {why}", code="defect")
 
     def _step(self, live: LiveRun, stimulus: s.Stimulus, now: int) -> None:
-        live.holds_refs = live.holds_refs or brings_ref(stimulus)
-        run = live.state.run
-        if isinstance(stimulus, s.Start):
-            run = stimulus.run
-            reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
-            self._holds.begins(run, [stimulus.input, reused], before(stimulus))
-        events = step(live.net, live.state, stimulus, now, self._values.of(live, run))
+        if type(stimulus) is s.JobStart:  # nothing is looked at
+            events = step(live.net, live.state, stimulus, now)
+        else:
+            events = step(live.net, live.state, stimulus, now, self._access(live, stimulus))
         if not events:
             return
         live.fresh.extend(events)
         self._touched[live.state.run] = live
         self.follow_ups.follow(live, events)
+
+    def _access(self, live: LiveRun, stimulus: s.Stimulus) -> RunValues:
+        """How this stimulus reads large values of the run, and has others kept."""
+        live.holds_refs = live.holds_refs or brings_ref(stimulus)
+        if not isinstance(stimulus, s.Start):
+            return RunValues(self._values, live, live.state.run)
+        reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
+        self._holds.begins(stimulus.run, [stimulus.input, reused], before(stimulus))
+        return RunValues(self._values, live, stimulus.run)
 
     def _start_jobs(self, now: int) -> None:
         for ready in self.lanes.take():

@@ -10,7 +10,7 @@ import msgspec
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.runtime.payloads import TooLarge, lighten, may_exceed
-from anabranch.work.payloads import is_ref
+from anabranch.work.payloads import REF, is_ref
 
 Keep = Callable[[str, str, bytes], None]  # run, sha256, content: written with the next batch
 
@@ -67,7 +67,7 @@ class Lightener:
         return ContextPatch(patch.key, value, patch.reducer)
 
     def _light(self, run: str, value: Any) -> Any:
-        if is_ref(value):
+        if isinstance(value, dict) and REF in value and is_ref(value):
             return value  # a policy of the task has put it aside already
         light = lighten(value, self._inline_max, self._result_max)
         if light.sha256:

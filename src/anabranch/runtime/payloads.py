@@ -82,7 +82,7 @@ def _size(value: Any, enough: int) -> int:
 
 def holds_ref(value: Any) -> bool:
     """Is there a stand-in anywhere in it? Only containers are looked into."""
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         if REF in value and is_ref(value):
             return True
         return any(holds_ref(each) for each in value.values() if isinstance(each, dict | list))
@@ -130,7 +130,8 @@ def brings_ref(stimulus: s.Stimulus) -> bool:
     """Does what arrives hold the first stand-in of a run? Asked before it takes effect."""
     match stimulus:
         case s.JobReport():
-            return holds_ref(stimulus.answer.result) or _in_patches(stimulus.answer.patches)
+            answer = stimulus.answer
+            return holds_ref(answer.result) or bool(answer.patches and _in_patches(answer.patches))
         case s.PatchContext():
             return _in_patches(stimulus.patches)
         case s.Start():

@@ -56,9 +56,6 @@ class StoredValues:
         self._decoded: OrderedDict[str, tuple[int, Any]] = OrderedDict()  # hash → size, value
         self._decoded_bytes = 0
 
-    def of(self, live: LiveRun, run: str) -> RunValues:
-        return RunValues(self, live, run)
-
     def load(self, sha256: str) -> tuple[int, Any]:
         """The size and the value of a payload."""
         known = self._decoded.get(sha256)
@@ -95,6 +92,10 @@ class RunValues:
         self._live = live
         self._run = run
         self._bytes_read = 0
+
+    @property
+    def lazy(self) -> bool:
+        return self._live.holds_refs
 
     def view(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
         return Resolved(values, self._load) if self._live.holds_refs else values
