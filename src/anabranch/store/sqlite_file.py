@@ -34,6 +34,7 @@ TABLES = frozenset(
 # and checkpointing from a second thread measured no better.
 CHECKPOINT_PAGES = 4000
 WAL_BYTES_KEPT = 64 * 1024 * 1024
+PAGE_BYTES = 4096
 
 _ALONE = "ro&immutable=1"  # nobody else has the file open: no locks and no side files
 NAMELESS = "an engine whose lock file was removed"
@@ -223,7 +224,7 @@ def _switch_to_log(db: sqlite3.Connection) -> str:
 def _version(held: HeldFile) -> int:
     """The schema version of a file of ours; any other file is refused, untouched."""
     path = held.path
-    _wait_for_header(held)
+    _look_at_header(held)
     if held.in_use:  # by this process, which has looked at it
         return _look(path, "rw")
     how, before = _how_to_look(path), path.stat()
@@ -253,23 +254,6 @@ def _look(path: Path, how: str) -> int:
         return _look_inside(db, path)
 
 
-def _wait_for_header(held: HeldFile) -> None:
-    """A file that is being created has no header of ours yet: wait until that is done."""
-    for _ in range(int(BUSY_SECONDS / _PAUSE_SECONDS)):
-        before = os.fstat(held.descriptor)
-        try:
-            _look_at_header(held)
-        except UnusableStore:
-            after = os.fstat(held.descriptor)
-            written = (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)
-            if not written and not held.path.with_name(held.path.name + "-journal").exists():
-                break
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            return
-    _look_at_header(held)
-
-
 def _look_at_header(held: HeldFile) -> None:
     path = held.path
     try:
@@ -283,11 +267,11 @@ def _look_at_header(held: HeldFile) -> None:
             f"{path} is not a SQLite database, or its header is damaged. It was left untouched: "
             "name another file, or restore this one from a backup."
         )
-    _check_identity(
-        path,
-        application=int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big"),
-        version=int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big"),
-    )
+    application = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
+    version = int.from_bytes(header[_USER_VERSION_AT : _USER_VERSION_AT + 4], "big")
+    if not application and not version and os.fstat(held.descriptor).st_size <= PAGE_BYTES:
+        return  # perhaps ours, and being created just now: SQLite is asked what is in it
+    _check_identity(path, application=application, version=version)
 
 
 def _look_inside(db: sqlite3.Connection, path: Path) -> int:
@@ -335,7 +319,7 @@ def _bring_up_to_date(held: HeldFile, version: int) -> None:
 
 def _create_or_upgrade(path: Path) -> None:
     with closing(_connect(path, "rwc")) as db:
-        db.execute("PRAGMA page_size = 4096")
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of new files; see sqlite_space
         migrate(db, MIGRATIONS)
 
