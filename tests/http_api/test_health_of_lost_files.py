@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from anabranch.errors import UnusableStore
 from anabranch.store.sqlite import SqliteStore
-from anabranch.store.sqlite_copy import backup
 
 from .support import HELLO, run, serving
 from .test_health_and_metrics import reasons, red
@@ -30,19 +27,11 @@ def overwritten(store: Path) -> None:
         file.write(b"\xff" * 100)
 
 
-def backup_copied_over(store: Path) -> None:
-    """As somebody restores who does not know `store restore`."""
-    with closing(sqlite3.connect(store)) as db:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    shutil.copyfile(store.with_name("backup.db"), store)
-
-
 HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "removed": (lambda store: store.unlink(), "is gone"),
     "replaced": (replaced, "was replaced by another file"),
     "cut": (lambda store: os.truncate(store, 8192), "was cut short"),
     "overwritten": (overwritten, "the header of"),
-    "overwritten with a backup": (backup_copied_over, "was overwritten with another database"),
     "log removed": (lambda store: Path(f"{store}-wal").unlink(), "-wal is gone"),
 }
 
@@ -57,7 +46,6 @@ def test_an_idle_server_whose_files_are_taken_is_red_and_takes_nothing(
 
     async def work() -> None:
         async with serving(store) as client:
-            backup(store, tmp_path / "backup.db", lambda _done, _all: None)
             await client.ended(await client.start(HELLO))
             do(store)
             for query in ("", "?check=live"):

@@ -5,9 +5,8 @@ committed there is gone with the process. So before a write is acknowledged, and
 without one, the names are looked up again. That costs a few microseconds for each transaction.
 
 Noticed are: a database, log or shared memory that was removed, moved or replaced; a header that is
-no header, is of a database without a log (every backup is one) or is older than it was; a database
-that is shorter than its header says; a log that was cut. Damage inside a page is noticed by SQLite
-when it reads that page.
+no header; a database that is shorter than its header says; a log that was cut. Damage inside a page
+is noticed by SQLite when it reads that page.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ import time
 from typing import NoReturn
 
 from anabranch.errors import StoreError
-from anabranch.store.held_file import WAL_FORMAT, WAL_FORMAT_AT, HeldFile
+from anabranch.store.held_file import HeldFile
 from anabranch.store_files import Inode, inode_of
 
 _MAGIC = b"SQLite format 3\x00"
 _WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _WAL_HEADER_BYTES = 32
-_HEADER_BYTES = 100
-_CHANGES = slice(24, 28)  # of the header of a database: a counter that never goes back
 _SALTS = slice(16, 24)  # of the header of a log; SQLite changes them whenever it begins it anew
 _PATIENCE_SECONDS = 10.0  # another process may be at a checkpoint, which writes the header first
 _PAUSE_SECONDS = 0.02
@@ -36,8 +33,6 @@ class FileWatch:
     def __init__(self, held: HeldFile) -> None:
         self._held = held
         self.lost: StoreError | None = None  # why nothing may be written any more
-        self.overwritten = False  # so that what can be read is not all that was acknowledged
-        self._changes = 0  # the highest that the header of the database has had
         self._names: tuple[tuple[str, Inode], ...] = ()
         self._wal = f"{held.path}-wal"
         self._wal_size = 0  # of the log when it was last looked at
@@ -66,12 +61,12 @@ class FileWatch:
         salts = header[_SALTS]
         wrote = size > self._size_before
         if size and wrote and header[:4] not in _WAL_MAGIC:
-            self._lose(f"{self._wal} has lost its beginning", overwritten=True)
+            self._lose(f"{self._wal} has lost its beginning")
         if self._size_before < self._wal_size:  # somebody has shortened it; SQLite begins it anew
             if not wrote:
                 return
             if salts == self._salts:
-                self._lose(f"{self._wal} was cut short by another program", overwritten=True)
+                self._lose(f"{self._wal} was cut short by another program")
         self._wal_size, self._salts = size, salts
 
     def look(self) -> int:
@@ -96,10 +91,9 @@ class FileWatch:
         return sizes[1]
 
     def _check_header(self, size: int) -> None:
-        header = os.pread(self._held.descriptor, _HEADER_BYTES, 0)
+        header = os.pread(self._held.descriptor, 32, 0)
         if not header.startswith(_MAGIC):
-            self._lose(f"the header of {self._held.path} is damaged", overwritten=True)
-        self._check_age(header)
+            self._lose(f"the header of {self._held.path} is damaged")
         if size >= _expected_size(header):
             return
         end = time.monotonic() + _PATIENCE_SECONDS
@@ -108,19 +102,9 @@ class FileWatch:
             size = os.fstat(self._held.descriptor).st_size
             if size >= _expected_size(os.pread(self._held.descriptor, 32, 0)):
                 return
-        self._lose(f"{self._held.path} was cut short: it has {size:,} bytes", overwritten=True)
+        self._lose(f"{self._held.path} was cut short: it has {size:,} bytes")
 
-    def _check_age(self, header: bytes) -> None:
-        """A copy that was written over the database, say a backup with `cp`, keeps its inode and
-        has a sound header: but not the one of a file that we write to."""
-        changes = int.from_bytes(header[_CHANGES], "big")
-        form = header[WAL_FORMAT_AT : WAL_FORMAT_AT + len(WAL_FORMAT)]
-        if form != WAL_FORMAT or changes < self._changes:
-            self._lose(f"{self._held.path} was overwritten with another database", overwritten=True)
-        self._changes = changes
-
-    def _lose(self, what: str, *, overwritten: bool = False) -> NoReturn:
-        self.overwritten = overwritten
+    def _lose(self, what: str) -> NoReturn:
         self.lost = StoreError(
             f"the store {self._held.path} is not the file any more that this process has open: "
             f"{what}. Nothing was acknowledged since. Find out which program did it, put the files "

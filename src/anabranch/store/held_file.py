@@ -43,8 +43,8 @@ _PENDING_BYTE = 0x40000000  # SQLite keeps no data in the page that holds this b
 _OWNER = (_PENDING_BYTE + 1024, 1)  # start, length
 _SHARED = (_PENDING_BYTE + 2, 510)  # SQLite's: somebody has the database open
 _SHM_USED = (128, 1)  # SQLite's, in the -shm file: somebody uses this shared memory
-WAL_FORMAT = b"\x02\x02"
-WAL_FORMAT_AT = 18
+_WAL_FORMAT = b"\x02\x02"
+_WAL_FORMAT_AT = 18
 
 
 class HeldFile:
@@ -89,7 +89,7 @@ class HeldFile:
     def _find_side_files(self) -> None:
         self._old += [one for one in (self.wal, self.shm) if one is not None]
         self.wal = self.shm = None
-        if os.pread(self.descriptor, 2, WAL_FORMAT_AT) != WAL_FORMAT:
+        if os.pread(self.descriptor, 2, _WAL_FORMAT_AT) != _WAL_FORMAT:
             return  # not yet, or not ours to change
         self.wal = self._open_beside("-wal")
         self.shm = self._open_beside("-shm")

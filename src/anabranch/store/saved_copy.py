@@ -16,11 +16,8 @@ from pathlib import Path
 log = logging.getLogger("anabranch.store")
 
 
-def save_copy(db: sqlite3.Connection, path: Path, *, whole: bool) -> Path | None:
-    """Where the copy is; None when there is none. Whatever goes wrong is logged, not raised.
-
-    `whole`: the files were taken away, not written to, so that the copy has everything.
-    """
+def save_copy(db: sqlite3.Connection, path: Path) -> Path | None:
+    """Where the copy is; None when there is none. Whatever goes wrong is logged, not raised."""
     target = path.with_name(f"{path.name}.saved-{os.getpid()}")
     try:
         _require_room(db, path.parent)
@@ -34,14 +31,7 @@ def save_copy(db: sqlite3.Connection, path: Path, *, whole: bool) -> Path | None
     except (sqlite3.Error, OSError) as error:
         log.error("of the store %s that was lost no copy could be saved: %s", path, error)
         return None
-    if whole:
-        log.error("everything that was acknowledged in the store %s is saved as %s", path, target)
-    else:
-        log.error(
-            "what could still be read of the store %s is saved as %s: another program wrote to the "
-            "file, so runs may be missing there; compare it with your last backup",
-            *(path, target),
-        )
+    log.error("everything that was acknowledged in the store %s is saved as %s", path, target)
     return target
 
 

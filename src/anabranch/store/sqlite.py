@@ -340,7 +340,7 @@ class SqliteStore(SqliteHooks, SqliteAccess):
         if self._watch.lost is None:  # otherwise SQLite must not move its log into that file
             self._held.unguard()
         elif self._acquired and self._writer is not None:
-            save_copy(self._writer, self._path, whole=not self._watch.overwritten)
+            save_copy(self._writer, self._path)
         self._reader.close()
         if self._writer is not None:
             self._writer.close()
