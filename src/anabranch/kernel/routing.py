@@ -24,26 +24,21 @@ _EMPTY: Mapping[str, Any] = {}
 
 def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[str, Any]:
     """What a guard, a template or a job of this token can see. Values are not copied."""
-    if not values.lazy and not state.sealed:  # nearly always
-        return {
-            "run": state.run,
-            "workload": state.workload,
-            "ctx": state.ctx,
-            "args": token.args,
-            "payload": token.payload,
-            "results": state.results,
-            "labels": state.labels,
-        }
-    return {
+    names: dict[str, Any] = {
         "run": state.run,
-        "workload": _Unread(state, values) if state.sealed else values.view(state.workload),
-        "ctx": values.view(state.ctx),
-        "args": values.view(token.args),
-        "payload": values.view(token.payload),
-        "results": values.view(state.results),
+        "workload": state.workload,
+        "ctx": state.ctx,
+        "args": token.args,
+        "payload": token.payload,
+        "results": state.results,
         "labels": state.labels,
         "answered_by": state.answered_by,
     }
+    if values.lazy or state.sealed:  # seldom
+        names["workload"] = _Unread(state, values) if state.sealed else values.view(state.workload)
+        for key in ("ctx", "args", "payload", "results"):
+            names[key] = values.view(names[key])
+    return names
 
 
 class _Unread(Mapping[str, Any]):
