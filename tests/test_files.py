@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from anabranch import files
+from hangs import HANG_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_a_read_without_an_answer_is_given_up_and_counted(stuck: threading.Event
         assert files.hanging() == 1
         assert await files.in_thread(lambda: 5, "/mnt/b") == 5  # others go on
         stuck.set()
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(HANG_SECONDS):
             while files.hanging():
                 await asyncio.sleep(0.001)
 

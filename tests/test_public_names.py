@@ -13,6 +13,7 @@ import pytest
 
 import anabranch
 from anabranch.net.problems import Problem  # named in annotations only, to keep errors light
+from hangs import HANG_SECONDS
 
 DOCUMENTED = {
     # docs/python.md
@@ -157,7 +158,7 @@ def test_a_program_is_checked_strictly_against_the_public_types(tmp_path: Path) 
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), program, wrong],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
         cwd=tmp_path,
         check=False,
     ).stdout

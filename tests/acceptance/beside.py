@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.surfaces.cli.parser import build
+from hangs import HANG_SECONDS
 from surfaces.support import GATE, HEAD, HELLO
 
 SCRAP = HELLO.replace("name: hello", "name: scrap")
@@ -214,7 +215,7 @@ class Site:
             given["Authorization"] = f"Bearer {token or self.token}"
         request = urllib.request.Request(f"{self.url}{path}", data, given, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
                 streams = "event-stream" in answer.headers.get("Content-Type", "")
                 text = answer.read1(1000) if streams else answer.read()
                 return answer.status, _json(text)

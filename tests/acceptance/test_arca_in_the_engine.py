@@ -190,7 +190,7 @@ def test_a_run_that_awaits_answers_survives_kill_nine_and_asks_nobody_twice_who_
     before = {record["dispatch_id"] for record in _records(terminal)}
     assert len(before) == 6
     (terminal.folder / "go").touch()
-    done = terminal.run("resume", "r", *more, "--json", seconds=60)
+    done = terminal.run("resume", "r", *more, "--json")
     assert done.code == 0, done
     assert done.json["result"] == {
         "responses": [{"by": "quick"}] * 5 + [{"by": "slow"}],

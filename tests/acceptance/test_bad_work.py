@@ -18,6 +18,7 @@ import anabranch
 from anabranch.errors import DefinitionError
 from anabranch.settings import Settings
 from anabranch.work.callables import Toolbox
+from hangs import HANG_SECONDS
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: bad}\n"
 LOG_MAX = 200_000  # bytes of the log that a failure may cost
@@ -34,7 +35,7 @@ def shown(
         box = toolbox if toolbox is not None else Toolbox()
         async with anabranch.Engine(settings=chosen, toolbox=box) as engine:
             run = await engine.start(HEAD + dedent(body))
-            async with asyncio.timeout(180):
+            async with asyncio.timeout(HANG_SECONDS):
                 await engine.wait(run)
             return engine.read.show(run)
 
@@ -235,7 +236,7 @@ def test_code_that_never_returns_is_explained_while_it_runs_and_ended_in_time(
             while not any(one["what"] == "job" for one in waits):
                 await asyncio.sleep(0.005)
                 waits = engine.read.explain(run)["waiting"]
-            async with asyncio.timeout(180):
+            async with asyncio.timeout(HANG_SECONDS):
                 await engine.wait(run)
             return waits, engine.read.show(run)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hangs import HANG_SECONDS
 from surfaces.support import HEAD, HELLO, Terminal, beginning, until
 from surfaces.test_serve import Serving, serving
 
@@ -40,7 +41,7 @@ def post(server: Serving, path: str, body: Any) -> Any:
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
-    with urllib.request.urlopen(asked, timeout=20) as answer:
+    with urllib.request.urlopen(asked, timeout=HANG_SECONDS) as answer:
         return json.load(answer)
 
 

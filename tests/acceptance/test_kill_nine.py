@@ -120,7 +120,7 @@ def set_up(terminal: Terminal) -> None:
 
 
 def resume(terminal: Terminal) -> dict[str, Any]:
-    done = terminal.run("resume", "last", "--tools", "rounds_tools", "--json", seconds=60)
+    done = terminal.run("resume", "last", "--tools", "rounds_tools", "--json")
     assert done.code == 0, done
     result: dict[str, Any] = done.json
     return result

@@ -15,6 +15,7 @@ import pytest
 import anabranch
 from anabranch.errors import AnabranchError
 from anabranch.store.sqlite import SqliteStore
+from hangs import HANG_SECONDS
 from surfaces.support import until
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\n"
@@ -30,7 +31,7 @@ def run_json(folder: Path, *arguments: str, **environment: str) -> dict[str, Any
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
     found: dict[str, Any] = json.loads(done.stdout)
@@ -71,7 +72,7 @@ def events_of(folder: Path, run: str) -> int:
 
 
 def kill_after(process: subprocess.Popen[bytes], folder: Path, events: int) -> None:
-    until(lambda: events_of(folder, "sum") > events or process.poll() is not None, 60)
+    until(lambda: events_of(folder, "sum") > events or process.poll() is not None)
     assert process.poll() is None, "it ended before it could be killed"
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -89,7 +90,7 @@ def test_killed_in_the_middle_of_a_hundred_thousand_items_the_sum_is_exact(tmp_p
         recorded = events_of(tmp_path, "sum")
         again = command(tmp_path, "resume", "sum", "--no-watch")
         process = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    process.wait(timeout=120)
+    process.wait(timeout=HANG_SECONDS)
     shown = subprocess.run(
         command(tmp_path, "show", "sum", "--json"), capture_output=True, text=True, check=True
     )

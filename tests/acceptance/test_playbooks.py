@@ -16,6 +16,7 @@ from anabranch.kernel.summary import loops_of
 from anabranch.operations.definitions import canonical_text, check
 from anabranch.surfaces.cli.running import EXIT
 from anabranch.testing import error, ok, play
+from hangs import HANG_SECONDS
 
 from .cases import FOLDER, Act, Case, Expectation, all_cases, fits
 from .clinic import Clinic, open_clinic
@@ -110,7 +111,7 @@ async def act(engine: anabranch.Engine, run: str, one: Act) -> None:
 
 def carry_out(path: Path, expected: Expectation, store: Path) -> Outcome:
     async def whole() -> Outcome:
-        async with asyncio.timeout(180), anabranch.Engine(store) as engine:
+        async with asyncio.timeout(HANG_SECONDS), anabranch.Engine(store) as engine:
             run = await engine.start(path, expected.input)
             await engine.wait(run, standing=True)
             waiting = engine.read.explain(run)["waiting"]

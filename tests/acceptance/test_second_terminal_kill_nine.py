@@ -21,6 +21,7 @@ import pytest
 
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite import SqliteStore
+from hangs import HANG_SECONDS
 from surfaces.support import HELLO
 
 from .beside import SCRAP, VERBS, Beside, Site, beside, gated, site
@@ -89,7 +90,7 @@ def second_terminal(
         terminal.do(verb, **names)
     if round_ % 4 == 0:  # starting a process takes longer than all of these together
         terminal.process(("purge", "runs", "token list")[round_ % 3], **names)
-    out, _ = copying.communicate(timeout=120)
+    out, _ = copying.communicate(timeout=HANG_SECONDS)
     assert out == "ok\n", "the backup that was made beside the server"
 
 

@@ -24,6 +24,7 @@ from bench.station import Station
 from anabranch.kernel import events as e
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.store.sqlite import SqliteStore
+from hangs import HANG_SECONDS
 
 from .log import Story, read_story
 
@@ -94,7 +95,9 @@ class Killer:
         self.station.work()
 
     def _at_work(self) -> set[str]:
-        with urllib.request.urlopen(f"{self.station.url}/api/v1/pools", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"{self.station.url}/api/v1/pools", timeout=HANG_SECONDS
+        ) as answer:
             pools = json.load(answer)["items"]
         return {job["worker"] for pool in pools if pool["pool"] == POOL for job in pool["leased"]}
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from hangs import HANG_SECONDS
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"),
@@ -53,7 +55,7 @@ class Limited:
         data = json.dumps(body).encode() if body is not None else None
         head = {"Content-Type": "application/json"} if data else {}
         asked = urllib.request.Request(f"{self.url}/api/v1{path}", data, head)
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(asked, timeout=HANG_SECONDS) as answer:
             return json.load(answer)
 
     def works(self) -> None:

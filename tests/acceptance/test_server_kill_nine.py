@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hangs import HANG_SECONDS
+
 PLAYBOOK = """apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: survivor}
@@ -48,7 +50,7 @@ def ask(url: str, path: str, body: Any = None, **headers: str) -> Any:
         **{k.replace("_", "-"): v for k, v in headers.items()},
     }
     request = urllib.request.Request(f"{url}/api/v1{path}", data, given)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
         return json.load(answer)
 
 

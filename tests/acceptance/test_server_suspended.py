@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from hangs import HANG_SECONDS
+
 pytestmark = pytest.mark.slow
 
 POOLED = {
@@ -37,7 +39,7 @@ class Suspended:
         head = {"Content-Type": "application/json"} if data else {}
         asked = urllib.request.Request(f"{self.url}/api/v1{path}", data, head)
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            with urllib.request.urlopen(asked, timeout=HANG_SECONDS) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)

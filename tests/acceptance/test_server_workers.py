@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
+from hangs import HANG_SECONDS
 from surfaces.support import HEAD, Process, Terminal, beginning, until
 
 from .log import read_story
@@ -162,14 +163,14 @@ class Site:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=120) as response:
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as response:
             return json.load(response)
 
     def start(self, file: str, run: str, **given: Any) -> None:
         text = (self.terminal.folder / file).read_text()
         self.ask("/runs", {"definition": text, "run": run, "input": given})
 
-    def wait(self, run: str, seconds: float = 240) -> dict[str, Any]:
+    def wait(self, run: str, seconds: float = HANG_SECONDS) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.store.sqlite import SqliteStore
+from hangs import HANG_SECONDS
 from surfaces.support import HELLO
 
 from .beside import site
@@ -66,7 +67,7 @@ def test_a_second_server_does_not_start_by_any_name(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=HANG_SECONDS,
             )
             assert done.returncode == 2, done
             assert words in done.stderr

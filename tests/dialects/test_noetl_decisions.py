@@ -10,6 +10,7 @@ import pytest
 
 import anabranch
 from anabranch.operations.definitions import check
+from hangs import HANG_SECONDS
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: x}\nworkflow:\n"
 ASKS = (
@@ -26,7 +27,7 @@ ASKS = (
 
 def decided(arcs: str, verdict: Literal["fulfil", "reject"]) -> anabranch.RunResult:
     async def scenario() -> anabranch.RunResult:
-        async with asyncio.timeout(180), anabranch.Engine(":memory:") as engine:
+        async with asyncio.timeout(HANG_SECONDS), anabranch.Engine(":memory:") as engine:
             run = await engine.start(ASKS.replace("ARCS", arcs))
             await engine.decide(run, "may_i", verdict, actor="kim", reason="too late")
             return await engine.wait(run)

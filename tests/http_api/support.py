@@ -18,11 +18,12 @@ from anabranch.surfaces.http.reading import Limits
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
 from anabranch.surfaces.http.server import make_application
 from anabranch.work.callables import Toolbox
+from hangs import HANG_SECONDS
 
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = HANG_SECONDS) -> T:
     """Runs to the end in a loop of its own, with a limit so that a hang becomes a failure."""
 
     async def limited() -> T:

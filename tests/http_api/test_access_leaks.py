@@ -119,7 +119,7 @@ def test_no_page_no_answer_no_log_and_no_file_shows_a_secret(
             return secrets
 
     with caplog.at_level(logging.DEBUG, logger="anabranch"):
-        secrets = run(go(), 120)
+        secrets = run(go())
     assert len(looked) > 60
     assert stars > 3  # the work had the password, and said it
     assert any(f"{API}/runs/" in way and way.endswith("/events") for way in looked)

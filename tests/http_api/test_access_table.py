@@ -93,7 +93,7 @@ def test_a_token_opens_the_routes_of_its_scope_and_no_others(scope: str) -> None
                 assert refusal == _expected(route, scope), (route.method, route.path, reply)
                 assert reply.status != 500, (route.path, reply)
 
-    run(go(), 60)
+    run(go())
 
 
 def _expected(route: Route, scope: str) -> str:
@@ -173,7 +173,7 @@ def test_a_page_opens_with_its_scope_and_no_other(scope: str) -> None:
                     assert reply.status == (403 if scope else 401), (method, path)
                     assert refused, (method, path)
 
-    run(go(), 60)
+    run(go())
 
 
 def test_no_form_is_taken_without_the_secret_of_its_page() -> None:
@@ -188,4 +188,4 @@ def test_no_form_is_taken_without_the_secret_of_its_page() -> None:
                         assert (reply.status, path) == (403, path)
                         assert "earlier visit" in await reply.text()
 
-    run(go(), 60)
+    run(go())

@@ -283,4 +283,4 @@ def test_a_server_whose_disk_is_really_full_goes_on_when_there_is_room(tmp_path:
                 made.kill()
                 await made.wait()
 
-    run(work(), 180)
+    run(work())

@@ -156,7 +156,7 @@ def test_names_that_users_choose_do_not_make_series() -> None:
             assert "name-7" not in text
             assert "nobody-7" not in text
 
-    run(work(), 90)
+    run(work())
 
 
 def test_what_is_too_much_is_one_series_and_nothing_is_left_out() -> None:

@@ -16,6 +16,7 @@ from anabranch.operations.definitions import check
 from anabranch.surfaces.http import definitions
 from anabranch.surfaces.http.auth import COOKIE
 from anabranch.surfaces.http.limits import Doorman
+from hangs import HANG_SECONDS
 
 from .access import DEFINITION, START, Door, serving
 from .support import run
@@ -68,7 +69,7 @@ async def crowd(door: Door, token: str = "", **headers: str) -> AsyncIterator[Cr
 
 
 async def until(fits: Callable[[], bool]) -> None:
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(HANG_SECONDS):
         while not fits():
             await asyncio.sleep(0.01)
 
@@ -111,7 +112,7 @@ def test_one_read_token_with_many_streams_and_waits_keeps_nobody_out() -> None:
             await until(lambda: not len(shares))  # who has gone has given them back
             assert (await door.ask("GET", f"/runs/{name}/wait?seconds=0", his)).status == 200
 
-    run(go(), 60)
+    run(go())
 
 
 def test_the_sessions_of_browsers_count_for_their_token() -> None:

@@ -52,7 +52,7 @@ def test_a_dozen_receivers_that_never_answer_do_not_keep_another_one_waiting() -
             await good.until(11)
             slow.end.set()
 
-    run(work(), 60)
+    run(work())
 
 
 def test_a_run_that_its_receiver_lets_wait_keeps_no_other_run_waiting() -> None:
@@ -72,7 +72,7 @@ def test_a_run_that_its_receiver_lets_wait_keeps_no_other_run_waiting() -> None:
             slow.end.set()
             assert len(await slow.until(64)) == 64
 
-    run(work(), 60)
+    run(work())
 
 
 def test_a_receiver_that_was_down_gets_everything_in_order_when_it_is_back() -> None:
@@ -110,7 +110,7 @@ def test_a_receiver_that_was_down_gets_everything_in_order_when_it_is_back() -> 
                 assert seqs == sorted(set(seqs))
             assert {notice["run"] for notice in notices} == set(started)
 
-    run(work(), 60)
+    run(work())
 
 
 def test_connections_are_kept_and_the_documented_check_takes_what_is_sent() -> None:
@@ -151,4 +151,4 @@ def test_connections_are_kept_and_the_documented_check_takes_what_is_sent() -> N
         stale = re.sub(r"t=\d+", "t=1000", headers[SIGNATURE])
         assert not genuine(made["secret"], stale, body)
 
-    run(work(), 60)
+    run(work())

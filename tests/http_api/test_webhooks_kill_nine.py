@@ -189,7 +189,7 @@ def test_whenever_the_server_is_killed_every_event_arrives_and_those_of_a_run_in
         assert wanted
         assert killed_with > 0
 
-    run(work(), 60)
+    run(work())
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_under_kills_and_a_rough_receiver_nothing_is_lost_overtaken_or_doubled_u
         assert rough.overtook(wanted) == []
         assert rough.together == []
 
-    run(work(), 180)
+    run(work())
 
 
 @pytest.mark.slow
@@ -241,4 +241,4 @@ def test_what_was_committed_and_never_sent_is_sent_by_the_next_server(tmp_path: 
         assert arrived(box) == recorded(path)
         assert len(recorded(path)) == 5
 
-    run(work(), 60)
+    run(work())

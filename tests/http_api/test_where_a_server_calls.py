@@ -10,6 +10,7 @@ from aiohttp import web
 
 from anabranch.settings import Settings
 from anabranch.surfaces.http import serving
+from hangs import HANG_SECONDS
 
 from .support import run
 
@@ -46,7 +47,7 @@ def test_a_server_for_others_does_not_call_its_own_machine_unless_told(
         host, port = runner.addresses[0][:2]
         settings = Settings(store=str(tmp_path / "store.db"), serve_port=0, http_addresses=setting)
         try:
-            async with asyncio.timeout(180), serving.Server(settings, mounts=()) as server:
+            async with asyncio.timeout(HANG_SECONDS), serving.Server(settings, mounts=()) as server:
                 verbs = server.parts.verbs
                 begun = await verbs.start(CALLS, {"url": f"http://{host}:{port}/own"})
                 state = await verbs.wait(begun)

@@ -7,10 +7,12 @@ import json
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
+from hangs import HANG_SECONDS
+
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = HANG_SECONDS) -> T:
     """Runs to the end in a loop of its own, with a limit so that a hang becomes a failure."""
 
     async def limited() -> T:

@@ -21,8 +21,9 @@ from anabranch.surfaces.worker.bench import Bench
 from anabranch.surfaces.worker.link import Link
 from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.callables import Toolbox
+from hangs import HANG_SECONDS
 
-SECONDS = 300.0
+SECONDS = HANG_SECONDS
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -33,7 +34,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
-async def until(fits: Callable[[], bool], seconds: float = 120.0) -> None:
+async def until(fits: Callable[[], bool], seconds: float = HANG_SECONDS) -> None:
     """Until it is so; a test that waits in vain fails."""
     async with asyncio.timeout(seconds):
         while not fits():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hangs import HANG_SECONDS
 from surfaces.support import Terminal, beginning
 
 PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
@@ -52,7 +53,7 @@ def test_every_command_of_the_page_says_what_is_written_under_it(tmp_path: Path)
             ["bash", "-u", "-c", "\n".join(lines)],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=HANG_SECONDS,
             check=False,
         )
     assert done.returncode == 0, done.stderr

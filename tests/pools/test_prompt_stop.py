@@ -53,7 +53,7 @@ def test_the_process_of_a_cancelled_job_is_dead_at_once_whatever_the_heartbeat(
             await asyncio.sleep(0.5)  # the watch is on
             start = time.monotonic()
             await server.parts.verbs.send(name, s.Cancel("me", "enough"))
-            await until(lambda: is_gone(file), seconds=20.0)
+            await until(lambda: is_gone(file), seconds=150.0)
             record_property("seconds_from_cancel_to_death", time.monotonic() - start)
             state = await server.parts.verbs.wait(name)
             assert state.status == "cancelled"
@@ -69,7 +69,7 @@ def test_a_job_that_is_cancelled_before_anybody_watches_it_is_stopped_too(tmp_pa
         async with serving() as server, working(server.url, lease_seconds=LEASE_SECONDS):
             name = await begun(server, file)
             await server.parts.verbs.send(name, s.Cancel())
-            await until(lambda: is_gone(file), seconds=20.0)
+            await until(lambda: is_gone(file), seconds=150.0)
             assert (await server.parts.verbs.wait(name)).status == "cancelled"
 
     run(scenario())
@@ -98,7 +98,7 @@ def test_work_whose_time_is_up_is_stopped_on_the_worker_too(tmp_path: Path) -> N
         async with serving() as server, working(server.url, lease_seconds=LEASE_SECONDS) as worker:
             name = await begun(server, file, text)
             assert (await server.parts.verbs.wait(name)).status == "failed"
-            await until(lambda: is_gone(file), seconds=20.0)
+            await until(lambda: is_gone(file), seconds=150.0)
             await until(lambda: worker.tally.void + worker.tally.handed_back == 1)
 
     run(scenario())
@@ -121,7 +121,7 @@ def test_a_watch_that_is_cut_off_is_taken_up_again(
                 await asyncio.sleep(0.3)
                 network.cut_all()
             await server.parts.verbs.send(name, s.Cancel())
-            await until(lambda: is_gone(file), seconds=20.0)
+            await until(lambda: is_gone(file), seconds=150.0)
 
     run(scenario())
 

@@ -23,12 +23,13 @@ from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Batch, Store
 from anabranch.work.noop import Noop
 from anabranch.work.port import Parked, Performer, Task
+from hangs import HANG_SECONDS
 
 T = TypeVar("T")
 Perform = Callable[[Task], Awaitable[Answer | Parked]]
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = HANG_SECONDS) -> T:
     """Runs to the end in a loop of its own, with a limit so that a hang becomes a failure."""
 
     async def limited() -> T:
@@ -144,7 +145,7 @@ def log_of(store: Store, name: str) -> list[Event]:
     return [event for _, event in history(store.read(name))]
 
 
-async def until(condition: Callable[[], object], seconds: float = 120) -> None:
+async def until(condition: Callable[[], object], seconds: float = HANG_SECONDS) -> None:
     """Give others their turn until the condition holds."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -324,4 +324,4 @@ def test_a_parked_job_that_is_never_answered_ends_in_time() -> None:
             state = await made.wait(await start(made, PARENT))
             assert state.faults[0][1].kind == "timeout"
 
-    run(scenario(), seconds=5)
+    run(scenario())

@@ -201,7 +201,7 @@ def test_a_failure_on_the_thread_is_noticed_without_a_further_stimulus() -> None
             with pytest.raises(AnabranchError, match="the disk is full"):
                 await start_many(made, gated())
 
-    run(scenario(), seconds=5)
+    run(scenario())
 
 
 def test_what_a_failed_commit_would_have_started_is_not_started() -> None:

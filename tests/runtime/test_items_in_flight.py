@@ -9,6 +9,7 @@ import pytest
 
 import anabranch
 from anabranch import Toolbox
+from hangs import HANG_SECONDS
 
 LOOP = """
 apiVersion: noetl.io/v2
@@ -50,7 +51,10 @@ def visited(slow: set[int], size: Any) -> Visitors:
     async def scenario() -> Visitors:
         box, visitors = Toolbox(), Visitors(slow)
         box.tool("visit")(visitors.visit)
-        async with asyncio.timeout(180), anabranch.Engine(":memory:", toolbox=box) as engine:
+        async with (
+            asyncio.timeout(HANG_SECONDS),
+            anabranch.Engine(":memory:", toolbox=box) as engine,
+        ):
             run = await engine.start(LOOP.replace("SIZE", str(size)))
             result = await engine.wait(run)
         assert result.status == "completed", result.problem

@@ -40,7 +40,7 @@ def test_three_thousand_runs_of_three_steps_all_complete(tmp_path: Path) -> None
             assert statistics["runs"] == {"completed": 3000}
             assert statistics["records"] < 3000 * 5
 
-    run(scenario(), seconds=60)
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_thousands_that_wait_cost_little_and_all_go_on_when_they_are_told(tmp_pa
             ends = await asyncio.gather(*(engine.wait(one) for one in runs))
             assert {end.result for end in ends} == {"went on"}
 
-    run(scenario(), seconds=60)
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_an_engine_closed_and_opened_again_and_again_loses_nothing(tmp_path: Pat
         assert {end.status for end in ends} == {"completed"}
         return list(runs)
 
-    for name in run(scenario(), seconds=60):
+    for name in run(scenario()):
         story = read_story(Path(file_of(tmp_path)), name)
         assert story.endings == {f"s{n}": 1 for n in range(6)}
         assert {f"{name}/{n}.0" for n in range(1, 7)} == story.scheduled

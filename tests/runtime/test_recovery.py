@@ -129,7 +129,7 @@ def test_a_waiting_run_with_a_timer_wakes_when_it_is_due() -> None:
         assert state.status == "failed"
         assert state.faults[0][1].kind == "step_timeout"
 
-    run(scenario(), seconds=5)
+    run(scenario())
 
 
 def test_idle_runs_leave_memory_and_come_back_by_decision_and_by_timer(
@@ -154,7 +154,7 @@ def test_idle_runs_leave_memory_and_come_back_by_decision_and_by_timer(
             ends = [(await made.wait(one)).status for one in (asked, ticking, failing)]
             assert ends == ["completed", "failed", "completed"]
 
-    run(scenario(), seconds=10)
+    run(scenario())
 
 
 def test_eviction_at_once_never_loses_what_is_still_being_written(

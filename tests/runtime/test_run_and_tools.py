@@ -14,6 +14,7 @@ import pytest
 import anabranch
 from anabranch import DefinitionError, InputError, Settings, Toolbox
 from anabranch.work.port import Task
+from hangs import HANG_SECONDS
 
 from .support import asking, chain, file_of, playbook, step
 
@@ -82,7 +83,7 @@ def test_run_works_in_a_script(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=HANG_SECONDS,
     )
     assert (done.stdout, done.stderr) == ("completed 42\n", "")
 

@@ -69,7 +69,7 @@ def test_a_timeout_stops_the_work(kind: str, where: str, heart: Heart) -> None:
             name = await engine.start(playbook(one))
             await heart.begin()
             result = await engine.wait(name)
-            await until(lambda: not heart.beats(), 3)
+            await until(lambda: not heart.beats())
             return result
 
     result = run(scenario())

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anabranch
+from hangs import HANG_SECONDS
 
 T = TypeVar("T")
 
 OWNER, FRIEND, OTHER = ("0x" + digit * 40 for digit in "abc")
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = HANG_SECONDS) -> T:
     async def limited() -> T:
         async with asyncio.timeout(seconds):
             return await work

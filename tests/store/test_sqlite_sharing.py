@@ -16,6 +16,7 @@ from anabranch.errors import Conflict, StoreError
 from anabranch.store.sqlite import SqliteStore
 from anabranch.store.sqlite_file import CHECKPOINT_PAGES
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused
+from hangs import HANG_SECONDS
 
 
 def python(program: str, *arguments: object) -> subprocess.Popen[str]:
@@ -26,7 +27,7 @@ def python(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 def output(process: subprocess.Popen[str]) -> str:
     try:
-        text, _ = process.communicate(timeout=300)  # a busy machine may take long to start it
+        text, _ = process.communicate(timeout=HANG_SECONDS)
     except BaseException:
         process.kill()
         process.communicate()

@@ -20,7 +20,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-SERVER_SECONDS = 180.0
+from hangs import HANG_SECONDS
+
+SERVER_SECONDS = HANG_SECONDS
 
 
 def run(work: Coroutine[Any, Any, None], seconds: float) -> None:

@@ -22,6 +22,7 @@ from anabranch.operations.reading import Reader
 from anabranch.runtime.nets import Nets
 from anabranch.store.sqlite import SqliteStore
 from anabranch.surfaces.cli.main import command
+from hangs import HANG_SECONDS
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
@@ -117,7 +118,7 @@ class Terminal:
         *words: object,
         stdin: str | None = None,
         env: Mapping[str, str] | None = None,
-        seconds: float = 40,
+        seconds: float = HANG_SECONDS,
     ) -> Done:
         process = self.begin(
             *words, env=env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL
@@ -139,7 +140,7 @@ class Terminal:
 
 
 class Process(subprocess.Popen[str]):
-    def end(self, stdin: str | None = None, seconds: float = 180) -> Done:
+    def end(self, stdin: str | None = None, seconds: float = HANG_SECONDS) -> Done:
         try:
             out, err = self.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -167,7 +168,7 @@ def beginning(terminal: Terminal, *words: object, **more: Any) -> Iterator[Proce
                 stream.close()
 
 
-def until(condition: Callable[[], object], seconds: float = 120) -> None:
+def until(condition: Callable[[], object], seconds: float = HANG_SECONDS) -> None:
     """Wait until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from hangs import HANG_SECONDS
+
 from .support import Done, alive, until
 
 pytestmark = [
@@ -87,7 +89,7 @@ def run(folder: Path, env: dict[str, str], text: str, *words: str, python: str) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     return Done(made.returncode, made.stdout, made.stderr)
 

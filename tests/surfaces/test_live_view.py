@@ -19,6 +19,7 @@ from contextlib import contextmanager
 import pytest
 
 from anabranch.surfaces.cli.live import _cut
+from hangs import HANG_SECONDS
 
 from .support import HEAD, Terminal
 
@@ -116,7 +117,7 @@ class Person:
         self.screen.feed(text)
         return bool(data)
 
-    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = HANG_SECONDS) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"never shown; last: {self.screen.rows}"

@@ -14,6 +14,7 @@ from anabranch.settings import Settings
 from anabranch.surfaces.cli import parser
 from anabranch.surfaces.cli.main import VERBS
 from anabranch.work.chain.errors import NodeUnreachable
+from hangs import HANG_SECONDS
 from work.chain.contracts import registry
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
@@ -78,7 +79,7 @@ def test_a_load_waits_for_a_node_no_longer_than_the_setting_says(here: Here) -> 
             await VERBS["run"](parser.build().parse_args(words), given)
 
     with pytest.raises(NodeUnreachable, match=r"no complete answer within 0\.05 s"):
-        asyncio.run(asyncio.wait_for(whole(), 30))
+        asyncio.run(asyncio.wait_for(whole(), HANG_SECONDS))
 
 
 def test_another_text_than_the_pinned_one_starts_nothing(here: Here, evm: Evm) -> None:

@@ -78,7 +78,7 @@ def test_a_run_its_steps_and_every_attempt_arrive_at_a_collector(tmp_path: Path)
             ("/flaky", f"00-{root.trace}-{second.span}-01"),
         ]
 
-    run(work(), 180)
+    run(work())
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_run_begun_in_a_trace_belongs_to_it_and_so_does_its_child(tmp_path: Pa
         assert len(unwanted) == 1  # the caller's decision travels on
         assert seen.named("garbled")[0].parent == ""
 
-    run(work(), 180)
+    run(work())
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_workers_elsewhere_go_on_with_the_trace(tmp_path: Path) -> None:
         assert (child.trace, child.parent) == (root.trace, ask.span)
         assert root.trace in OUTER
 
-    run(work(), 180)
+    run(work())
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def test_a_run_that_survives_a_kill_is_one_whole_trace(tmp_path: Path) -> None:
         (root,) = seen.named("traced")
         assert all(inside(span, root) for span in spans)
 
-    run(work(), 180)
+    run(work())
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_a_collector_that_is_away_costs_spans_and_nothing_else(
                 assert (await server.get("/health"))["status"] == "ok"
                 assert await server.stop() == 0
 
-    run(work(), 180)
+    run(work())
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_without_the_extra_a_setting_is_refused_and_a_variable_of_the_machine_is
             assert b"trace" not in server.errors
             assert {header for _, header in service.called} == {""}
 
-    run(work(), 180)
+    run(work())
 
 
 @pytest.mark.slow
@@ -263,4 +263,4 @@ def test_where_nobody_asks_for_traces_nothing_of_opentelemetry_is_imported() -> 
         out, _ = await made.communicate()
         assert out.strip() == b"[]"
 
-    run(work(), 60)
+    run(work())

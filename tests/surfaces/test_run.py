@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from hangs import HANG_SECONDS
+
 from .support import ADMIT, GATE, HEAD, HELLO, Here, Terminal, sleeper
 
 KEYS = ["run", "name", "dialect", "status", "result", "steps", "joins", "problem"]
@@ -286,7 +288,7 @@ def test_a_definition_may_come_through_a_pipe_and_is_read_once(terminal: Termina
     terminal.write("hello.yaml", HELLO)
     done = subprocess.run(
         ["bash", "-c", '"$0" -m anabranch run <(cat hello.yaml) --json --run-id p', sys.executable],
-        cwd=terminal.folder, capture_output=True, text=True, timeout=30, check=True,
+        cwd=terminal.folder, capture_output=True, text=True, timeout=HANG_SECONDS, check=True,
         env=terminal.environment(),
     )  # fmt: skip
     assert json.loads(done.stdout)["result"] == "hello you"

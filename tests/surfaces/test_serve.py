@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hangs import HANG_SECONDS
+
 from .support import GATE, HELLO, Process, Terminal, beginning, sleeper, until
 
 TLS = Path(__file__).parent / "tls"
@@ -22,7 +24,7 @@ class Serving:
         self.url = url
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/v1{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1{path}", timeout=HANG_SECONDS) as answer:
             return json.load(answer)
 
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from anabranch.surfaces.cli import render
+from hangs import HANG_SECONDS
 
 from .support import HEAD, HELLO, Here, Terminal
 
@@ -45,7 +46,7 @@ def pipe(terminal: Terminal, words: str, reader: str = "head -1") -> tuple[list[
         done = subprocess.run(
             ["bash", "-c", f"exec 3>&{write}; {script}", sys.executable],
             cwd=terminal.folder, env=terminal.environment(), pass_fds=(write,),
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=HANG_SECONDS, check=False,
         )  # fmt: skip
         os.close(write)
         return [int(word) for word in codes.read().split()], done.stdout, done.stderr

@@ -76,4 +76,4 @@ def test_a_follower_goes_on_behind_its_last_event_at_the_next_server(
         assert [number for number, _ in seen] == list(range(1, len(seen) + 1))
         assert kills == 3
 
-    run(work(), 180)
+    run(work())

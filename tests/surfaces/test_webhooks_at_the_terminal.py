@@ -164,7 +164,7 @@ def test_what_was_given_up_is_listed_and_sent_again_beside_a_server(
         hook = desk.ok("webhook", "create", inbox.url, *KINDS, "--json").json["id"]
         desk.ok("run", "hello.yaml", "--server", made.url, "--run-id", "h1")
         listed = ("webhook", "deliveries", hook)
-        until(lambda: desk.ok(*listed, "--state", "dead", "--json").json, 40)
+        until(lambda: desk.ok(*listed, "--state", "dead", "--json").json)
         (dead,) = desk.ok(*listed, "--json").json
         row = desk.ok(*listed, "--run", "h1").out.splitlines()[1]
         assert row.split()[:4] == [dead["id"], "run.finished", "dead", "1"]
@@ -177,10 +177,10 @@ def test_what_was_given_up_is_listed_and_sent_again_beside_a_server(
         inbox.status = 200
         again = desk.ok("webhook", "redeliver", hook)
         assert again.out == "go out again: 1\n"
-        until(lambda: desk.ok(*listed, "--state", "done", "--json").json, 40)
+        until(lambda: desk.ok(*listed, "--state", "done", "--json").json)
         one = desk.ok("webhook", "redeliver", hook, dead["id"])
         assert one.out == f"goes out again: {dead['id']}\n"
-        until(lambda: len(inbox.came) == 3, 40)
+        until(lambda: len(inbox.came) == 3)
         assert set(inbox.came) == {dead["id"]}
 
 

@@ -22,6 +22,7 @@ from anabranch.store.sqlite import SqliteStore
 from anabranch.surfaces import ui
 from anabranch.surfaces.http.server import make_application
 from anabranch.work.callables import Toolbox
+from hangs import HANG_SECONDS
 
 T = TypeVar("T")
 NASTY = (
@@ -151,7 +152,7 @@ class Server:
         return head.status if head is not None else ""
 
 
-def eventually(check: Callable[[], Any], seconds: float = 120.0) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = HANG_SECONDS) -> Any:
     """Ask until it is true; what it said last."""
     until = time.monotonic() + seconds
     while True:
@@ -273,7 +274,7 @@ def long_net(steps: int) -> str:
 TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
-def becomes(page: Any, expression: str, seconds: float = 120.0) -> None:
+def becomes(page: Any, expression: str, seconds: float = HANG_SECONDS) -> None:
     """Until this is true in the page. Not `wait_for_function`: the page's policy forbids eval."""
     assert eventually(lambda: _is_true(page, expression), seconds), expression
 

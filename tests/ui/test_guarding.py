@@ -16,6 +16,7 @@ import pytest
 
 from anabranch.settings import Settings
 from anabranch.surfaces.http import serving
+from hangs import HANG_SECONDS
 
 from .support import ASKED, TWO_STEPS, Server
 
@@ -43,7 +44,7 @@ class Visitor:
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
         try:
-            response = self._opener.open(request, timeout=10)
+            response = self._opener.open(request, timeout=HANG_SECONDS)
         except HTTPError as error:
             response = error
         with response:

@@ -12,6 +12,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.store.ports import Batch, Commit, Head
+from hangs import HANG_SECONDS
 
 from .support import ARTIFACTS, MANY_ITEMS, Server, becomes, long_net
 
@@ -58,7 +59,7 @@ def longest_task(page: Any) -> float:
 def seconds_of(url: str) -> float:
     """The processor time that it takes this process, the server included."""
     begun = time.process_time()
-    with urlopen(url, timeout=120) as answer:
+    with urlopen(url, timeout=HANG_SECONDS) as answer:
         assert answer.status == 200
         answer.read()
     return time.process_time() - begun

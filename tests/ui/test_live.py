@@ -10,6 +10,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from anabranch.operations.verbs import decision
+from hangs import HANG_SECONDS
 
 from .support import ASKED, TWO_STEPS, Server, eventually
 
@@ -28,7 +29,7 @@ def messages(answer: HTTPResponse) -> Iterator[tuple[str, Any]]:
 def test_a_stream_tells_everything_first_and_then_only_what_changed(server: Server) -> None:
     run = server.start(TWO_STEPS, {"first": "s1", "second": "s2"})
     assert eventually(lambda: server.parts.engine.state(run).jobs)
-    with urlopen(f"{server.url}/live/runs/{run}", timeout=20) as answer:
+    with urlopen(f"{server.url}/live/runs/{run}", timeout=HANG_SECONDS) as answer:
         assert answer.headers["Content-Type"] == "text/event-stream"
         said = messages(answer)
         kind, first = next(said)
@@ -50,13 +51,13 @@ def test_a_stream_tells_everything_first_and_then_only_what_changed(server: Serv
 def test_a_finished_run_is_told_once(server: Server) -> None:
     server.steps.open("once")
     run = server.run(TWO_STEPS, {"first": "once", "second": "once"})
-    with urlopen(f"{server.url}/live/runs/{run}", timeout=20) as answer:
+    with urlopen(f"{server.url}/live/runs/{run}", timeout=HANG_SECONDS) as answer:
         kinds = [kind for kind, _ in messages(answer)]
     assert kinds == ["run", "part", "part", "part", "end"]
 
 
 def test_the_list_is_told_what_moved_and_how_many_runs_began(server: Server) -> None:
-    with urlopen(f"{server.url}/live/runs", timeout=20) as answer:
+    with urlopen(f"{server.url}/live/runs", timeout=HANG_SECONDS) as answer:
         said = messages(answer)
         assert next(said)[1]["begun"] == 0
         run = server.start(TWO_STEPS, {"first": "l1", "second": "l2"})
@@ -71,7 +72,7 @@ def test_the_list_is_told_what_moved_and_how_many_runs_began(server: Server) -> 
 
 
 def test_the_inbox_is_told_which_questions_are_open_and_nothing_else(server: Server) -> None:
-    with urlopen(f"{server.url}/live/approvals", timeout=20) as answer:
+    with urlopen(f"{server.url}/live/approvals", timeout=HANG_SECONDS) as answer:
         said = messages(answer)
         _, before = next(said)
         server.steps.open("noise")
@@ -88,7 +89,9 @@ def test_the_inbox_is_told_which_questions_are_open_and_nothing_else(server: Ser
 def test_a_server_that_stops_does_not_wait_for_open_pages(tmp_path: Path) -> None:
     with Server(tmp_path, shutdown_seconds=600) as server:
         run = server.start(TWO_STEPS, {"first": "open", "second": "open"})
-        answers = [urlopen(f"{server.url}/live/runs{way}", timeout=20) for way in ("", f"/{run}")]
+        answers = [
+            urlopen(f"{server.url}/live/runs{way}", timeout=HANG_SECONDS) for way in ("", f"/{run}")
+        ]
         for answer in answers:
             next(messages(answer))
     for answer in answers:

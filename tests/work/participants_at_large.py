@@ -21,6 +21,7 @@ import anabranch
 from anabranch.app import Engine
 from anabranch.operations.dispatches import Dispatch
 from anabranch.settings import Settings
+from hangs import HANG_SECONDS
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Party:
     def all_closed(self) -> bool:
         return all(visit.closed_at for visit in self.visits)
 
-    def wait(self, holds: Callable[[], bool], seconds: float = 10) -> bool:
+    def wait(self, holds: Callable[[], bool], seconds: float = HANG_SECONDS) -> bool:
         """Until that is so, as soon as something happens here."""
         with self._changed:
             return self._changed.wait_for(holds, seconds)

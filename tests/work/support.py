@@ -14,6 +14,7 @@ from aiohttp import web
 
 from anabranch.kernel.values import Answer, Fault
 from anabranch.work.port import Performer, Task
+from hangs import HANG_SECONDS
 
 T = TypeVar("T")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -32,7 +33,7 @@ def task(kind: str = "test", *, names: dict[str, Any] | None = None, **inputs: A
     )
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 180) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = HANG_SECONDS) -> T:
     """Runs to the end in a loop of its own, with a limit so that a hang becomes a failure."""
 
     async def limited() -> T:
@@ -64,7 +65,7 @@ def alive(pid: int) -> bool:
     return state not in ("Z", "X")
 
 
-def gone(*pids: int, seconds: float = 60) -> bool:
+def gone(*pids: int, seconds: float = HANG_SECONDS) -> bool:
     """Waits until none of the processes runs any more."""
     until = time.monotonic() + seconds
     while any(alive(pid) for pid in pids):

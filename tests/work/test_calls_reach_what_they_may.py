@@ -358,7 +358,7 @@ def test_every_call_of_a_definition_obeys_the_setting(definition: str) -> None:
             )
             assert site.seen == []
 
-    run(scenario(), seconds=60)
+    run(scenario())
 
 
 def test_api_calls_of_rules_obey_their_policy_first_and_redirected(

@@ -75,7 +75,7 @@ def python_does(code: str, **inputs: Any) -> tuple[Answer, tuple[int, ...]]:
         finally:
             await python.close()
 
-    answer, pids = run(scenario(), seconds=60)
+    answer, pids = run(scenario())
     assert gone(*pids)
     return answer, pids
 

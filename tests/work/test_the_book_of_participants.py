@@ -17,6 +17,7 @@ from anabranch.work.participants.book import Book, BookError, read_book
 from anabranch.work.participants.functions import THREADS_EACH
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import Ask, BadReply, Unreachable
+from hangs import HANG_SECONDS
 
 from .support import run
 
@@ -245,5 +246,7 @@ def test_the_client_is_loaded_with_the_first_url_and_not_before() -> None:
         "Book({'participants': {'x': {'url': 'http://x.example'}}});"
         "assert 'aiohttp' in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert done.returncode == 0, done.stderr

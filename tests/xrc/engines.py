@@ -17,12 +17,13 @@ from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Batch
 from anabranch.work.port import Task
+from hangs import HANG_SECONDS
 
 T = TypeVar("T")
 Perform = Callable[[Task], Awaitable[Answer]]
 
 
-def to_the_end(work: Coroutine[Any, Any, T], seconds: float = 60) -> T:
+def to_the_end(work: Coroutine[Any, Any, T], seconds: float = HANG_SECONDS) -> T:
     """With a limit, so that a hang becomes a failure."""
 
     async def limited() -> T:

@@ -77,7 +77,7 @@ def outcome(
             async with anabranch.Engine(settings=settings(url, folder, execution)) as engine:
                 return await engine.wait(await engine.start(loaded.bundle(), {"n": n}))
 
-    return run(whole(), 60)
+    return run(whole())
 
 
 def results(result: RunResult) -> dict[str, Any]:
@@ -148,6 +148,6 @@ def test_an_engine_that_dies_while_waiting_sends_no_second_transaction(tmp_path:
             async with anabranch.Engine(settings=given) as engine:
                 return await engine.wait(session)
 
-    assert results(run(whole(), 60)) == {"A": {}, "B": {"kept": "6"}}
+    assert results(run(whole())) == {"A": {}, "B": {"kept": "6"}}
     raws = {params[0] for method, params in evm.asked if method == "eth_sendRawTransaction"}
     assert len(raws) == 1

@@ -117,7 +117,7 @@ def test_a_step_waits_for_a_node_that_is_away_and_goes_on_when_it_is_back(
                 node.away, node.refuses = False, ""
                 return told, await engine.wait(session)
 
-    told, result = run(whole(), 60)
+    told, result = run(whole())
     assert told["until"] > told["since"]
     assert told["movers"] == ("time",)
     assert result.steps["A"]["result"] == {"put": True}
@@ -168,7 +168,7 @@ def test_a_session_that_is_resumed_at_a_node_of_another_chain_waits_for_its_own(
                 node.moves_to(None)
                 return told["waits_for"], asked, await engine.wait(session)
 
-    words, asked, result = run(whole(), 60)
+    words, asked, result = run(whole())
     assert str(int(node.own, 16)) in words
     assert set(asked) == {"eth_chainId"}, "nothing else is asked of a node of another chain"
     assert result.steps["A"]["result"] == {"put": True}
@@ -200,7 +200,7 @@ def test_a_session_from_a_file_belongs_to_the_chain_that_it_first_used(tmp_path:
                 node.moves_to(None)
                 return await engine.wait(session)
 
-    assert run(whole(), 60).status == "completed"
+    assert run(whole()).status == "completed"
 
 
 # -- before every send ---------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from anabranch.work.chain.signer import LocalSigner
 from anabranch.work.chain.wiring import Chain, chain_from, endpoints_in
 from anabranch.work.redaction import Redactor
 from anabranch.work.rule.ports import CallOutcome, ContractCall
+from hangs import HANG_SECONDS
 
 from ..support import run
 from .contracts import vault
@@ -141,7 +142,11 @@ def test_reading_needs_none_of_the_packages_of_the_extra() -> None:
         "print(call_data('getRule()').hex())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANG_SECONDS,
     )
     assert done.stdout == "b78ba7c8\n"
 
