@@ -9,7 +9,9 @@
 task, `anabranch.testing` plays and simulates workflows in virtual time.
 """
 
-from anabranch.app import Engine, RunResult, run, tool
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from anabranch.errors import (
     AnabranchError,
     DefinitionError,
@@ -20,8 +22,11 @@ from anabranch.errors import (
     StoreInUse,
     UnusableStore,
 )
-from anabranch.settings import Settings
-from anabranch.work.callables import Toolbox
+
+if TYPE_CHECKING:
+    from anabranch.app import Engine, RunResult, run, tool
+    from anabranch.settings import Settings
+    from anabranch.work.callables import Toolbox
 
 __version__ = "0.1.0"
 
@@ -42,3 +47,24 @@ __all__ = [
     "run",
     "tool",
 ]
+
+#: Loaded when they are first asked for: `anabranch --version` needs no engine.
+_LATER = {
+    "Engine": "anabranch.app",
+    "RunResult": "anabranch.app",
+    "Settings": "anabranch.settings",
+    "Toolbox": "anabranch.work.callables",
+    "run": "anabranch.app",
+    "tool": "anabranch.app",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,8 +11,7 @@ from aiohttp import web
 from anabranch.dialects.xrc729.compile import hash_of
 from anabranch.errors import AnabranchError
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import parser
-from anabranch.surfaces.cli.main import VERBS
+from anabranch.surfaces.cli import parser, running
 from anabranch.work.chain.errors import NodeUnreachable
 from hangs import HANG_SECONDS
 from work.chain.contracts import registry
@@ -44,7 +43,7 @@ def run_here(here: Here, evm: Evm, *words: str) -> int:
             given = ["run", *words, "--rpc", url, "--json", "--input", "n=1"]
             options = parser.build().parse_args(given)
             settings = Settings(store=str(here.store), chain_url=url)
-            return await VERBS["run"](options, settings)
+            return await running.run(options, settings)
 
     return asyncio.run(whole())
 
@@ -76,7 +75,7 @@ def test_a_load_waits_for_a_node_no_longer_than_the_setting_says(here: Here) -> 
         async with server(silent) as url:
             words = ["run", "--registry", "0x" + "1" * 40, "--ostc", "orders", "--rpc", url]
             given = Settings(store=str(here.store), chain_url=url, chain_timeout_seconds=0.05)
-            await VERBS["run"](parser.build().parse_args(words), given)
+            await running.run(parser.build().parse_args(words), given)
 
     with pytest.raises(NodeUnreachable, match=r"no complete answer within 0\.05 s"):
         asyncio.run(asyncio.wait_for(whole(), HANG_SECONDS))

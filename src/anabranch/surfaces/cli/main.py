@@ -8,32 +8,13 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from anabranch import settings as config
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import (
-    bulking,
-    demo,
-    keeping,
-    logs,
-    looking,
-    parser,
-    passports,
-    render,
-    running,
-    saying,
-    serving,
-    sessions,
-    simulating,
-    stop_signals,
-    stores,
-    tokens,
-    webhooks,
-    workflows,
-    working,
-)
+from anabranch.surfaces.cli import logs, parser, render, stop_signals
 
 FAILED = 1
 BAD_USAGE = 2
@@ -46,37 +27,38 @@ BROKEN = (
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
-VERBS: dict[str, Verb] = {
-    "run": running.run,
-    "check": looking.check,
-    "fmt": looking.fmt,
-    "graph": looking.graph,
-    "runs": looking.runs,
-    "show": looking.show,
-    "events": looking.events,
-    "explain": looking.explain,
-    "resume": running.resume,
-    "pause": saying.pause,
-    "cancel": saying.cancel,
-    "patch": saying.patch,
-    "loop": saying.loop,
-    "decide": saying.decide,
-    "redrive": running.redrive,
-    "purge": keeping.purge,
-    "bulk": bulking.bulk,
-    "session": sessions.session,
-    "dispatches": workflows.dispatches,
-    "snapshot": workflows.snapshot,
-    "template": workflows.template,
-    "passport": passports.passport,
-    "serve": serving.serve,
-    "dev": serving.dev,
-    "token": tokens.token,
-    "store": stores.store,
-    "webhook": webhooks.webhook,
-    "simulate": simulating.simulate,
-    "worker": working.worker,
-    "demo": demo.demo,
+#: The module beside this one and the function; a command loads only what it needs.
+VERBS = {
+    "run": "running.run",
+    "check": "looking.check",
+    "fmt": "looking.fmt",
+    "graph": "looking.graph",
+    "runs": "looking.runs",
+    "show": "looking.show",
+    "events": "looking.events",
+    "explain": "looking.explain",
+    "resume": "running.resume",
+    "pause": "saying.pause",
+    "cancel": "saying.cancel",
+    "patch": "saying.patch",
+    "loop": "saying.loop",
+    "decide": "saying.decide",
+    "redrive": "running.redrive",
+    "purge": "keeping.purge",
+    "bulk": "bulking.bulk",
+    "session": "sessions.session",
+    "dispatches": "workflows.dispatches",
+    "snapshot": "workflows.snapshot",
+    "template": "workflows.template",
+    "passport": "passports.passport",
+    "serve": "serving.serve",
+    "dev": "serving.dev",
+    "token": "tokens.token",
+    "store": "stores.store",
+    "webhook": "webhooks.webhook",
+    "simulate": "simulating.simulate",
+    "worker": "working.worker",
+    "demo": "demo.demo",
 }
 
 
@@ -106,13 +88,19 @@ def command(arguments: Sequence[str]) -> int:
     logs.begin()
     try:
         settings = _settings(options)
-        return asyncio.run(VERBS[options.verb](options, settings))
+        return asyncio.run(_verb(options.verb)(options, settings))
     except AnabranchError as error:
         return _complain(options, error)
     except KeyboardInterrupt:
         return stop_signals.INTERRUPTED
     finally:
         stop_signals.restore()
+
+
+def _verb(name: str) -> Verb:
+    module, _, function = VERBS[name].partition(".")
+    verb: Verb = getattr(import_module(f"anabranch.surfaces.cli.{module}"), function)
+    return verb
 
 
 def _settings(options: argparse.Namespace) -> Settings:
