@@ -120,7 +120,8 @@ def test_nothing_acknowledged_is_lost_beside_a_second_terminal(tmp_path: Path) -
                 load = Load(at)
                 clients = load.begin()
                 second_terminal(terminal, at, tmp_path, round_, names)
-                assert terminal.say("token revoke", number)[0] == 0
+                code, _, err = terminal.say("token revoke", number)
+                assert code == 0, err
                 while at.ask("GET", "/api/v1/runs", token=revoked)[0] != 401:
                     assert at.process.poll() is None
                 load.enough.wait()
