@@ -19,7 +19,8 @@ DOCUMENTED = {
     # docs/python.md
     "run", "tool", "Engine", "RunResult", "Toolbox",
     # docs/python.md, Errors
-    "AnabranchError", "DefinitionError", "InputError", "NotFound", "Refused",
+    "AnabranchError", "DefinitionError", "InputError", "MissingRequirements",
+    "NotFound", "Refused",
     "StoreError", "StoreInUse", "UnusableStore",
     # docs/settings.md
     "Settings",
@@ -60,7 +61,7 @@ def test_every_error_is_an_anabranch_error_with_a_code_and_a_message() -> None:
         for name in anabranch.__all__
         if inspect.isclass(thing := getattr(anabranch, name)) and issubclass(thing, Exception)
     ]
-    assert len(errors) == 8
+    assert len(errors) == 9
     for error in errors:
         assert issubclass(error, anabranch.AnabranchError)
         made = error([]) if error is anabranch.DefinitionError else error("what is wrong")

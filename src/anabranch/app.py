@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +19,11 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.market.directory import PassportDirectory
 from anabranch.net.net import Net, Reducer
+from anabranch.operations.available import available_in
 from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, compiler, prepare
 from anabranch.operations.pools import Pools
-from anabranch.operations.preflight import Kinds, child_depth
+from anabranch.operations.preflight import Available, Preflight, child_depth
 from anabranch.operations.reading import Reader
 from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.sessions import Sessions
@@ -47,8 +48,9 @@ from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
 from anabranch.work.http import HttpOptions
-from anabranch.work.isolation import is_ours, isolation_of
+from anabranch.work.isolation import isolation_of
 from anabranch.work.keychain import Keychain
+from anabranch.work.keyring import keyring_of as keyring_of
 from anabranch.work.lazily import Lazily
 from anabranch.work.loop_results import LoopResults
 from anabranch.work.participants.book import Book, read_book
@@ -94,6 +96,9 @@ class RunResult:
     joins: list[Mapping[str, Any]]
     problem: Mapping[str, Any] | None
     session: Mapping[str, Any] | None = None  # of an orchestration: its processes by state
+    problems: int = 0  # step runs that ended badly, and nothing took care of it
+    failures: list[Mapping[str, Any]] = field(default_factory=list)  # why, where there are any
+    joins_dropped: int = 0  # of `joins`, those that were settled long ago
 
 
 def open_store(settings: Settings, *, read_only: bool = False) -> Store:
@@ -151,9 +156,11 @@ class Parts:
             rights=self._rights,
         )
         known = toolbox.signatures()  # a tool registered later has no performer here
-        kinds = Kinds(chosen.without, self.engine.core.pools.outside)
-        self.engine.core.require = kinds.require  # also for the runs that are in the store
-        self.verbs = Verbs(self.engine, lambda: known, chain=self._chain is not None, kinds=kinds)
+        self.preflight = Preflight(self._available(settings, participants, chosen.without))
+        self.engine.core.require = lambda net, state, opening: self.preflight.require_for(
+            net, state, opening=opening
+        )
+        self.verbs = Verbs(self.engine, lambda: known, self.preflight)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
         supplies = Supplies(
             self.engine,
@@ -168,6 +175,18 @@ class Parts:
             keyring=self._keyring,
         )
         self.verbs.read.asked = self.pools.asked
+
+    def _available(
+        self, settings: Settings, participants: Participants | None, off: frozenset[str]
+    ) -> Available:
+        """What runs may count on here."""
+        return replace(
+            available_in(settings, self.performers),
+            off=off,
+            outside=self.engine.core.pools.outside,
+            participants=participants is not None or bool(settings.participants),
+            book=_book_name(participants, settings),
+        )
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
@@ -305,26 +324,11 @@ def _book(given: Participants | None, settings: Settings) -> Book:
     return read_book(Path(path), limits=limits) if path else Book(limits=limits)
 
 
-async def keyring_of(
-    keychain: Keychain, net: Net, workload: Mapping[str, Any], run: str = ""
-) -> Mapping[str, Any]:
-    """The secrets that a definition declares, resolved where the work is done."""
-
-    def render(entry: Any, so_far: Mapping[str, Any]) -> Any:
-        env = {name: value for name, value in os.environ.items() if not is_ours(name)}
-        names = {"env": env, "keychain": so_far, "workload": workload}
-        return _rendered(entry, names)
-
-    return await keychain.resolve(net.keychain, render, run)
-
-
-def _rendered(entry: Any, names: Mapping[str, Any]) -> Any:
-    """An entry with its templates evaluated."""
-    if isinstance(entry, Mapping):
-        return {key: _rendered(value, names) for key, value in entry.items()}
-    if isinstance(entry, list | tuple):
-        return [_rendered(value, names) for value in entry]
-    return entry.evaluate(names) if hasattr(entry, "evaluate") else entry
+def _book_name(given: Participants | None, settings: Settings) -> str:
+    """Where the participants are listed, for whoever opens a run again."""
+    if isinstance(given, Book | Mapping):
+        return "a book that its program gave"
+    return os.fspath(given) if given is not None else settings.participants
 
 
 class Engine:

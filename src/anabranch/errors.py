@@ -6,6 +6,7 @@
     ├── InputError           a value from outside that cannot be taken
     ├── Denied               whoever asks may not: no token, a wrong one, or too few scopes
     ├── Refused              the kernel's answer to a stimulus that does not fit the state
+    │   └── MissingRequirements  the engine has not what the run needs; the run is as it was
     ├── LawBroken            a kernel law does not hold: a defect of ours, never the user's
     ├── NotFound             no such run, definition or payload
     └── StoreError
@@ -66,6 +67,16 @@ class Refused(AnabranchError):
     """The stimulus does not fit the state of the run; nothing changed."""
 
     code = "refused"
+
+
+class MissingRequirements(Refused):
+    """The engine does not have what the run needs; the run was left exactly as it is."""
+
+    code = "missing_requirements"
+
+    def __init__(self, message: str, missing: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)  # codes of what is not there, which name nothing of the run
 
 
 class LawBroken(AnabranchError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from anabranch.operations.access import SCOPES
@@ -203,9 +204,12 @@ CHANGES: tuple[tuple[str, Any, str, str, str], ...] = (
 )
 
 
-def test_every_change_is_written_down_with_who_asked_and_refusals_too() -> None:
+def test_every_change_is_written_down_with_who_asked_and_refusals_too(tmp_path: Path) -> None:
+    book = tmp_path / "book.yaml"
+    book.write_text("participants: {}")
+
     async def go() -> None:
-        async with guarded(require_tokens="yes") as door:
+        async with guarded(require_tokens="yes", participants=str(book)) as door:
             tokens = {scope: door.token(scope, name=f"{scope}-er") for scope in SCOPES}
             for path, body, scope, action, subject in CHANGES:
                 refused = await door.ask("POST", path, tokens["decide"], body)

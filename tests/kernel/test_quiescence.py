@@ -324,6 +324,8 @@ def test_the_summary_of_a_run_is_what_the_command_line_prints() -> None:
         },
         "joins": [],
         "problem": {"code": "boom", "message": "b went wrong"},
+        "problems": 1,
+        "failures": [{"step": "b", "kind": "boom", "code": "boom", "message": "b went wrong"}],
     }  # fmt: skip
 
 

@@ -75,8 +75,10 @@ def ran(target: Any, book: Any = None) -> str:
         {"resolve": "capability", "capability_id": "c"},
     ],
 )
-def test_a_run_without_a_book_says_that_there_is_none_and_how_to_give_one(target: Any) -> None:
-    said = ran(target)
+def test_a_start_without_a_book_says_that_there_is_none_and_how_to_give_one(target: Any) -> None:
+    with pytest.raises(anabranch.DefinitionError) as refused:
+        ran(target)
+    said = str(refused.value)
     assert "no book of participants" in said
     assert "--participants" in said
 

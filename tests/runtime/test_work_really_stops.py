@@ -75,7 +75,7 @@ def test_a_timeout_stops_the_work(kind: str, where: str, heart: Heart) -> None:
     result = run(scenario())
     assert result.status == "failed"
     assert result.problem is not None
-    assert result.problem["code"] == ("TIMEOUT" if where == "task" else "STEP_TIMEOUT")
+    assert result.problem["code"] == ("timeout" if where == "task" else "step_timeout")
 
 
 @pytest.mark.parametrize("kind", ["shell", "python"])

@@ -136,7 +136,7 @@ def test_work_of_the_user_is_stopped_like_any_other(
         text = playbook({"step": "long", "tool": tool})
         done = run(folder, environment, text, *words, python=sys.executable)
         assert done.code == 1, done
-        assert done.json["problem"]["code"] == "TIMEOUT"
+        assert done.json["problem"]["code"] == "timeout"
         started = [int(word) for word in pids.read_text().split()]
         until(lambda: not any(alive(pid) for pid in started))
     finally:

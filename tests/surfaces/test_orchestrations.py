@@ -105,7 +105,7 @@ def test_run_starts_where_it_is_told(fork: Here) -> None:
 
 def test_owner_and_gas_belong_to_the_session(fork: Here) -> None:
     words = ("run", "fork.json", "--rules", "rules", "--input", "n=7")
-    fork.ok(*words, "--owner", OWNER, "--max-gas", "12000")
+    assert fork.run(*words, "--owner", OWNER, "--max-gas", "12000").code == 3
     rows = fork.ok("session", "list", "--owner", OWNER, "--json").json
     assert {row["owner"] for row in rows} == {OWNER}
     (first, *_) = fork.ok("session", "receipts", "last", "--json").json

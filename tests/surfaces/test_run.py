@@ -14,7 +14,18 @@ from hangs import HANG_SECONDS
 
 from .support import ADMIT, GATE, HEAD, HELLO, Here, Terminal, sleeper
 
-KEYS = ["run", "name", "dialect", "status", "result", "steps", "joins", "problem"]
+KEYS = [
+    "run",
+    "name",
+    "dialect",
+    "status",
+    "result",
+    "steps",
+    "joins",
+    "problem",
+    "problems",
+    "failures",
+]
 
 
 def playbook(body: str, spec: str = "") -> str:
@@ -94,6 +105,8 @@ def test_the_object_has_exactly_the_promised_shape(here: Here) -> None:
         },
         "joins": [{"target": "meet", "verdict": "closed", "selected": ["a", "b"], "late": 0}],
         "problem": None,
+        "problems": 0,
+        "failures": [],
     }
 
 
@@ -334,8 +347,9 @@ def test_a_run_is_not_resumed_without_its_tools(terminal: Terminal) -> None:
     terminal.ok("decide", "t", "ask", "--fulfil")
     for words in (("resume", "t"), ("resume",)):
         done = terminal.run(*words)
-        assert (done.code, done.out) == (2, "")
-        assert "t needs the tool 'cli_tool'" in done.err
+        assert (done.code, done.out) == (4, "")
+        assert "run t is left as it is" in done.err
+        assert "needs the tool 'cli_tool'" in done.err
         assert "--tools MODULE" in done.err
     assert terminal.show("t")["status"] == "running"
     assert terminal.ok("resume", "t", "--json", *tools).json["result"] == "used"

@@ -13,7 +13,7 @@ from aiohttp import web
 from anabranch.clock import ManualClock
 from anabranch.expressions.jinja import Jinja
 from anabranch.work.http import Http
-from anabranch.work.keychain import Keychain, KeychainError
+from anabranch.work.keychain import Keychain, KeychainError, absent_entries
 from anabranch.work.redaction import Keyring, Redactor
 
 from .support import run, server, task
@@ -370,3 +370,11 @@ def test_an_entry_can_be_the_auth_of_a_call() -> None:
 
     run(scenario())
     assert seen == ["Bearer token-1"]
+
+
+def test_why_an_entry_is_missing_tells_no_other_secret() -> None:
+    first = {"name": "pw", "kind": "env", "variable": "DB_PASSWORD"}
+    second = {"name": "gone", "kind": "env", "variable": "{{ keychain.pw }}"}
+    ((name, why),) = absent_entries([first, second], render, environment=ENVIRONMENT)
+    assert (name, "s3cret-pw" in why) == ("gone", False)
+    assert "the environment has no variable" in why

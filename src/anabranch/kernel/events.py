@@ -39,6 +39,7 @@ class RunStarted(_Event, frozen=True, tag="run.started"):
     sealed: Sequence[str] = ()  # keys of the workload with secrets in them: marks stand for these
     begun_by: str = ""  # the run whose task began it, also where that does not wait for it
     depth: int = 0  # of a child: how many runs above it began one another
+    started_with: Mapping[str, str] = {}  # parts of its engine, as hints for the next one
 
 
 class RunPaused(_Event, frozen=True, tag="run.paused"):

@@ -102,6 +102,7 @@ def _run_started(state: State, event: e.RunStarted, at: int) -> None:
     state.trace = event.trace
     state.sealed = list(event.sealed)
     state.depth = event.depth
+    state.started_with = dict(event.started_with)
     state.labels = dict(event.labels)
     if event.reuse:
         state.reuse = {key: list(answers) for key, answers in event.reuse.items()}

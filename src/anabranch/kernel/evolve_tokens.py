@@ -9,6 +9,7 @@ from anabranch.kernel.evolve_loops import loop_gone
 from anabranch.kernel.gather import combine
 from anabranch.kernel.state import (
     FAULTS_KEPT,
+    ROOT_SCOPE,
     STATUSES_KEPT,
     Judgement,
     State,
@@ -219,6 +220,20 @@ def _count(state: State, token: Token, event: e.TokenFinished) -> None:
         counts.timed_out_handled += timed_out and event.end == ""
     if event.end in ("leaf", "no_match"):
         counts.branch_ends += 1
+    counts.problems += _is_problem(token, event)
+
+
+def _is_problem(token: Token, event: e.TokenFinished) -> bool:
+    """It ended badly, and nothing takes care of that.
+
+    A failure is taken care of by the route that follows it; an abort inside the scope of a join by
+    the join, which closes without it or is impossible. Whoever was killed was not needed.
+    """
+    if event.end == "killed":
+        return False
+    if event.ending == "aborted":
+        return token.scope == ROOT_SCOPE
+    return event.ending == "failed" and bool(event.end)
 
 
 def _keep_fault(state: State, token: Token, event: e.TokenFinished, fault: Fault) -> None:
@@ -226,6 +241,7 @@ def _keep_fault(state: State, token: Token, event: e.TokenFinished, fault: Fault
     if event.end == "killed" or event.ending not in ("failed", "aborted"):
         return
     if len(state.faults) < FAULTS_KEPT:
+        state.fault_sources[len(state.faults)] = (token.id, token.parent, token.scope)
         state.faults.append((token.step, fault))
     if token.via == "final":
         state.final_fault = fault

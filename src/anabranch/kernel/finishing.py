@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anabranch.errors import ExpressionError, InputError
+import msgspec
+
+from anabranch.errors import AnabranchError, ExpressionError, InputError
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import abort, close_gate, comes_to_its_end
 from anabranch.kernel.jobs import cancel, depend_on
@@ -108,7 +110,15 @@ def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Pla
         return plan
     except (ExpressionError, InputError) as error:
         wrong = Fault(error.code, f"step {token.step}: {error}", retryable=False)
-        return _Plan("failed", wrong, end="no_match")
+        return _Plan("failed", _not_hidden(fault, error) or wrong, end="no_match")
+
+
+def _not_hidden(fault: Fault | None, error: AnabranchError) -> Fault | None:
+    """A guard often fails because its step did: what the step failed of is what counts."""
+    if fault is None:
+        return None
+    said = f"{fault.message}; then the arcs out of the step could not be looked at: {error}"
+    return msgspec.structs.replace(fault, message=said)
 
 
 def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[str, Any]) -> _Plan:

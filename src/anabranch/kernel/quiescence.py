@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.kernel import events as e
+from anabranch.kernel.causes import first_cause
 from anabranch.kernel.ending import end_now
 from anabranch.kernel.state import ROOT_SCOPE, State
 from anabranch.kernel.turn import Turn
@@ -74,7 +75,7 @@ def completion(net: Net, state: State) -> tuple[str, Fault | None]:
        `partial`, or `completed` if every failure was followed by a route
     4. otherwise `completed`
     """
-    why = state.unhandled or state.failure
+    why = first_cause(state, state.unhandled or state.failure)
     if state.ending and state.ending != "completed":
         stopped = Fault(state.ending, state.ending_reason, retryable=False)
         by_failure = state.ending in ("failed", "partial", "step_timeout")

@@ -289,6 +289,7 @@ class Counts(msgspec.Struct, gc=False):
     timed_out: int = 0  # failed, because the step took too long
     timed_out_handled: int = 0
     branch_ends: int = 0
+    problems: int = 0  # step runs that ended badly, and nothing took care of it
 
 
 class State(msgspec.Struct, gc=False):
@@ -337,6 +338,8 @@ class State(msgspec.Struct, gc=False):
     status: str = ""  # set once, when finished
     problem: Fault | None = None
     faults: list[tuple[str, Fault]] = []  # the first few failures and aborts: (step, why)
+    #: Where they come from, by their place in `faults`: (token, its parent, its scope).
+    fault_sources: dict[int, tuple[int, int, int]] = {}
     failure: Fault | None = None  # why the first step run failed
     unhandled: Fault | None = None  # why the first one failed that no route followed
     ends: dict[str, Any] = {}  # leaf step → result, for the result of the run
@@ -352,6 +355,7 @@ class State(msgspec.Struct, gc=False):
     answered_by: dict[str, str] = {}  # step → whose answer its fan chose, where it is one's
     abandoned: int = 0  # jobs that did not stop when they were told to,
     left_behind: list[tuple[str, str]] = []  # and the first few of them: (step, why)
+    started_with: dict[str, str] = {}  # parts of the engine that began it
 
     @property
     def finished(self) -> bool:

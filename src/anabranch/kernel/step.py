@@ -120,6 +120,7 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
             stimulus.sealed,
             stimulus.begun_by,
             stimulus.depth,
+            stimulus.started_with,
         )
     )
     payload = turn.state.workload if net.carries_payload else {}

@@ -31,6 +31,7 @@ class Start(_Stimulus, frozen=True, tag="start", kw_only=True):
     sealed: tuple[str, ...] = ()  # keys of the input in which marks stand for secrets
     begun_by: str = ""  # the run whose task begins it
     depth: int = 0  # of a child: how many runs above it began one another
+    started_with: Mapping[str, str] = {}  # parts of its engine, as hints for the next one
 
 
 class Tick(_Stimulus, frozen=True, tag="tick"):

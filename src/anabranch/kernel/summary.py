@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
+from anabranch.kernel.causes import chain_of, last_effect
 from anabranch.kernel.privacy import public
 from anabranch.kernel.quiescence import result_of, status_of
 from anabranch.kernel.state import State, StepTally
 from anabranch.kernel.tracker import loop_name, progress
-from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.kernel.values import Answer, code_of, failed, succeeded
 from anabranch.net.net import Net
 
 
@@ -25,6 +26,8 @@ def summarise(net: Net, state: State) -> dict[str, Any]:
         "steps": steps_of(net, state),
         "joins": joins_of(state),
         "problem": problem_of(state),
+        "problems": state.counts.problems,
+        "failures": faults_of(state),
     }
     if net.carries_payload:
         summary["session"] = session_of(state)
@@ -127,11 +130,20 @@ def problem_of(state: State) -> dict[str, Any] | None:
     if state.problem is None:
         return None
     fault = state.problem
-    return {"code": fault.code or fault.kind, "message": fault.message}
+    problem: dict[str, Any] = {"code": code_of(fault), "message": fault.message}
+    chain = chain_of(state, last_effect(state, fault))
+    if len(chain) > 1:  # the first cause is the problem itself
+        problem["chain"] = [
+            {"step": step, "code": code_of(one), "message": one.message} for step, one in chain
+        ]
+    return problem
 
 
 def faults_of(state: State) -> list[dict[str, Any]]:
-    return [{"step": step, **msgspec.to_builtins(fault)} for step, fault in state.faults]
+    return [
+        {"step": step, **msgspec.to_builtins(fault), "code": code_of(fault)}
+        for step, fault in state.faults
+    ]
 
 
 def child_answer(state: State) -> Answer:

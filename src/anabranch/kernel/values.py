@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -35,6 +36,14 @@ TERMINAL: frozenset[str] = frozenset(
 INTERNAL = "internal"
 
 
+#: Codes of our own kinds of work as they are recorded; those of parties are left as they are.
+_SHOUTED = re.compile(
+    "TIMEOUT|STEP_TIMEOUT|CONNECT_TIMEOUT|READ_TIMEOUT|QUEUE_TTL|JOB_LOST|REJECTED|LOOP_FAILED"
+    "|SHARD_REPORT|KIND_OFF|CHECKSUM|TOO_MANY_ROWS|TOO_MANY_REDIRECTS|BODY_TOO_LARGE"
+    "|ADDRESS_REFUSED|CONN_FAILED|CONN_CLOSED|CONN_REFUSED|BAD_URL|BAD_HTTP|BAD_REQUEST"
+)
+
+
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something failed, for machines (`kind`, `code`) and for people (`message`)."""
 
@@ -43,6 +52,15 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     code: str = ""
     retryable: bool = True
     details: Any = None
+
+
+def code_of(fault: Fault) -> str:
+    """What it is called wherever runs are shown: always in small letters.
+
+    Definitions compare `error.code` with the spelling that is recorded, so that one stays.
+    """
+    code = fault.code or fault.kind
+    return code.lower() if _SHOUTED.fullmatch(code) else code
 
 
 How = Literal["failed", "unfinished", "items", "arc", "join", "context", "result", "again"]

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.operations.preflight import Preflight
 from anabranch.operations.reading import Reader
 from anabranch.runtime.live import replayed
 from anabranch.runtime.nets import Nets
@@ -38,8 +39,8 @@ def require_near(store: Journal, run: str, after: int = 0) -> int:
 class Glance(Reader):
     """Only for one thread. The states it gives are its own: who gets one changes nothing in it."""
 
-    def __init__(self, store: Store, nets: Nets) -> None:
-        super().__init__(store, nets)
+    def __init__(self, store: Store, nets: Nets, preflight: Preflight | None = None) -> None:
+        super().__init__(store, nets, preflight)
         self._states: OrderedDict[str, tuple[State, int]] = OrderedDict()  # with their weight
         self._bytes = 0
 

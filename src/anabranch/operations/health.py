@@ -20,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, MissingRequirements
 from anabranch.operations.courier import Courier
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.lag import LoopWatch
@@ -73,7 +73,7 @@ class Health:
         vital = [self._running(), self._turns(), self._commits()]
         others = [self._held_up(), self._timers(), self._set_aside()]
         others += [*await self._stored(), self._disk()]
-        checks = vital + others + self._pools()
+        checks = vital + others + self._pools() + self._left_alone()
         levels = [check.level for check in checks]
         status: Level = "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
         return HealthReport(
@@ -83,6 +83,19 @@ class Health:
             reasons=[check.reason for check in checks if check.level != "ok"],
             checks=checks,
         )
+
+    def _left_alone(self) -> list[Check]:
+        """Runs that need what this engine does not have: they wait for one that has it.
+
+        Without their names, as with those that are set aside.
+        """
+        left = [e for e in self._engine.core.broken.values() if isinstance(e, MissingRequirements)]
+        if not left:
+            return []
+        runs = "1 run is" if len(left) == 1 else f"{len(left):,} runs are"
+        codes = ", ".join(sorted({code for each in left for code in each.missing}))
+        said = f"{runs} left as found, for want of what is needed ({codes}): the log names them"
+        return [Check(name="requirements", level="warn", value=len(left), unit="", reason=said)]
 
     # -- what a restart would mend -----------------------------------------------------------
 
@@ -143,7 +156,8 @@ class Health:
 
     def _set_aside(self) -> Check:
         """Without their names: health is told to those who have no token."""
-        count = len(self._engine.core.broken)
+        broken = self._engine.core.broken.values()
+        count = sum(not isinstance(each, MissingRequirements) for each in broken)
         if not count:
             return Check(name="runs", level="ok")
         runs = "1 run is" if count == 1 else f"{count:,} runs are"

@@ -1,72 +1,205 @@
-"""What is looked at before a run begins, so that a start that cannot work leaves nothing behind."""
+"""What a definition needs and what an engine has, compared before the engine touches a run.
+
+A start that cannot work is refused and leaves nothing behind. A recorded run that needs what is not
+here is left exactly as it is, and says what is missing: parts that are missing are no answers of
+the world, so nothing is recorded about them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from anabranch.dialects.xrc729.words import RULE
-from anabranch.errors import DefinitionError, InputError
-from anabranch.net.net import Net, Work
-from anabranch.net.problems import Position, Problem
-from anabranch.net.program import Iteration, Program
-from anabranch.runtime.pools import Pools
+from anabranch.errors import DefinitionError, InputError, MissingRequirements
+from anabranch.kernel.state import State
+from anabranch.net.net import Net
+from anabranch.net.problems import Position, Problem, did_you_mean
+from anabranch.operations.requirements import Requirement, requirements_of
 from anabranch.work.switched_off import why_off
+
+NETS_KEPT = 1024
+#: What a run remembers of the engine that began it; see `Preflight.started_with`.
+BOOK, NODE, NO_SECRETS = "participants", "chain", "absent_keychain"
+
+#: (entry, why) of the keychain entries that cannot be had; with True files are looked at too.
+AbsentSecrets = Callable[[Net, Mapping[str, Any], bool], Sequence[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
-    """Which kinds of work this process does not do. Those of workers elsewhere are their matter."""
+class Available:
+    """What an engine has, beside definitions and a store."""
 
-    off: frozenset[str] = frozenset()
-    outside: Callable[[str], bool] = lambda _pool: False
+    kinds: Collection[str] | None = None  # that there is work for; None stands for every kind
+    off: frozenset[str] = frozenset()  # switched off by the operator
+    outside: Callable[[str], bool] = lambda _pool: False  # pools of workers elsewhere
+    participants: bool = True
+    chain: bool = True
+    book: str = ""  # where the participants are listed
+    node: str = ""  # the chain's node, without credentials
+    absent_secrets: AbsentSecrets = lambda _net, _workload, _files: ()
 
-    def require(self, net: Net) -> None:
-        if refused := list(self.refused(net)):
-            raise DefinitionError(refused)
 
-    def refused(self, net: Net) -> Iterator[Problem]:
-        """What a definition asks for and would not get here."""
-        if not self.off:
+class Preflight:
+    """One engine's answer to: can you run this?"""
+
+    def __init__(self, available: Available | None = None) -> None:
+        self.available = available or Available()
+        self._known: OrderedDict[str, tuple[Requirement, ...]] = OrderedDict()
+
+    # -- definitions -------------------------------------------------------------------------
+
+    def require(self, net: Net, *, workers: bool = True) -> None:
+        """Refuse to start what could not run here. Without `workers` nobody serves a pool."""
+        if not workers:
+            self._require_no_workers(net)
+        if missing := list(self._missing(net)):
+            raise DefinitionError(missing)
+
+    def kinds_off(self, net: Net) -> Iterator[Problem]:
+        """Where a definition asks for a kind of work that is switched off here."""
+        return (one for one in self._missing(net) if one.code == "kind-off")
+
+    def missing_rules(self, net: Net) -> Iterator[Problem]:
+        return (one for one in self._missing(net) if one.code == "no-rule")
+
+    def _require_no_workers(self, net: Net) -> None:
+        """Refuse what only workers elsewhere may do, where they have no door to come in by."""
+        for need in self._needs(net):
+            if need.sort == "pool" and self.available.outside(need.name):
+                raise InputError(_no_workers(need), code="no_workers")
+
+    # -- recorded runs -----------------------------------------------------------------------
+
+    def require_for(
+        self, net: Net, state: State, *, opening: bool = False, workers: bool = True
+    ) -> None:
+        """Refuse to touch a recorded run; `opening` says that the engine does nothing else yet."""
+        if missing := self.missing_for(net, state, opening=opening, workers=workers):
+            said = "; ".join(f"{one.message} ({one.hint})" for one in missing)
+            codes = [one.code for one in missing]
+            raise MissingRequirements(f"run {state.run} is left as it is: {said}", codes)
+
+    def missing_for(
+        self, net: Net, state: State, *, opening: bool = False, workers: bool = True
+    ) -> list[Problem]:
+        """What this engine does not have of what the run needs, one problem for each thing."""
+        if state.finished:
+            return []
+        begun = state.started_with
+        missing = [_reminded(one, begun) for one in self._missing(net)]
+        missing += self._lost_chain(net, begun)
+        missing += self._absent(net, state, opening)
+        if not workers:
+            missing += self._pools(net)
+        return _each_once(missing)
+
+    def missing_in(self, net: Net) -> list[Problem]:
+        """The same from the definition alone: what every run of it needs."""
+        return _each_once(self._missing(net))
+
+    def _lost_chain(self, net: Net, begun: Mapping[str, str]) -> Iterator[Problem]:
+        """Without its chain a session would go on, and come to something else."""
+        if self.available.chain or not begun.get(NODE):
             return
-        for step in net.steps.values():
-            if step.work is None or self.outside(step.work.pool):
-                continue
-            for kind, at in _kinds(step.work):
-                if kind in self.off:
-                    where = at or step.position or Position(1, 1)
-                    said = f"step {step.name!r}: {why_off(kind)}"
-                    yield Problem(where, "kind-off", said, "use another kind, or a pool of workers")
+        for need in self._needs(net):
+            if need.sort == "chain":
+                said = f"step {need.step!r} needs the chain that the run was started with"
+                yield Problem(need.position, "no-chain", said, f"--rpc, such as {begun[NODE]}")
+                return
+
+    def _absent(self, net: Net, state: State, opening: bool) -> Iterator[Problem]:
+        """Secrets that were there when the run began."""
+        if not net.keychain:
+            return
+        never = state.started_with.get(NO_SECRETS, "").split()
+        for name, why in self.available.absent_secrets(net, state.workload, opening):
+            if name not in never:
+                said = f"keychain entry {name!r} is not here, {why}"
+                yield Problem(Position(1, 1), "no-secret", said, "give it to the engine's process")
+
+    def _pools(self, net: Net) -> Iterator[Problem]:
+        for need in self._needs(net):
+            if need.sort == "pool" and self.available.outside(need.name):
+                hint = "run it on a server"
+                yield Problem(need.position, "no-workers", _no_workers(need), hint)
+
+    def started_with(self, net: Net, given: Mapping[str, Any]) -> dict[str, str]:
+        """What a run that begins here remembers: hints for whoever opens it again."""
+        have, sorts = self.available, {need.sort for need in self._needs(net)}
+        begun: dict[str, str] = {}
+        if "participants" in sorts and have.book:
+            begun[BOOK] = have.book
+        if "chain" in sorts and have.node:
+            begun[NODE] = have.node
+        if net.keychain:
+            absent = have.absent_secrets(net, {**net.workload, **given}, False)
+            if absent:
+                begun[NO_SECRETS] = " ".join(name for name, _ in absent)
+        return begun
+
+    # -- both --------------------------------------------------------------------------------
+
+    def _needs(self, net: Net) -> tuple[Requirement, ...]:
+        known = self._known.get(net.fingerprint)
+        if known is None:
+            known = self._known[net.fingerprint] = requirements_of(net)
+            if len(self._known) > NETS_KEPT:
+                self._known.popitem(last=False)
+        return known
+
+    def _missing(self, net: Net) -> Iterator[Problem]:
+        elsewhere = {
+            need.step
+            for need in self._needs(net)
+            if need.sort == "pool" and self.available.outside(need.name)
+        }
+        for need in self._needs(net):
+            problem = self._lacks(need, elsewhere=need.step in elsewhere)
+            if problem is not None:
+                yield problem
+
+    def _lacks(self, need: Requirement, *, elsewhere: bool) -> Problem | None:
+        """The problem with it, if this engine does not have it. Kinds of a pool are its matter."""
+        have, at = self.available, need.position
+        if need.sort == "kind" and not elsewhere:
+            if need.name in have.off:
+                said = f"step {need.step!r}: {why_off(need.name)}"
+                return Problem(at, "kind-off", said, "use another kind, or a pool of workers")
+            if have.kinds is not None and need.name not in have.kinds:
+                return _no_tool(need, have.kinds)
+        if need.sort == "participants" and not have.participants:
+            said = f"step {need.step!r} asks participants, and no book of participants is given"
+            return Problem(at, "no-participants", said, "give it with --participants FILE")
+        if need.sort == "rule" and not (need.on_chain and have.chain):
+            return _no_rule(need)
+        return None
 
 
-def _kinds(work: Work) -> Iterator[tuple[str, Position | None]]:
-    """The kinds of a step's tasks, those inside a pipeline or a loop included."""
-    yield work.kind, None
-    program = work.program.program if isinstance(work.program, Iteration) else work.program
-    if isinstance(program, Program):
-        for task in program.every_task():
-            yield task.kind, task.position
+def _each_once(missing: Iterable[Problem]) -> list[Problem]:
+    """One book serves all steps, however many ask, so only the first of them is named."""
+    found: dict[str, Problem] = {}
+    for one in missing:
+        found.setdefault(one.code if one.code == "no-participants" else one.message, one)
+    return list(found.values())
 
 
-def require_rules(net: Net, *, chain: bool) -> None:
-    """Every step's rule must be at hand, or be one that the chain can be asked for."""
-    missing = list(missing_rules(net, chain=chain))
-    if missing:
-        raise DefinitionError(missing)
+def _reminded(missing: Problem, begun: Mapping[str, str]) -> Problem:
+    """The same, with what the run was started with."""
+    book = begun.get(BOOK)
+    if missing.code != "no-participants" or not book:
+        return missing
+    hint = f"it was started with {book}: give it with --participants"
+    return Problem(missing.position, missing.code, missing.message, hint)
 
 
-def require_no_workers(net: Net, pools: Pools) -> None:
-    """Refuse what only workers elsewhere may do, where they have no door to come in by."""
-    for step in net.steps.values():
-        pool = step.work.pool if step.work is not None else ""
-        if pools.outside(pool):
-            raise InputError(
-                f"step {step.name!r} is for the workers of pool {pool!r}, who ask a server: run it "
-                f"on one (`anabranch serve`, --server URL), or let this process do their work "
-                f"(ANABRANCH_POOLS_HERE={pool})",
-                code="no_workers",
-            )
+def _no_tool(need: Requirement, kinds: Collection[str]) -> Problem:
+    said = f"step {need.step!r} needs the tool {need.name!r}, which is not registered here"
+    hint = "--tools MODULE names the module that registers it"
+    meant = did_you_mean(need.name, kinds)
+    return Problem(need.position, "no-tool", said, f"{hint}; {meant}" if meant else hint)
 
 
 def child_depth(above: int, most: int) -> int:
@@ -98,15 +231,16 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def missing_rules(net: Net, *, chain: bool) -> Iterator[Problem]:
-    for step in net.steps.values():
-        rule = step.work.program if step.work is not None and step.work.kind == RULE else None
-        if rule is None or rule.text is not None:
-            continue
-        if rule.address and chain:
-            continue
-        name = rule.address or rule.alias
-        why = "is not here, and no chain is configured" if rule.address else "is not here"
-        hint = "give the rules with --rules" + (", or a chain with --rpc" if rule.address else "")
-        message = f"the rule {name} of step {step.name!r} {why}"
-        yield Problem(step.position or Position(1, 1), "no-rule", message, hint)
+def _no_rule(need: Requirement) -> Problem:
+    why = "is not here, and no chain is configured" if need.on_chain else "is not here"
+    hint = "give the rules with --rules" + (", or a chain with --rpc" if need.on_chain else "")
+    said = f"the rule {need.name} of step {need.step!r} {why}"
+    return Problem(need.position, "no-rule", said, hint)
+
+
+def _no_workers(need: Requirement) -> str:
+    return (
+        f"step {need.step!r} is for the workers of pool {need.name!r}, who ask a server: run it "
+        f"on one (`anabranch serve`, --server URL), or let this process do their work "
+        f"(ANABRANCH_POOLS_HERE={need.name})"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.errors import NotFound
+from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.explain import Waiting, explain
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
@@ -17,6 +17,7 @@ from anabranch.kernel.summary import faults_of, loops_of, summarise
 from anabranch.net.net import Net
 from anabranch.operations.dispatches import Dispatch, dispatches_of
 from anabranch.operations.items import ItemState, Page, Wanted, page_of
+from anabranch.operations.preflight import Preflight
 from anabranch.operations.shown import EventRecord, Shown
 from anabranch.operations.snapshots import snapshot_of
 from anabranch.runtime.live import history, load_state
@@ -29,9 +30,11 @@ NEWEST = "last"
 
 
 class Reader:
-    def __init__(self, store: Store, nets: Nets) -> None:
+    def __init__(self, store: Store, nets: Nets, preflight: Preflight | None = None) -> None:
         self._store = store
         self._nets = nets
+        #: Knows what the engine has; None where that is not known.
+        self._preflight = preflight
         self._followed = ("", Shown(""))
         #: When a worker last asked for jobs of a pool, 0 for never; only an engine knows.
         self.asked: Callable[[str], int] | None = None
@@ -59,7 +62,24 @@ class Reader:
 
     def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:
         """The index cards of the runs that fit, newest first."""
-        return [head_fields(head) for head in self._store.heads(wanted or HeadFilter())]
+        heads = self._store.heads(wanted or HeadFilter())
+        return [{**head_fields(head), "missing": self.missing(head)} for head in heads]
+
+    def missing(self, head: Head) -> list[str]:
+        """What an unfinished run needs and the engine does not have, as far as that is known."""
+        if head.finished or self._preflight is None or damage_of(head):
+            return []
+        try:
+            found = self._preflight.missing_in(self.net(head))
+        except AnabranchError:
+            return []  # its definition cannot be read here; whoever opens it says so
+        return [f"{one.message} ({one.hint})" for one in found]
+
+    def _missing(self, net: Net, state: State) -> list[str]:
+        if self._preflight is None:
+            return []
+        found = self._preflight.missing_for(net, state)
+        return [f"{one.message} ({one.hint})" for one in found]
 
     def state(self, run: str) -> State:
         snapshot, tail = self._store.read_many([run])[run]
@@ -116,6 +136,8 @@ class Reader:
             "updated_at": head.updated_at,
             "finished_at": state.finished_at or None,
             "events": head.seq,
+            "started_with": dict(state.started_with),
+            "missing": self._missing(net, state),
             "failures": faults_of(state),
             "redacted": dict(state.redacted),
             "loops": loops_of(state, max(head.updated_at, self._now())),
@@ -142,13 +164,15 @@ class Reader:
     def explain(self, run: str) -> dict[str, Any]:
         """Why it is not finished: everything it waits for, and who can move it."""
         head = self.find(run)
-        waiting = self._waiting(self.net(head), self.state_of(head))
+        net, state = self.net(head), self.state_of(head)
         return {
             "run": head.run,
             "name": head.name,
             "status": head.status,
             "engine": self._store.owner(),  # None: nobody moves it at present
-            "waiting": waiting,
+            "started_with": dict(state.started_with),
+            "missing": self._missing(net, state),
+            "waiting": self._waiting(net, state),
         }
 
     @staticmethod
@@ -156,7 +180,13 @@ class Reader:
         return int(time.time() * 1000)
 
     def _waiting(self, net: Net, state: State) -> list[dict[str, Any]]:
-        return [msgspec.to_builtins(self._with_asked(one)) for one in explain(net, state)]
+        found = [self._with_asked(one) for one in explain(net, state)]
+        missing = self._preflight.missing_for(net, state) if self._preflight is not None else []
+        if missing:
+            why = "an engine that has what it needs: " + "; ".join(one.message for one in missing)
+            movers = tuple(one.hint for one in missing)
+            found.insert(0, Waiting("run", state.run, "", why, state.updated_at, None, movers))
+        return [msgspec.to_builtins(one) for one in found]
 
     def _with_asked(self, one: Waiting) -> Waiting:
         """A job that waits for its pool also says whether anybody serves that pool."""

@@ -19,7 +19,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.jobs import CUT_SLOT, JUDGE_SLOT
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State, Token
-from anabranch.kernel.values import Fault
+from anabranch.kernel.values import Fault, code_of
 from anabranch.market.identities import canonical
 from anabranch.net.net import Net, Step
 from anabranch.operations.dispatches import Dispatch, by_step, dispatches_of
@@ -119,7 +119,7 @@ def _error(state: State) -> dict[str, Any] | None:
         return None
     step = next((step for step, fault in state.faults if fault == state.problem), "")
     return {
-        "code": state.problem.code or state.problem.kind,
+        "code": code_of(state.problem),
         "message": state.problem.message,
         **({"step_id": step} if step else {}),
     }

@@ -26,7 +26,7 @@ from anabranch.operations.bundles import Rules
 from anabranch.operations.decided import telling_who_was_first
 from anabranch.operations.definitions import Prepared, Source, path_in, prepare
 from anabranch.operations.inputs import require_known
-from anabranch.operations.preflight import Kinds, require_rules
+from anabranch.operations.preflight import Preflight
 from anabranch.operations.reading import Reader
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.shown import EventRecord
@@ -48,14 +48,11 @@ class Verbs:
         self,
         engine: Engine,
         tools: Callable[[], Iterable[RegisteredTool]],
-        *,
-        chain: bool = False,
-        kinds: Kinds | None = None,
+        preflight: Preflight | None = None,
     ) -> None:
         self.engine = engine
-        self.kinds = kinds or Kinds()
-        self.chain = chain  # rules that are not at hand can be read from one
-        self.read = Reader(engine.store, engine.nets)
+        self.preflight = preflight or Preflight()
+        self.read = Reader(engine.store, engine.nets, self.preflight)
         self._tools = tools
 
     async def start(
@@ -77,8 +74,7 @@ class Verbs:
     ) -> str:
         """Begin a run of this definition; returns its id once that is durable."""
         prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
-        require_rules(prepared.net, chain=self.chain)
-        self.kinds.require(prepared.net)
+        self.preflight.require(prepared.net)
         given = _checked_input(input)
         if not allow_extra_input:
             require_known(prepared.net, given)
@@ -95,6 +91,7 @@ class Verbs:
             marks=marks,
             begun_by=begun_by,
             depth=depth,
+            started_with=self.preflight.started_with(prepared.net, given),
         )
 
     async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:
@@ -114,7 +111,7 @@ class Verbs:
         `new` is its id, where somebody has chosen one.
         """
         found = await asyncio.to_thread(prepare_redrive, self.read, run)
-        self.kinds.require(found.net)
+        self.preflight.require(found.net)
         return await self.engine.start(
             found.definition,
             found.net,
@@ -125,6 +122,7 @@ class Verbs:
             origin=found.run,
             sealed=found.sealed,
             reuse=found.redrive.reuse,
+            started_with=self.preflight.started_with(found.net, found.workload),
         )
 
     async def plan_redrive(self, run: str) -> RedrivePlan:

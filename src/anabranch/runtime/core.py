@@ -16,6 +16,7 @@ from anabranch.errors import (
     DamagedRun,
     DefinitionError,
     LawBroken,
+    MissingRequirements,
     NotFound,
     Refused,
 )
@@ -85,8 +86,8 @@ class Core:
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
-        #: Raises for a definition that needs what this process does not do.
-        self.require: Callable[[Net], None] = lambda _net: None
+        #: Raises for a run that needs what is not here; with True nothing else waits meanwhile.
+        self.require: Callable[[Net, State, bool], None] = lambda _net, _state, _opening: None
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
@@ -222,6 +223,8 @@ class Core:
         cause = self.broken[run]
         if isinstance(cause, DamagedRun):
             return DamagedRun(run, cause.what, "is set aside")
+        if isinstance(cause, MissingRequirements):
+            return cause
         known = isinstance(cause, AnabranchError) and not isinstance(cause, LawBroken)
         why = str(cause) if known else f"internal error: {cause!r}"
         return AnabranchError(f"run {run} is set aside: {why}", code="defect")
@@ -320,6 +323,7 @@ class Core:
             parent=state.parent,
             origin=state.origin,
             finished=state.finished,
+            problems=state.counts.problems,
         )
         commit = Commit(
             head=head,
@@ -364,20 +368,28 @@ class Core:
             raise Refused(f"run {run} has ended: {head.status}", code="run_finished")
         try:
             return self.adopt(head, *self.store.read_many([run])[run])
-        except DefinitionError as error:
+        except (DefinitionError, MissingRequirements) as error:
             self._set_aside(run, error)
             raise self.aside(run) from None
         except DamagedRun as damage:  # it would be as damaged the next time
             self._set_aside(run, damage)
             raise self.aside(run) from damage
 
-    def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
+    def adopt(
+        self,
+        head: Head,
+        snapshot: Snapshot | None,
+        tail: Sequence[Record],
+        *,
+        opening: bool = False,
+    ) -> LiveRun:
         """Bring a stored run into memory; raises `DamagedRun` where that makes no sense."""
         require_sound(head)
         state = load_state(snapshot, tail, head.run)
         require_end(head, state)
         net = self.nets.get(head.definition)
-        self.require(net)
+        if self.follow_ups.has_crew:  # whoever only records needs nothing of what work needs
+            self.require(net, state, opening)
         live = LiveRun(net, state)
         if live.net.sealed or state.sealed:
             live.sealed = opened(self.store.sealed(head.run), head.run)

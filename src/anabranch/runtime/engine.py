@@ -17,7 +17,14 @@ from typing import Any
 import msgspec
 
 from anabranch.clock import Clock
-from anabranch.errors import AnabranchError, InputError, LawBroken, NotFound, StoreError
+from anabranch.errors import (
+    AnabranchError,
+    InputError,
+    LawBroken,
+    MissingRequirements,
+    NotFound,
+    StoreError,
+)
 from anabranch.ids import checked_run_id, new_run_id
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
@@ -417,7 +424,9 @@ def _known(error: BaseException) -> bool:
 
 
 def _log_defect(run: str, defect: BaseException) -> None:
-    if _known(defect):
+    if isinstance(defect, MissingRequirements):
+        log.warning("%s", defect)
+    elif _known(defect):
         log.error("run %s set aside: %s", run, defect)
     else:
         log.error("run %s set aside: internal error", run, exc_info=defect)

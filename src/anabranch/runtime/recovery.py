@@ -42,7 +42,7 @@ def _bring_back(
 ) -> None:
     """One run that cannot be read must not keep the others from going on."""
     try:
-        go_on(core, core.adopt(head, snapshot, tail), now)
+        go_on(core, core.adopt(head, snapshot, tail, opening=True), now)
     except Exception as error:
         core.live.pop(head.run, None)
         core.broken[head.run] = error

@@ -36,6 +36,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     origin: str | None = None  # the run this one redrives
     finished: bool = False
     damage: str = ""  # what of the stored row cannot be read; never written
+    problems: int = 0  # step runs that ended badly, and nothing took care of it
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

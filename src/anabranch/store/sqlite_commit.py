@@ -23,11 +23,11 @@ from anabranch.store.statements import positional
 
 _BORN = (
     "run", "definition", "name", "dialect", "status", "seq", "created_at", "updated_at",
-    "next_wake", "labels", "parent", "origin", "finished",
+    "next_wake", "labels", "parent", "origin", "finished", "problems",
 )  # fmt: skip
 _MOVED = (
     "definition", "name", "dialect", "status", "seq", "updated_at", "next_wake", "labels",
-    "run", "expected", "created_at", "parent", "origin",
+    "problems", "run", "expected", "created_at", "parent", "origin",
 )  # fmt: skip
 
 _CREATE = positional(STATEMENTS["create_head"], _BORN)
@@ -142,6 +142,7 @@ def _born(head: Head) -> Row:
         head.parent,
         head.origin,
         head.finished,
+        head.problems,
     )
 
 
@@ -155,6 +156,7 @@ def _moved(head: Head, expected: int) -> Row:
         head.updated_at,
         head.next_wake,
         _labels(head),
+        head.problems,
         head.run,
         expected,
         head.created_at,

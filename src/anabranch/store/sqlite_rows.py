@@ -59,6 +59,7 @@ def head_of(row: Row) -> Head:
         origin=row[11],
         finished=bool(row[12]),
         damage=damage,
+        problems=row[13],
     )
 
 

@@ -25,7 +25,7 @@ import msgspec
 
 from anabranch import files
 from anabranch.clock import Clock, SystemClock
-from anabranch.errors import InputError
+from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import INTERNAL
 from anabranch.work import inputs
 from anabranch.work.http import Http, HttpOptions
@@ -160,6 +160,51 @@ class Keychain:
         if source is None:
             source = self._sources[key] = TokenSource(name, entry, self._http, self._clock)
         return source
+
+
+def absent_entries(
+    entries: Iterable[Mapping[str, Any]],
+    render: Render,
+    *,
+    environment: Mapping[str, str] | None = None,
+    read_files: bool = False,
+) -> list[tuple[str, str]]:
+    """(name, why) of the entries that cannot be had. Nobody else is asked: tokens are taken to be
+    there, and so are files, unless they may be read now.
+
+    The reasons are shown to whoever reads the run, so what was found on the way is starred in them,
+    and it is given to no job that happens to ask."""
+    known = os.environ if environment is None else environment
+    scope = Redactor.of_job()
+    with giving(scope):
+        found = _absent(entries, render, known, read_files)
+    return [(name, scope.text(why)) for name, why in found]
+
+
+def _absent(
+    entries: Iterable[Mapping[str, Any]],
+    render: Render,
+    known: Mapping[str, str],
+    read_files: bool,
+) -> list[tuple[str, str]]:
+    absent: list[tuple[str, str]] = []
+    values: dict[str, Any] = {}
+    guessed = False  # an entry before this one is only taken to be there
+    for entry in entries:
+        resolve = KINDS.get(str(entry.get("kind")))
+        in_file = resolve is _file or entry.get("provider") == "file"
+        if resolve is None or (in_file and not read_files):
+            guessed = True
+            continue
+        try:
+            name, rendered = _rendered(entry, render, Keyring(values))
+            values[name] = _wrapped(resolve(rendered, known))
+        except (InputError, KeychainError) as error:
+            absent.append((str(entry.get("name")), error.message))
+        except ExpressionError:
+            if not guessed:
+                absent.append((str(entry.get("name")), "what its template asks for is not there"))
+    return absent
 
 
 def _rendered(

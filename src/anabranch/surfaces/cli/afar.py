@@ -20,6 +20,7 @@ from anabranch.net.problems import Problem
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, stop_signals, values
 from anabranch.surfaces.cli.desk import Row, who
+from anabranch.surfaces.cli.exit_codes import exit_code, problem_lines
 from anabranch.surfaces.cli.live import Screen, until_interrupted
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
 from anabranch.surfaces.cli.remote import RemoteDesk, posted, remote_desk, renamed, sendable
@@ -27,14 +28,13 @@ from anabranch.surfaces.cli.stop_signals import INTERRUPTED
 from anabranch.surfaces.cli.workflow_desk import RemoteWorkflows
 from anabranch.surfaces.client import Client
 
-EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4}
 WAIT_SECONDS = 30
 LOOK_SECONDS = 0.5
 NO_ROOM = ("too_many_at_once", "too_many_streams")
 NO_ROOM_SECONDS = 2.0
 #: What `run --json` prints, of all that a server tells about a run.
-SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "problem", "session",
-           "joins_dropped")  # fmt: skip
+SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "problem", "problems",
+           "failures", "session", "joins_dropped")  # fmt: skip
 
 
 class Watch:
@@ -84,10 +84,12 @@ class Watch:
             seconds = time.monotonic() - self._began
             print("\n".join(render.summary(summary, seconds, colour=render.wants_colour())))
         status = shown["status"]
+        for line in problem_lines(summary):
+            self.say(line)
         if status in ("waiting", "paused"):
             self.say(f"run {shown['run']} is left {status}:")
             self.say("\n".join(render.waiting_lines(shown["waiting"])))
-        return EXIT.get(status, 1)
+        return exit_code(status, shown["problems"], lenient=self.options.lenient)
 
 
 async def settled(client: Client, run: str) -> None:

@@ -22,10 +22,11 @@ from anabranch import app
 from anabranch.dialects.port import RegisteredTool
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Problem
+from anabranch.operations.available import ENGINE_KINDS, available_in
 from anabranch.operations.definitions import Source, canonical_text, compiler
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
-from anabranch.operations.preflight import Kinds
+from anabranch.operations.preflight import Preflight
 from anabranch.operations.purging import Purged, age_ms, purge
 from anabranch.operations.reading import Reader, draw
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
@@ -33,13 +34,11 @@ from anabranch.operations.sessions import Sessions, estimated_gas
 from anabranch.operations.verbs import say
 from anabranch.runtime.messages import Sayable
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.pools import Pools
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.noting import SAID, note, noted
-from anabranch.work.registry import SWITCHABLE_KINDS, close_all
-from anabranch.work.switched_off import switched_off
+from anabranch.work.registry import close_all
 
 FOLLOW_SECONDS = 0.1
 
@@ -161,7 +160,9 @@ class LocalDesk:
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         with self._looking() as store:
-            yield Reader(store, Nets(store, compiler()))
+            elsewhere = store.owner() is not None  # what that engine has is not known here
+            preflight = None if elsewhere else self._preflight()
+            yield Reader(store, Nets(store, compiler()), preflight)
 
     @contextmanager
     def _looking(self) -> Iterator[Store]:
@@ -177,12 +178,14 @@ class LocalDesk:
     ) -> list[Problem]:
         source: Source = values.source(file)
         compiled = check_definition(source, tools, rules)
-        refused = self._kinds().refused(compiled.net) if compiled.net is not None else ()
+        net = compiled.net
+        refused = self._preflight().kinds_off(net) if net is not None else ()
         return [*compiled.problems, *refused]
 
-    def _kinds(self) -> Kinds:
-        off = switched_off(self._settings.no_inline, SWITCHABLE_KINDS)
-        return Kinds(off, Pools(self._settings.pools_here).outside)
+    def _preflight(self) -> Preflight:
+        """Of an engine that this command line would open."""
+        tools = [tool.name for tool in app.default_toolbox]
+        return Preflight(available_in(self._settings, (*ENGINE_KINDS, *tools)))
 
     async def respell(self, file: str) -> tuple[str, str]:
         return canonical_text(Path(file))

@@ -159,12 +159,18 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
     ]  # fmt: skip
     head = ("RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS")
     print("\n".join(render.table(rows, head)) if rows else "no runs")
+    for run in found:
+        if run["missing"]:
+            print(f"{run['run']} is left as it is: {render.clean('; '.join(run['missing']))}")
     return 0
 
 
 def _status(run: dict[str, Any]) -> str:
     """What is damaged has no status that could be trusted; `explain` says what is wrong."""
-    return "damaged" if run.get("damage") else str(run["status"])
+    status = "damaged" if run.get("damage") else str(run["status"])
+    count = run["problems"]
+    problems = f", {count} problem{'s' if count > 1 else ''}" if count else ""
+    return status + problems + (", left as it is" if run["missing"] else "")
 
 
 def _labels(run: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from anabranch import settings as config
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import logs, parser, render, stop_signals
+from anabranch.surfaces.cli.exit_codes import LEFT_WAITING
 
 FAILED = 1
 BAD_USAGE = 2
@@ -24,6 +25,9 @@ BROKEN = (
     "engine_stopped", "defect", "damaged_run", "law", "no_answer", "server", "slow_answer",
     "internal",
 )  # fmt: skip
+
+#: Nothing is wrong with the command or the run: the run waits for an engine that has what it needs.
+LEFT = ("missing_requirements",)
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
@@ -135,6 +139,8 @@ def _complain(options: argparse.Namespace, error: AnabranchError) -> int:
             print(problem, file=sys.stderr)
     else:
         print(f"anabranch: {error.message}", file=sys.stderr)
+    if error.code in LEFT:
+        return LEFT_WAITING
     return FAILED if error.code in BROKEN else BAD_USAGE
 
 

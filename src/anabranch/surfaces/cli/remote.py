@@ -333,7 +333,8 @@ def _head_fields(card: Row) -> Row:
     fields = {**card, "seq": card["events"]}
     if not fields.get("damage"):
         fields.pop("damage", None)  # as it is left out where the store is read here
-    return {name: fields[name] for name in Head.__struct_fields__ if name in fields}
+    wanted = (*Head.__struct_fields__, "missing")
+    return {name: fields[name] for name in wanted if name in fields}
 
 
 def sendable(file: str, rules: str | None) -> str | None:

@@ -119,6 +119,8 @@ def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> l
     """The plain end of `run`: a line a step, the joins, the result, the reason."""
     took = f" in {duration(seconds)}" if seconds is not None else ""
     head = paint(run["status"], run["status"], colour=colour)
+    if run["problems"]:
+        head += f", {run['problems']} problem{'s' if run['problems'] > 1 else ''}"
     lines = [f"{run['name']} ({run['run']}): {head}{took}"]
     lines += step_lines(run["steps"], colour=colour)
     for join in run["joins"]:
@@ -129,8 +131,13 @@ def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> l
         lines.append(f"  session: {_session(run['session'])}")
     if run["problem"] is not None:
         lines.append(f"  reason: {run['problem']['code']}: {clean(run['problem']['message'])}")
+        for one in run["problem"].get("chain", ())[1:]:
+            lines.append(f"    and so step {one['step']}: {one['code']}: {clean(one['message'])}")
     if run["result"] is not None:
         lines.append(f"  result: {short(run['result'], 400)}")
+    if run["problem"] is not None or run["problems"]:
+        again = f"anabranch redrive {run['run']}"
+        lines.append(f"  next: `{again}` does again what failed, once its cause is mended")
     return lines
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import sys
 import time
@@ -15,24 +14,22 @@ from typing import Any
 import msgspec
 
 from anabranch import app
-from anabranch.errors import AnabranchError, DefinitionError, InputError, Refused, StoreInUse
+from anabranch.errors import AnabranchError, MissingRequirements, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
 from anabranch.operations.definitions import Prepared
-from anabranch.operations.preflight import require_no_workers
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, stop_signals, values
 from anabranch.surfaces.cli.desk import desk, who
+from anabranch.surfaces.cli.exit_codes import EXIT, exit_code, problem_lines
 from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView, until_interrupted
 from anabranch.surfaces.cli.noting import note
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
 from anabranch.surfaces.cli.stop_signals import INTERRUPTED
-
-EXIT = {"completed": 0, "failed": 1, "partial": 3, "waiting": 4, "paused": 4, "running": 130}
 
 
 class Session:
@@ -100,29 +97,20 @@ class Session:
     def net(self, run: str) -> Net:
         return self.parts.verbs.read.net(self.parts.verbs.read.find(run))
 
-    def require_tools(self, run: str) -> None:
-        """Without its tools a run would only fail: better not to touch it."""
-        net: Net | None = None
-        with contextlib.suppress(DefinitionError):  # the engine will say so
-            net = self.net(run)
-        if net is not None:
-            require_no_workers(net, self.parts.engine.core.pools)
-            self.parts.verbs.kinds.require(net)
-        missing = self.missing_tools(run)
-        if missing:
-            raise InputError(
-                f"run {run} needs {missing}: --tools MODULE names the module that registers it",
-                code="no_tool",
-            )
+    def require_parts(self, run: str) -> None:
+        """Without what it needs a run would only fail: better not to touch it."""
+        if (missing := self.missing(run)) is not None:
+            raise missing
 
-    def missing_tools(self, run: str) -> str:
+    def missing(self, run: str) -> MissingRequirements | None:
         try:
-            steps = self.net(run).steps.values()
+            net, state = self.net(run), self.parts.verbs.read.state(run)
+            self.parts.preflight.require_for(net, state, opening=True, workers=False)
+        except MissingRequirements as missing:
+            return missing
         except AnabranchError:
-            return ""  # it cannot be compiled; the engine will say so
-        kinds = {step.work.kind for step in steps if step.work is not None}
-        missing = sorted(kinds - self.parts.performers.keys())
-        return ", ".join(f"the tool {kind!r}" for kind in missing)
+            return None  # it cannot be compiled; the engine will say so
+        return None
 
     def report(self, run: str, state: State | None) -> int:
         """Print the end and give the exit code."""
@@ -137,15 +125,16 @@ class Session:
             ended = self.parts.verbs.read.find(run).finished
             self.say(f"interrupted; {'the run has ended' if ended else _go_on(run)}")
             return INTERRUPTED
-        return self._left(run, state)
+        return self._left(run, summary, status_of(state))
 
-    def _left(self, run: str, state: State) -> int:
-        status = status_of(state)
+    def _left(self, run: str, summary: dict[str, Any], status: str) -> int:
+        for line in problem_lines(summary):
+            self.say(line)
         if status in ("waiting", "paused"):
             waiting = self.parts.verbs.read.explain(run)["waiting"]
             self.say(f"run {run} is left {status}:")
             self.say("\n".join(render.waiting_lines(waiting)))
-        return EXIT.get(status, 1)
+        return exit_code(status, summary["problems"], lenient=self.options.lenient)
 
 
 def _afar() -> ModuleType:
@@ -172,7 +161,7 @@ async def start(prepared: Prepared, options: argparse.Namespace, settings: Setti
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     _warn(prepared.problems)
     async with Session(options, settings) as session:
-        require_no_workers(prepared.net, session.parts.engine.core.pools)
+        session.parts.preflight.require(prepared.net, workers=False)
         await session.open(only=())
         run_id = await session.parts.verbs.start(
             prepared,
@@ -220,7 +209,7 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with Session(options, settings) as session:
         await session.open(only=())
         origin = session.parts.verbs.read.find(options.run).run
-        session.require_tools(origin)
+        session.parts.preflight.require(session.net(origin), workers=False)
         run_id = await session.parts.verbs.redrive(origin)
         note(session.store, who(options), "runs.redrive", origin)
         session.say(f"run {run_id} redrives {origin}")
@@ -240,7 +229,7 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
             raise Refused(f"run {head.run} has ended: {head.status}", code="run_finished")
         if head.status == "paused" and session.store.owner() is not None:
             return await saying.resume(options, settings)
-        session.require_tools(head.run)
+        session.require_parts(head.run)
         await session.open(only=[head.run])
         if head.status == "paused":
             await session.parts.verbs.send(head.run, s.Resume(options.actor))
@@ -252,17 +241,17 @@ async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
         heads = _unfinished(session)
         paused = [head.run for head in heads if head.status == "paused"]
         going = [head.run for head in heads if head.status != "paused"]
-        lacking = {run: missing for run in going if (missing := session.missing_tools(run))}
+        lacking = {run: missing for run in going if (missing := session.missing(run))}
         runs = [run for run in going if run not in lacking]
         await session.open(only=runs)
         if paused:
             session.say(f"left paused: {', '.join(paused)} (name one to resume it)")
-        for run, missing in lacking.items():
-            session.say(f"left alone: {run} needs {missing} (--tools MODULE)")
+        for missing in lacking.values():
+            session.say(missing.message)
         if not runs:
             session.say("there is nothing to resume")
         codes = [await _resumed(session, run) for run in runs]
-        return max(codes, default=2 if lacking else 0)
+        return max([*codes, EXIT["waiting"] if lacking else 0])
 
 
 async def _resumed(session: Session, run: str) -> int:

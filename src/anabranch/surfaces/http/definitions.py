@@ -149,8 +149,8 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     async with checking(request):
         compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
     net = compiled.net
-    kinds = request.app[PARTS].verbs.kinds
-    refused = list(kinds.refused(net)) if net is not None else []
+    preflight = request.app[PARTS].preflight
+    refused = list(preflight.kinds_off(net)) if net is not None else []
     return answer(
         shapes.Checked(
             ok=net is not None and not refused,

@@ -76,7 +76,7 @@ class Readers:
         if not isinstance(store, MemoryStore):
             store = open_store(self._settings, read_only=True)
             self._opened.append(store)
-        read = (Glance if near else Reader)(store, self._parts.nets)
+        read = (Glance if near else Reader)(store, self._parts.nets, self._parts.preflight)
         read.asked = self._parts.pools.asked
         return Looking(store, read, Sessions(store, read, _send), near)
 

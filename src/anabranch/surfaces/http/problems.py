@@ -103,6 +103,7 @@ HINTS: Mapping[str, str] = {
     "not_paused": "GET /api/v1/runs/{run} says how the run stands",
     "already_paused": "POST /api/v1/runs/{run}/resume lets it go on",
     "nothing_failed": "POST /api/v1/runs with its `fingerprint` begins a new run",
+    "missing_requirements": "start the server with what the detail names; the run then goes on",
     "not_finished": "wait for its end, or POST /api/v1/runs/{run}/cancel first",
     "not_a_session": "only runs of orchestrations have receipts and processes",
     "not_json": "send plain JSON: no NaN, no infinity, at most the depth that the message names",

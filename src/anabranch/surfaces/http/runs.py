@@ -71,10 +71,12 @@ async def list_all(request: web.Request) -> web.StreamResponse:
         before=read_cursor(asked["cursor"], int, str) if asked["cursor"] else None,
         limit=limit + 1,
     )
-    found = await look(request, lambda by: by.store.heads(wanted))
-    last = found[limit - 1] if len(found) > limit else None
+    pairs = await look(
+        request, lambda by: [(head, by.read.missing(head)) for head in by.store.heads(wanted)]
+    )
+    last = pairs[limit - 1][0] if len(pairs) > limit else None
     page = shapes.RunPage(
-        items=[shapes.run_card(head) for head in found[:limit]],
+        items=[shapes.run_card(head, missing) for head, missing in pairs[:limit]],
         next=cursor(last.created_at, last.run) if last is not None else None,
     )
     return answer(page)

@@ -43,6 +43,8 @@ class RunCard(_Shape):
     created_at: int
     updated_at: int
     next_wake: int | None
+    problems: int
+    missing: list[str]
     created: str
     updated: str
     damage: str = ""  # what is wrong with what the store holds of it
@@ -220,7 +222,7 @@ def instant(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def run_card(head: Head) -> RunCard:
+def run_card(head: Head, missing: list[str]) -> RunCard:
     return RunCard(
         run=head.run,
         name=head.name,
@@ -235,6 +237,8 @@ def run_card(head: Head) -> RunCard:
         created_at=head.created_at,
         updated_at=head.updated_at,
         next_wake=head.next_wake,
+        problems=head.problems,
+        missing=missing,
         created=instant(head.created_at),
         updated=instant(head.updated_at),
         damage=damage_of(head),

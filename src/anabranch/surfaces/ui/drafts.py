@@ -18,7 +18,6 @@ from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 from anabranch.operations.definitions import Prepared, check, prepare
 from anabranch.operations.inputs import Wanted, inputs_of, parameters_of
-from anabranch.operations.preflight import missing_rules
 from anabranch.operations.templates import DIALECT as TEMPLATE
 from anabranch.operations.templates import Templates
 from anabranch.surfaces.http.threads import in_thread
@@ -67,7 +66,7 @@ def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = Non
     if net is None:
         return Draft(text, compiled.dialect, problems=problems)
     problems += _without_rules(ui, net, problems)
-    problems += ui.parts.verbs.kinds.refused(net)
+    problems += ui.parts.preflight.kinds_off(net)
     return Draft(
         text, net.dialect, net.name, net.description, net.fingerprint, net,
         problems=problems, wanted=inputs_of(net),
@@ -77,7 +76,7 @@ def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = Non
 def _without_rules(ui: Ui, net: Net, known: list[Problem]) -> list[Problem]:
     """Rules that are not at hand do not keep a definition from being right, but from starting."""
     seen = {(one.position.line, one.code) for one in known}
-    found = missing_rules(net, chain=ui.parts.verbs.chain)
+    found = ui.parts.preflight.missing_rules(net)
     hint = "paste it below, under Rules of an orchestration"
     return [
         Problem(one.position, one.code, one.message, hint, "warning")

@@ -13,6 +13,7 @@ from anabranch.errors import InputError, NotFound
 from anabranch.kernel import events as e
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
+from anabranch.net.net import Net
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui import doing, facts
 from anabranch.surfaces.ui.context import (
@@ -53,10 +54,22 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "net": net,
         "counts": moving.counts,
         "waits": facts.waits_of(net, state),
-        "has_engine": head.run not in ui.parts.engine.core.broken,
+        "aside": _aside(ui, head, net, state),
         "loops": facts.loop_rows(state, ui.now()),
         "troubles": troubles,
     }
+
+
+def _aside(ui: Ui, head: Head, net: Net, state: State) -> str:
+    """Why the engine does not touch it, if it does not."""
+    missing = ui.parts.preflight.missing_for(net, state)
+    if missing:
+        said = "; ".join(f"{one.message} ({one.hint})" for one in missing)
+        return f"This run is left as it is: {said}."
+    if head.run in ui.parts.engine.core.broken:
+        said = "the engine met a defect in it. The log of the server says more."
+        return f"This run is set aside: {said}"
+    return ""
 
 
 async def overview(request: web.Request) -> web.StreamResponse:

@@ -7,7 +7,7 @@ from typing import Any
 
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
-from anabranch.kernel.values import Fault
+from anabranch.kernel.values import Fault, code_of
 from anabranch.net.net import Net
 from anabranch.surfaces.ui.chronicle import Chronicle, Lane
 from anabranch.surfaces.ui.context import Ui
@@ -66,7 +66,7 @@ def _bad_lanes(chronicle: Chronicle) -> dict[str, list[Lane]]:
 
 
 def _trouble(net: Net, step: str, fault: Fault, lanes: dict[str, list[Lane]]) -> Trouble:
-    trouble = Trouble(fault.code or fault.kind, fault.message, step, step in net.steps)
+    trouble = Trouble(code_of(fault), fault.message, step, step in net.steps)
     trouble.details = public(fault.details, net.private)
     work = net.steps[step].work if step in net.steps else None
     if work is not None:

@@ -98,6 +98,14 @@ def endpoints_in(text: str) -> dict[str, str]:
     return found
 
 
+def shown_node(url: str) -> str:
+    """The node without whatever only its owner should know; keys of access stand in paths too."""
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
 def credentials_in(url: str) -> list[str]:
     """The parts of an address that only its owner should know."""
     parts = urlsplit(url)

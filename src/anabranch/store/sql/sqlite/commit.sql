@@ -7,9 +7,9 @@ VALUES (:run, :last_seq, :count, :at, :events)
 -- name: create_head
 -- Zero rows when the run exists.
 INSERT INTO heads (run, definition, name, dialect, status, seq, created_at, updated_at,
-                   next_wake, labels, parent, origin, finished)
+                   next_wake, labels, parent, origin, finished, problems)
 VALUES (:run, :definition, :name, :dialect, :status, :seq, :created_at, :updated_at,
-        :next_wake, :labels, :parent, :origin, :finished)
+        :next_wake, :labels, :parent, :origin, :finished, :problems)
 ON CONFLICT (run) DO NOTHING
 
 -- name: move_head
@@ -17,14 +17,15 @@ ON CONFLICT (run) DO NOTHING
 -- rewritten whenever its columns are named: only the last move of a run touches `finished`.
 UPDATE heads
 SET definition = :definition, name = :name, dialect = :dialect, status = :status, seq = :seq,
-    updated_at = :updated_at, next_wake = :next_wake, labels = :labels
+    updated_at = :updated_at, next_wake = :next_wake, labels = :labels, problems = :problems
 WHERE run = :run AND seq = :expected AND finished = 0
   AND created_at = :created_at AND parent IS :parent AND origin IS :origin
 
 -- name: finish_head
 UPDATE heads
 SET definition = :definition, name = :name, dialect = :dialect, status = :status, seq = :seq,
-    updated_at = :updated_at, next_wake = :next_wake, labels = :labels, finished = 1
+    updated_at = :updated_at, next_wake = :next_wake, labels = :labels, problems = :problems,
+    finished = 1
 WHERE run = :run AND seq = :expected AND finished = 0
   AND created_at = :created_at AND parent IS :parent AND origin IS :origin
 

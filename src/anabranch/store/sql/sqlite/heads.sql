@@ -2,13 +2,13 @@
 
 -- name: head
 SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
-       parent, origin, finished
+       parent, origin, finished, problems
 FROM heads
 WHERE run = :run
 
 -- name: unfinished
 SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
-       parent, origin, finished
+       parent, origin, finished, problems
 FROM heads
 WHERE finished = 0 AND run > :after
 ORDER BY run
@@ -16,7 +16,7 @@ LIMIT :limit
 
 -- name: due
 SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
-       parent, origin, finished
+       parent, origin, finished, problems
 FROM heads
 WHERE next_wake IS NOT NULL AND finished = 0 AND next_wake <= :now
 ORDER BY next_wake, run
@@ -26,7 +26,7 @@ LIMIT :limit
 -- A listing is `list`, the conditions that are asked for, and `list_order`: written this way the
 -- planner sees only real conditions and can serve each combination by its best index.
 SELECT run, definition, name, dialect, status, seq, created_at, updated_at, next_wake, labels,
-       parent, origin, finished
+       parent, origin, finished, problems
 FROM heads
 WHERE TRUE
 

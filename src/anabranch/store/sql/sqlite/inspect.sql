@@ -2,7 +2,7 @@
 
 -- name: inspect_heads
 SELECT rowid, run, definition, name, dialect, status, seq, created_at, updated_at, next_wake,
-       labels, parent, origin, finished
+       labels, parent, origin, finished, problems
 FROM heads
 WHERE rowid > :after
 ORDER BY rowid

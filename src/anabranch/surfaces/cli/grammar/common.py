@@ -195,6 +195,11 @@ def watching(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="show a live view (default: when standard error is a terminal)",
     )
+    parser.add_argument(
+        "--lenient",
+        action="store_true",
+        help="end with 0, not 3, when the run is completed with problems that nothing handled",
+    )
     grace(parser, "how long an interrupted engine waits for running jobs")
 
 

@@ -9,8 +9,8 @@ _RUNS = {
     0: "completed",
     1: "failed (also cancelled, deadline_exceeded, step_timeout)",
     2: "bad usage or definition; nothing was changed",
-    3: "partial",
-    4: "left waiting or paused (run id and reason on standard error)",
+    3: "partial, or completed with problems that nothing handled (--lenient: 0)",
+    4: "left waiting or paused, or left as it is for want of parts (reason on standard error)",
     130: "interrupted; the run can be resumed",
 }
 _PLAIN = {0: "done", 1: _BROKEN, 2: _BAD_USAGE}

@@ -1,0 +1,34 @@
+"""What an engine of given settings has for its runs, as far as settings say it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anabranch.operations.preflight import Available
+from anabranch.runtime.pools import Pools
+from anabranch.settings import Settings
+from anabranch.work.chain.wiring import shown_node
+from anabranch.work.keyring import absent_secrets
+from anabranch.work.registry import STANDARD_KINDS, SWITCHABLE_KINDS
+from anabranch.work.switched_off import switched_off
+
+#: The kinds of work that every engine has, beside registered tools.
+ENGINE_KINDS = (
+    *STANDARD_KINDS,
+    *("pipeline", "loop.shard", "loop.cut", "playbook", "rule"),
+    *("targets", "dispatch", "request", "capability"),
+)
+
+
+def available_in(settings: Settings, kinds: Collection[str]) -> Available:
+    """What an engine of these settings has, with work of these kinds."""
+    return Available(
+        kinds=kinds,
+        off=switched_off(settings.no_inline, SWITCHABLE_KINDS),
+        outside=Pools(settings.pools_here).outside,
+        participants=bool(settings.participants),
+        chain=bool(settings.chain_url),
+        book=settings.participants,
+        node=shown_node(settings.chain_url),
+        absent_secrets=absent_secrets,
+    )
