@@ -35,6 +35,7 @@ from anabranch.runtime.crew import Safe
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.pools import Pools as JobPools
 from anabranch.runtime.read_rights import ReadRights, RunLoops, RunPayloads
+from anabranch.runtime.recovery import unfinished
 from anabranch.runtime.sealing import seal
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
@@ -116,6 +117,8 @@ class Parts:
         settings: Settings,
         toolbox: Toolbox,
         participants: Participants | None = None,
+        *,
+        workers: bool = True,  # can ask it for jobs; without a server nobody can
     ) -> None:
         self.store = store
         self.toolbox = toolbox
@@ -156,10 +159,8 @@ class Parts:
             rights=self._rights,
         )
         known = toolbox.signatures()  # a tool registered later has no performer here
-        self.preflight = Preflight(self._available(settings, participants, chosen.without))
-        self.engine.core.require = lambda net, state, opening: self.preflight.require_for(
-            net, state, opening=opening
-        )
+        self.preflight = Preflight(self._available(settings, participants, workers=workers))
+        self.engine.core.require = self.preflight.require_for
         self.verbs = Verbs(self.engine, lambda: known, self.preflight)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
         supplies = Supplies(
@@ -177,13 +178,11 @@ class Parts:
         self.verbs.read.asked = self.pools.asked
 
     def _available(
-        self, settings: Settings, participants: Participants | None, off: frozenset[str]
+        self, settings: Settings, participants: Participants | None, *, workers: bool
     ) -> Available:
         """What runs may count on here."""
         return replace(
-            available_in(settings, self.performers),
-            off=off,
-            outside=self.engine.core.pools.outside,
+            available_in(settings, self.performers, workers=workers),
             participants=participants is not None or bool(settings.participants),
             book=_book_name(participants, settings),
         )
@@ -234,6 +233,7 @@ class Parts:
     async def open(self, only: Collection[str] | None = None) -> None:
         """Begin to work; who can be asked is known before the first run is."""
         await self._directory.open()
+        await self.verbs.read.look_at_files(unfinished(self.store, only))
         await self.engine.open(only=only)
 
     async def _keyring(self, net: Net, workload: Mapping[str, Any], run: str) -> Mapping[str, Any]:
@@ -355,7 +355,9 @@ class Engine:
     async def __aenter__(self) -> Engine:
         store = open_store(self._settings)
         try:
-            self._parts = Parts(store, self._settings, self._toolbox, self._participants)
+            self._parts = Parts(
+                store, self._settings, self._toolbox, self._participants, workers=False
+            )
             await self._parts.open()
         except BaseException:
             store.close()

@@ -8,7 +8,6 @@ from anabranch.operations.preflight import Available
 from anabranch.runtime.pools import Pools
 from anabranch.settings import Settings
 from anabranch.work.chain.wiring import shown_node
-from anabranch.work.keyring import absent_secrets
 from anabranch.work.registry import STANDARD_KINDS, SWITCHABLE_KINDS
 from anabranch.work.switched_off import switched_off
 
@@ -20,15 +19,15 @@ ENGINE_KINDS = (
 )
 
 
-def available_in(settings: Settings, kinds: Collection[str]) -> Available:
-    """What an engine of these settings has, with work of these kinds."""
+def available_in(settings: Settings, kinds: Collection[str], *, workers: bool) -> Available:
+    """What an engine of these settings has, with these kinds of work."""
     return Available(
         kinds=kinds,
         off=switched_off(settings.no_inline, SWITCHABLE_KINDS),
         outside=Pools(settings.pools_here).outside,
+        workers=workers,
         participants=bool(settings.participants),
         chain=bool(settings.chain_url),
         book=settings.participants,
         node=shown_node(settings.chain_url),
-        absent_secrets=absent_secrets,
     )

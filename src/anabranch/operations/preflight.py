@@ -8,24 +8,23 @@ the world, so nothing is recorded about them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from anabranch.errors import DefinitionError, InputError, MissingRequirements
 from anabranch.kernel.state import State
+from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
 from anabranch.operations.requirements import Requirement, requirements_of
+from anabranch.work.keyring import Secrets
 from anabranch.work.switched_off import why_off
 
 NETS_KEPT = 1024
 #: What a run remembers of the engine that began it; see `Preflight.started_with`.
 BOOK, NODE, NO_SECRETS = "participants", "chain", "absent_keychain"
-
-#: (entry, why) of the keychain entries that cannot be had; with True files are looked at too.
-AbsentSecrets = Callable[[Net, Mapping[str, Any], bool], Sequence[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,11 @@ class Available:
     kinds: Collection[str] | None = None  # that there is work for; None stands for every kind
     off: frozenset[str] = frozenset()  # switched off by the operator
     outside: Callable[[str], bool] = lambda _pool: False  # pools of workers elsewhere
+    workers: bool = True  # can ask this engine for jobs, as those of a server do
     participants: bool = True
     chain: bool = True
     book: str = ""  # where the participants are listed
     node: str = ""  # the chain's node, without credentials
-    absent_secrets: AbsentSecrets = lambda _net, _workload, _files: ()
 
 
 class Preflight:
@@ -47,14 +46,15 @@ class Preflight:
 
     def __init__(self, available: Available | None = None) -> None:
         self.available = available or Available()
+        self.secrets = Secrets()
         self._known: OrderedDict[str, tuple[Requirement, ...]] = OrderedDict()
 
     # -- definitions -------------------------------------------------------------------------
 
-    def require(self, net: Net, *, workers: bool = True) -> None:
-        """Refuse to start what could not run here. Without `workers` nobody serves a pool."""
-        if not workers:
-            self._require_no_workers(net)
+    def require(self, net: Net) -> None:
+        """Refuse to start what could not run here."""
+        if pools := list(self._pools(net)):
+            raise InputError(pools[0].message, code="no_workers")
         if missing := list(self._missing(net)):
             raise DefinitionError(missing)
 
@@ -65,40 +65,55 @@ class Preflight:
     def missing_rules(self, net: Net) -> Iterator[Problem]:
         return (one for one in self._missing(net) if one.code == "no-rule")
 
-    def _require_no_workers(self, net: Net) -> None:
-        """Refuse what only workers elsewhere may do, where they have no door to come in by."""
-        for need in self._needs(net):
-            if need.sort == "pool" and self.available.outside(need.name):
-                raise InputError(_no_workers(need), code="no_workers")
+    async def started_with(self, net: Net, given: Mapping[str, Any]) -> dict[str, str]:
+        """What a run that begins here remembers: hints for whoever opens it again."""
+        have, sorts = self.available, {need.sort for need in self._needs(net)}
+        begun: dict[str, str] = {}
+        if "participants" in sorts and have.book:
+            begun[BOOK] = have.book
+        if "chain" in sorts and have.node:
+            begun[NODE] = have.node
+        if net.keychain:
+            workload = deep_merge(net.workload, given)
+            await self.secrets.look(net, workload)
+            begun[NO_SECRETS] = " ".join(self.secrets.not_seen(net, workload))
+        return {hint: what for hint, what in begun.items() if what}
 
     # -- recorded runs -----------------------------------------------------------------------
 
-    def require_for(
-        self, net: Net, state: State, *, opening: bool = False, workers: bool = True
-    ) -> None:
-        """Refuse to touch a recorded run; `opening` says that the engine does nothing else yet."""
-        if missing := self.missing_for(net, state, opening=opening, workers=workers):
+    def require_for(self, net: Net, state: State) -> None:
+        """Refuse to touch a recorded run that needs what is not here."""
+        if not state.finished:
+            self._refuse(state.run, self._missing_for(net, state))
+
+    async def require_again(self, net: Net, state: State) -> None:
+        """Refuse to do a run again that has ended: the new one will need what this one had."""
+        await self.secrets.look(net, state.workload)
+        self._refuse(state.run, self._missing_for(net, state))
+
+    def missing_for(self, net: Net, state: State) -> list[Problem]:
+        """What this engine does not have of what the run needs, one problem for each thing."""
+        return [] if state.finished else self._missing_for(net, state)
+
+    def suspects(self, net: Net) -> bool:
+        """Whether a run of this definition may miss something; only its state says what."""
+        begun = State(workload=dict(net.workload), started_with={NODE: "some node"})
+        return bool(self._missing_for(net, begun))
+
+    @staticmethod
+    def _refuse(run: str, missing: list[Problem]) -> None:
+        if missing:
             said = "; ".join(f"{one.message} ({one.hint})" for one in missing)
             codes = [one.code for one in missing]
-            raise MissingRequirements(f"run {state.run} is left as it is: {said}", codes)
+            raise MissingRequirements(f"run {run} is left as it is: {said}", codes)
 
-    def missing_for(
-        self, net: Net, state: State, *, opening: bool = False, workers: bool = True
-    ) -> list[Problem]:
-        """What this engine does not have of what the run needs, one problem for each thing."""
-        if state.finished:
-            return []
+    def _missing_for(self, net: Net, state: State) -> list[Problem]:
         begun = state.started_with
         missing = [_reminded(one, begun) for one in self._missing(net)]
         missing += self._lost_chain(net, begun)
-        missing += self._absent(net, state, opening)
-        if not workers:
-            missing += self._pools(net)
+        missing += self._lost_secrets(net, state)
+        missing += self._pools(net)
         return _each_once(missing)
-
-    def missing_in(self, net: Net) -> list[Problem]:
-        """The same from the definition alone: what every run of it needs."""
-        return _each_once(self._missing(net))
 
     def _lost_chain(self, net: Net, begun: Mapping[str, str]) -> Iterator[Problem]:
         """Without its chain a session would go on, and come to something else."""
@@ -110,35 +125,13 @@ class Preflight:
                 yield Problem(need.position, "no-chain", said, f"--rpc, such as {begun[NODE]}")
                 return
 
-    def _absent(self, net: Net, state: State, opening: bool) -> Iterator[Problem]:
+    def _lost_secrets(self, net: Net, state: State) -> Iterator[Problem]:
         """Secrets that were there when the run began."""
-        if not net.keychain:
-            return
         never = state.started_with.get(NO_SECRETS, "").split()
-        for name, why in self.available.absent_secrets(net, state.workload, opening):
+        for name, why in self.secrets.absent(net, state.workload):
             if name not in never:
                 said = f"keychain entry {name!r} is not here, {why}"
                 yield Problem(Position(1, 1), "no-secret", said, "give it to the engine's process")
-
-    def _pools(self, net: Net) -> Iterator[Problem]:
-        for need in self._needs(net):
-            if need.sort == "pool" and self.available.outside(need.name):
-                hint = "run it on a server"
-                yield Problem(need.position, "no-workers", _no_workers(need), hint)
-
-    def started_with(self, net: Net, given: Mapping[str, Any]) -> dict[str, str]:
-        """What a run that begins here remembers: hints for whoever opens it again."""
-        have, sorts = self.available, {need.sort for need in self._needs(net)}
-        begun: dict[str, str] = {}
-        if "participants" in sorts and have.book:
-            begun[BOOK] = have.book
-        if "chain" in sorts and have.node:
-            begun[NODE] = have.node
-        if net.keychain:
-            absent = have.absent_secrets(net, {**net.workload, **given}, False)
-            if absent:
-                begun[NO_SECRETS] = " ".join(name for name, _ in absent)
-        return begun
 
     # -- both --------------------------------------------------------------------------------
 
@@ -150,12 +143,18 @@ class Preflight:
                 self._known.popitem(last=False)
         return known
 
+    def _pools(self, net: Net) -> Iterator[Problem]:
+        """Steps for workers elsewhere, where workers have no door to come in by."""
+        if not self.available.workers:
+            for need in self._elsewhere(net):
+                yield _no_workers(need)
+
+    def _elsewhere(self, net: Net) -> list[Requirement]:
+        outside = self.available.outside
+        return [need for need in self._needs(net) if need.sort == "pool" and outside(need.name)]
+
     def _missing(self, net: Net) -> Iterator[Problem]:
-        elsewhere = {
-            need.step
-            for need in self._needs(net)
-            if need.sort == "pool" and self.available.outside(need.name)
-        }
+        elsewhere = {need.step for need in self._elsewhere(net)}
         for need in self._needs(net):
             problem = self._lacks(need, elsewhere=need.step in elsewhere)
             if problem is not None:
@@ -238,9 +237,10 @@ def _no_rule(need: Requirement) -> Problem:
     return Problem(need.position, "no-rule", said, hint)
 
 
-def _no_workers(need: Requirement) -> str:
-    return (
+def _no_workers(need: Requirement) -> Problem:
+    said = (
         f"step {need.step!r} is for the workers of pool {need.name!r}, who ask a server: run it "
         f"on one (`anabranch serve`, --server URL), or let this process do their work "
         f"(ANABRANCH_POOLS_HERE={need.name})"
     )
+    return Problem(need.position, "no-workers", said, "run it on a server")

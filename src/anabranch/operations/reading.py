@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from anabranch.kernel.summary import faults_of, loops_of, summarise
 from anabranch.net.net import Net
 from anabranch.operations.dispatches import Dispatch, dispatches_of
 from anabranch.operations.items import ItemState, Page, Wanted, page_of
+from anabranch.operations.keychain_files import look_at_files
 from anabranch.operations.preflight import Preflight
 from anabranch.operations.shown import EventRecord, Shown
 from anabranch.operations.snapshots import snapshot_of
@@ -65,15 +66,20 @@ class Reader:
         heads = self._store.heads(wanted or HeadFilter())
         return [{**head_fields(head), "missing": self.missing(head)} for head in heads]
 
+    async def look_at_files(self, heads: Iterable[Head]) -> None:
+        """What can be had of the keychains of these runs is known from here on."""
+        if self._preflight is not None:
+            await look_at_files(self._preflight.secrets, self, heads)
+
     def missing(self, head: Head) -> list[str]:
         """What an unfinished run needs and the engine does not have, as far as that is known."""
         if head.finished or self._preflight is None or damage_of(head):
             return []
         try:
-            found = self._preflight.missing_in(self.net(head))
+            net = self.net(head)
+            return self._missing(net, self.state_of(head)) if self._preflight.suspects(net) else []
         except AnabranchError:
-            return []  # its definition cannot be read here; whoever opens it says so
-        return [f"{one.message} ({one.hint})" for one in found]
+            return []  # it cannot be read here; whoever opens it says so
 
     def _missing(self, net: Net, state: State) -> list[str]:
         if self._preflight is None:
@@ -93,7 +99,10 @@ class Reader:
         return state
 
     def net(self, head: Head) -> Net:
-        return self._nets.get(head.definition)
+        return self.net_of(head.definition)
+
+    def net_of(self, definition: str) -> Net:
+        return self._nets.get(definition)
 
     def private(self, run: str) -> str:
         """How keys begin that are not shown of this run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError, Refused
 from anabranch.kernel.redrive import Fate, Redrive, plan_redrive
+from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.reading import Reader
 from anabranch.runtime.live import history
@@ -49,19 +50,16 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True)
 class PreparedRedrive:
     run: str
-    status: str
     definition: Definition
     net: Net
-    workload: Mapping[str, Any]
-    labels: Mapping[str, str]
-    sealed: tuple[str, ...]  # keys of the workload in which marks stand for secrets
+    state: State  # as it ended
     redrive: Redrive
 
     def plan(self) -> RedrivePlan:
         return RedrivePlan(
             run=self.run,
             name=self.definition.name,
-            status=self.status,
+            status=self.state.status,
             again=list(_again(self.redrive.again)),
             reused=[
                 Reused(step=step, runs=runs)
@@ -91,16 +89,7 @@ def prepare_redrive(read: Reader, run: str) -> PreparedRedrive:
             "`anabranch run` starts its definition anew",
             code="nothing_failed",
         )
-    return PreparedRedrive(
-        head.run,
-        state.status,
-        definition,
-        net,
-        state.workload,
-        state.labels,
-        tuple(state.sealed),
-        redrive,
-    )
+    return PreparedRedrive(head.run, definition, net, state, redrive)
 
 
 def _again(fates: Iterable[Fate]) -> Iterable[RunAgain]:

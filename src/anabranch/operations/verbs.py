@@ -91,7 +91,7 @@ class Verbs:
             marks=marks,
             begun_by=begun_by,
             depth=depth,
-            started_with=self.preflight.started_with(prepared.net, given),
+            started_with=await self.preflight.started_with(prepared.net, given),
         )
 
     async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:
@@ -111,18 +111,19 @@ class Verbs:
         `new` is its id, where somebody has chosen one.
         """
         found = await asyncio.to_thread(prepare_redrive, self.read, run)
-        self.preflight.require(found.net)
+        before = found.state
+        await self.preflight.require_again(found.net, before)
         return await self.engine.start(
             found.definition,
             found.net,
             run=new,
             trace=trace,
-            input=found.workload,
-            labels=found.labels,
+            input=before.workload,
+            labels=before.labels,
             origin=found.run,
-            sealed=found.sealed,
+            sealed=tuple(before.sealed),  # marks stand for secrets in them
             reuse=found.redrive.reuse,
-            started_with=self.preflight.started_with(found.net, found.workload),
+            started_with=await self.preflight.started_with(found.net, before.workload),
         )
 
     async def plan_redrive(self, run: str) -> RedrivePlan:

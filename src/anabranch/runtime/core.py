@@ -86,8 +86,8 @@ class Core:
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
-        #: Raises for a run that needs what is not here; with True nothing else waits meanwhile.
-        self.require: Callable[[Net, State, bool], None] = lambda _net, _state, _opening: None
+        #: Raises for a run that needs what is not here.
+        self.require: Callable[[Net, State], None] = lambda _net, _state: None
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
@@ -375,21 +375,14 @@ class Core:
             self._set_aside(run, damage)
             raise self.aside(run) from damage
 
-    def adopt(
-        self,
-        head: Head,
-        snapshot: Snapshot | None,
-        tail: Sequence[Record],
-        *,
-        opening: bool = False,
-    ) -> LiveRun:
+    def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
         """Bring a stored run into memory; raises `DamagedRun` where that makes no sense."""
         require_sound(head)
         state = load_state(snapshot, tail, head.run)
         require_end(head, state)
         net = self.nets.get(head.definition)
         if self.follow_ups.has_crew:  # whoever only records needs nothing of what work needs
-            self.require(net, state, opening)
+            self.require(net, state)
         live = LiveRun(net, state)
         if live.net.sealed or state.sealed:
             live.sealed = opened(self.store.sealed(head.run), head.run)

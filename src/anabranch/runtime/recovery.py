@@ -15,7 +15,7 @@ from anabranch.kernel.state import Job
 from anabranch.runtime.core import Core
 from anabranch.runtime.live import LiveRun
 from anabranch.store.damage import damage_of
-from anabranch.store.ports import Head, Record, Snapshot
+from anabranch.store.ports import Head, Record, Snapshot, Store
 
 PAGE = 1000
 #: A lease that ran out while no engine was there could not be extended: it gets so long again.
@@ -24,7 +24,7 @@ GRACE_MS = 15_000
 
 def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
     """Bring back every unfinished run, or `only` these; returns how many came into memory."""
-    heads = _unfinished(core) if only is None else _named(core, only)
+    heads = unfinished(core.store, only)
     moving = [head for head in heads if head.status != "waiting" or damage_of(head)]
     for start in range(0, len(moving), PAGE):
         page = moving[start : start + PAGE]
@@ -42,7 +42,7 @@ def _bring_back(
 ) -> None:
     """One run that cannot be read must not keep the others from going on."""
     try:
-        go_on(core, core.adopt(head, snapshot, tail, opening=True), now)
+        go_on(core, core.adopt(head, snapshot, tail), now)
     except Exception as error:
         core.live.pop(head.run, None)
         core.broken[head.run] = error
@@ -73,15 +73,14 @@ def _go_on_lease(core: Core, live: LiveRun, job: Job, now: int) -> None:
         core.offer(live.state.run, s.JobExtend(job.id, job.attempt, at_least))
 
 
-def _named(core: Core, names: Collection[str]) -> list[Head]:
-    found = (core.store.head(name) for name in names)
-    return [head for head in found if head is not None and not head.finished]
-
-
-def _unfinished(core: Core) -> list[Head]:
+def unfinished(store: Store, only: Collection[str] | None = None) -> list[Head]:
+    """Every unfinished run of the store, or those of `only`."""
+    if only is not None:
+        found = (store.head(name) for name in only)
+        return [head for head in found if head is not None and not head.finished]
     heads: list[Head] = []
     while True:
-        page = core.store.unfinished(heads[-1].run if heads else "", PAGE)
+        page = store.unfinished(heads[-1].run if heads else "", PAGE)
         heads += page
         if len(page) < PAGE:
             return heads

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -137,10 +137,10 @@ class Keychain:
         resolve = KINDS.get(str(kind))
         if resolve is None:
             raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
-        if resolve is not _file and entry.get("provider") != "file":
+        file = _file_entry(entry, self._environment)
+        if file is None:
             return resolve(entry, self._environment)
-        path = entry.get("path", entry.get("file", entry.get("root", "its file")))
-        return await files.in_thread(partial(resolve, entry, self._environment), path)
+        return await files.in_thread(file.read, file.path)
 
     async def _token(self, name: str, entry: Mapping[str, Any]) -> Any:
         self._redactor.learn(_wrapped({k: v for k, v in entry.items() if k not in _COMMON}))
@@ -162,49 +162,74 @@ class Keychain:
         return source
 
 
+class FileEntry(NamedTuple):
+    """An entry that is read from a file."""
+
+    entry: Mapping[str, Any]  # with its templates evaluated
+    path: object  # for messages
+    read: Callable[[], Any]
+
+
+#: Why this entry cannot be had: "" where it can, None where that is not known.
+FileLook = Callable[[FileEntry], str | None]
+
+
 def absent_entries(
     entries: Iterable[Mapping[str, Any]],
     render: Render,
+    look: FileLook = lambda _file: None,
     *,
     environment: Mapping[str, str] | None = None,
-    read_files: bool = False,
 ) -> list[tuple[str, str]]:
     """(name, why) of the entries that cannot be had. Nobody else is asked: tokens are taken to be
-    there, and so are files, unless they may be read now.
+    there, and of files counts what `look` says.
 
     The reasons are shown to whoever reads the run, so what was found on the way is starred in them,
     and it is given to no job that happens to ask."""
     known = os.environ if environment is None else environment
     scope = Redactor.of_job()
     with giving(scope):
-        found = _absent(entries, render, known, read_files)
+        found = list(_absent(entries, render, look, known))
     return [(name, scope.text(why)) for name, why in found]
 
 
 def _absent(
     entries: Iterable[Mapping[str, Any]],
     render: Render,
+    look: FileLook,
     known: Mapping[str, str],
-    read_files: bool,
-) -> list[tuple[str, str]]:
-    absent: list[tuple[str, str]] = []
+) -> Iterator[tuple[str, str]]:
     values: dict[str, Any] = {}
     guessed = False  # an entry before this one is only taken to be there
     for entry in entries:
         resolve = KINDS.get(str(entry.get("kind")))
-        in_file = resolve is _file or entry.get("provider") == "file"
-        if resolve is None or (in_file and not read_files):
+        if resolve is None:
             guessed = True
             continue
         try:
             name, rendered = _rendered(entry, render, Keyring(values))
-            values[name] = _wrapped(resolve(rendered, known))
+            if (file := _file_entry(rendered, known)) is None:
+                values[name] = _wrapped(resolve(rendered, known))
+                continue
+            guessed = True
+            if why := look(file):
+                yield name, why
         except (InputError, KeychainError) as error:
-            absent.append((str(entry.get("name")), error.message))
+            yield str(entry.get("name")), error.message
         except ExpressionError:
             if not guessed:
-                absent.append((str(entry.get("name")), "what its template asks for is not there"))
-    return absent
+                yield str(entry.get("name")), "what its template asks for is not there"
+
+
+def is_in_file(entry: Mapping[str, Any]) -> bool:
+    return KINDS.get(str(entry.get("kind"))) is _file or entry.get("provider") == "file"
+
+
+def _file_entry(entry: Mapping[str, Any], environment: Mapping[str, str]) -> FileEntry | None:
+    if not is_in_file(entry):
+        return None
+    path = entry.get("path", entry.get("file", entry.get("root", "its file")))
+    return FileEntry(entry, path, partial(KINDS[str(entry.get("kind"))], entry, environment))
 
 
 def _rendered(

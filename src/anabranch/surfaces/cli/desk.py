@@ -185,7 +185,7 @@ class LocalDesk:
     def _preflight(self) -> Preflight:
         """Of an engine that this command line would open."""
         tools = [tool.name for tool in app.default_toolbox]
-        return Preflight(available_in(self._settings, (*ENGINE_KINDS, *tools)))
+        return Preflight(available_in(self._settings, (*ENGINE_KINDS, *tools), workers=False))
 
     async def respell(self, file: str) -> tuple[str, str]:
         return canonical_text(Path(file))
@@ -200,10 +200,12 @@ class LocalDesk:
 
     async def runs(self, wanted: HeadFilter) -> list[Row]:
         with self.reading() as read:
+            await read.look_at_files(read.store.heads(wanted))
             return read.runs(wanted)
 
     async def show(self, run: str) -> Row:
         with self.reading() as read:
+            await read.look_at_files([read.find(run)])
             return read.show(run)
 
     async def items(self, run: str, step: str, wanted: Wanted) -> Page:
@@ -212,6 +214,7 @@ class LocalDesk:
 
     async def explain(self, run: str) -> Row:
         with self.reading() as read:
+            await read.look_at_files([read.find(run)])
             return read.explain(run)
 
     async def plan_redrive(self, run: str) -> RedrivePlan:

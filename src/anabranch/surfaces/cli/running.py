@@ -21,6 +21,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
 from anabranch.operations.definitions import Prepared
+from anabranch.runtime.recovery import unfinished
 from anabranch.settings import Settings
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, stop_signals, values
@@ -41,7 +42,7 @@ class Session:
             values.look_here()  # for the functions that it names
         self.store = app.open_store(settings)
         try:
-            self.parts = app.Parts(self.store, settings, app.default_toolbox)
+            self.parts = app.Parts(self.store, settings, app.default_toolbox, workers=False)
         except BaseException:
             self.store.close()
             raise
@@ -97,20 +98,19 @@ class Session:
     def net(self, run: str) -> Net:
         return self.parts.verbs.read.net(self.parts.verbs.read.find(run))
 
-    def require_parts(self, run: str) -> None:
-        """Without what it needs a run would only fail: better not to touch it."""
-        if (missing := self.missing(run)) is not None:
-            raise missing
-
-    def missing(self, run: str) -> MissingRequirements | None:
-        try:
-            net, state = self.net(run), self.parts.verbs.read.state(run)
-            self.parts.preflight.require_for(net, state, opening=True, workers=False)
-        except MissingRequirements as missing:
-            return missing
-        except AnabranchError:
-            return None  # it cannot be compiled; the engine will say so
-        return None
+    async def missing(self, heads: Collection[Head]) -> dict[str, MissingRequirements]:
+        """Which of the runs need what is not here: they would only fail, so they stay untouched."""
+        await self.parts.verbs.read.look_at_files(heads)
+        found: dict[str, MissingRequirements] = {}
+        for head in heads:
+            try:
+                state = self.parts.verbs.read.state_of(head)
+                self.parts.preflight.require_for(self.net(head.run), state)
+            except MissingRequirements as missing:
+                found[head.run] = missing
+            except AnabranchError:
+                continue  # it cannot be read; the engine will say so
+        return found
 
     def report(self, run: str, state: State | None) -> int:
         """Print the end and give the exit code."""
@@ -161,7 +161,7 @@ async def start(prepared: Prepared, options: argparse.Namespace, settings: Setti
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     _warn(prepared.problems)
     async with Session(options, settings) as session:
-        session.parts.preflight.require(prepared.net, workers=False)
+        session.parts.preflight.require(prepared.net)
         await session.open(only=())
         run_id = await session.parts.verbs.start(
             prepared,
@@ -209,7 +209,6 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     async with Session(options, settings) as session:
         await session.open(only=())
         origin = session.parts.verbs.read.find(options.run).run
-        session.parts.preflight.require(session.net(origin), workers=False)
         run_id = await session.parts.verbs.redrive(origin)
         note(session.store, who(options), "runs.redrive", origin)
         session.say(f"run {run_id} redrives {origin}")
@@ -229,7 +228,8 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
             raise Refused(f"run {head.run} has ended: {head.status}", code="run_finished")
         if head.status == "paused" and session.store.owner() is not None:
             return await saying.resume(options, settings)
-        session.require_parts(head.run)
+        for missing in (await session.missing([head])).values():
+            raise missing
         await session.open(only=[head.run])
         if head.status == "paused":
             await session.parts.verbs.send(head.run, s.Resume(options.actor))
@@ -238,11 +238,11 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
     async with Session(options, settings) as session:
-        heads = _unfinished(session)
+        heads = unfinished(session.store)
         paused = [head.run for head in heads if head.status == "paused"]
-        going = [head.run for head in heads if head.status != "paused"]
-        lacking = {run: missing for run in going if (missing := session.missing(run))}
-        runs = [run for run in going if run not in lacking]
+        going = [head for head in heads if head.status != "paused"]
+        lacking = await session.missing(going)
+        runs = [head.run for head in going if head.run not in lacking]
         await session.open(only=runs)
         if paused:
             session.say(f"left paused: {', '.join(paused)} (name one to resume it)")
@@ -263,10 +263,3 @@ async def _resumed(session: Session, run: str) -> int:
             raise
         session.say(f"anabranch: {error.message}")
         return EXIT["failed"]
-
-
-def _unfinished(session: Session) -> list[Head]:
-    heads: list[Head] = []
-    while page := session.store.unfinished(heads[-1].run if heads else ""):
-        heads += page
-    return heads
