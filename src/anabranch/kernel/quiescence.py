@@ -75,7 +75,7 @@ def completion(net: Net, state: State) -> tuple[str, Fault | None]:
        `partial`, or `completed` if every failure was followed by a route
     4. otherwise `completed`
     """
-    why = first_cause(state, state.unhandled or state.failure)
+    why = _why(net, state)
     if state.ending and state.ending != "completed":
         stopped = Fault(state.ending, state.ending_reason, retryable=False)
         by_failure = state.ending in ("failed", "partial", "step_timeout")
@@ -85,6 +85,12 @@ def completion(net: Net, state: State) -> tuple[str, Fault | None]:
         status = "partial" if net.policy.on_final_failure == "partial" else "failed"
         return status, state.final_fault or ended
     return _by_failures(net, state, why)
+
+
+def _why(net: Net, state: State) -> Fault | None:
+    """The first cause of what failed. By policy a failure with a route is none of anything else."""
+    last = state.unhandled or state.failure
+    return last if net.policy.on_failure == "handled" else first_cause(state, last)
 
 
 def _by_failures(net: Net, state: State, why: Fault | None) -> tuple[str, Fault | None]:

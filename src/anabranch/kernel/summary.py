@@ -132,7 +132,7 @@ def problem_of(state: State) -> dict[str, Any] | None:
     fault = state.problem
     problem: dict[str, Any] = {"code": code_of(fault), "message": fault.message}
     chain = chain_of(state, last_effect(state, fault))
-    if len(chain) > 1:  # the first cause is the problem itself
+    if len(chain) > 1 and chain[0][1] == fault:  # it led to others
         problem["chain"] = [
             {"step": step, "code": code_of(one), "message": one.message} for step, one in chain
         ]
