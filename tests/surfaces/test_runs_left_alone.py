@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import anabranch
-from anabranch.errors import DefinitionError, MissingRequirements
+from anabranch.app import Parts
+from anabranch.errors import DefinitionError, InputError, MissingRequirements
+from anabranch.operations.available import ENGINE_KINDS
 from anabranch.settings import Settings
 from anabranch.store.sqlite import SqliteStore
 from http_api.support import playbook, serving, step
@@ -237,3 +239,108 @@ def test_a_session_of_a_chain_is_left_alone_where_there_is_none(
     before = log_of(store, name)
     asyncio.run(without())
     assert log_of(store, name) == before
+
+
+def in_file(path: Path) -> str:
+    entry = {"name": "pw", "kind": "file", "path": str(path)}
+    return json.dumps({**KEYED, "keychain": [entry]})
+
+
+def test_a_run_whose_secret_file_is_gone_says_so_wherever_it_is_looked_at(
+    here: Here, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.txt"
+    here.write("keyed.yaml", in_file(secret))
+    assert here.run("run", "keyed.yaml", "--run-id", "never").code == 4
+    secret.write_text("correct horse\n")
+    assert here.run("run", "keyed.yaml", "--run-id", "had").code == 4
+    secret.unlink()
+    before = log_of(here.store, "had")
+    for words in (("explain", "had"), ("runs",), ("show", "had")):
+        assert "keychain entry 'pw' is not here" in here.ok(*words).out, words
+    done = here.run("resume", "had")
+    assert (done.code, "keychain entry 'pw' is not here" in done.err) == (4, True), done
+    assert log_of(here.store, "had") == before
+    for name in ("had", "never"):
+        here.ok("decide", name, "ask", "--fulfil")
+    assert here.run("resume", "had").code == 4
+    failed = here.run("resume", "never")  # as it would have without the engine's end
+    assert (failed.code, "secret.txt" in failed.out) == (1, True)
+    secret.write_text("correct horse\n")
+    assert here.ok("resume", "had", "--json").json["result"] == 13
+
+
+def test_an_engine_leaves_a_waiting_run_alone_whose_secret_file_was_gone_when_it_opened(
+    tmp_path: Path,
+) -> None:
+    secret, store = tmp_path / "secret.txt", tmp_path / "kept.db"
+
+    async def scenario() -> None:
+        secret.write_text("correct horse\n")
+        async with anabranch.Engine(store) as engine:
+            name = await engine.start(json.loads(in_file(secret)))
+            await engine.wait(name, standing=True)
+        secret.unlink()
+        before = log_of(store, name)
+        async with anabranch.Engine(store) as engine:
+            with pytest.raises(MissingRequirements, match="keychain entry 'pw'"):
+                await engine.decide(name, "ask", "fulfil")
+        assert log_of(store, name) == before
+        secret.write_text("correct horse\n")
+        async with anabranch.Engine(store) as engine:
+            await engine.decide(name, "ask", "fulfil")
+            assert (await engine.wait(name)).result == 13
+
+    asyncio.run(scenario())
+
+
+def test_without_a_server_a_run_of_a_pool_is_left_alone_and_on_one_it_waits_for_workers(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "kept.db"
+    pooled = playbook(step("far", "python", code="return 1", spec={"pool": "gpu"}), name="pooled")
+
+    async def scenario() -> None:
+        async with serving(store) as client:
+            name = await client.start(pooled)
+            assert (await client.get(f"/runs/{name}")).json["missing"] == []
+        before = log_of(store, name)
+        async with anabranch.Engine(store) as engine:
+            with pytest.raises(MissingRequirements, match="workers of pool 'gpu'"):
+                await engine.wait(name)
+            with pytest.raises(InputError, match="workers of pool 'gpu'"):
+                await engine.start(pooled)
+        assert log_of(store, name) == before
+        async with serving(store) as client:
+            told = (await client.get(f"/runs/{name}/explain")).json
+            assert "gpu" in str(told["waiting"])
+            assert told["missing"] == []
+
+    asyncio.run(scenario())
+
+
+def test_a_redrive_needs_what_its_run_had(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = playbook(
+        step("use", "python", code="raise ValueError(len(pw))", input={"pw": "{{ keychain.pw }}"}),
+        name="fails",
+        keychain=[SECRET],
+    )
+    here.write("fails.yaml", json.dumps(fails))
+    monkeypatch.setenv("OPENING_TEST_SECRET", "correct horse")
+    assert here.run("run", "fails.yaml", "--run-id", "r").code == 1
+    monkeypatch.delenv("OPENING_TEST_SECRET")
+    done = here.run("redrive", "r")
+    assert (done.code, "keychain entry 'pw' is not here" in done.err) == (4, True), done
+    assert [row["run"] for row in here.ok("runs", "--json").json] == ["r"]
+
+
+def test_what_a_terminal_takes_an_engine_to_have_is_what_engines_have(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "kept.db")
+
+    async def kinds() -> set[str]:
+        parts = Parts(store, Settings(store=str(tmp_path / "kept.db")), anabranch.Toolbox())
+        await parts.close()
+        return set(parts.performers)
+
+    assert asyncio.run(kinds()) == set(ENGINE_KINDS)
+    store.close()

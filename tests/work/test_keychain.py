@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from anabranch import files
 from anabranch.clock import ManualClock
 from anabranch.expressions.jinja import Jinja
+from anabranch.net.net import Net, Step
+from anabranch.work import keyring
 from anabranch.work.http import Http
 from anabranch.work.keychain import Keychain, KeychainError, absent_entries
 from anabranch.work.redaction import Keyring, Redactor
@@ -378,3 +382,24 @@ def test_why_an_entry_is_missing_tells_no_other_secret() -> None:
     ((name, why),) = absent_entries([first, second], render, environment=ENVIRONMENT)
     assert (name, "s3cret-pw" in why) == ("gone", False)
     assert "the environment has no variable" in why
+
+
+def test_a_keychain_file_without_an_answer_is_neither_here_nor_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a dead mount does it; whoever begins or opens a run goes on after the limit."""
+    released = threading.Event()
+
+    def never(*_given: Any) -> bytes:
+        released.wait(60)
+        return b""
+
+    monkeypatch.setattr(files, "read_limited", never)
+    monkeypatch.setattr(keyring, "LOOK_SECONDS", 0.01)
+    dead = {"name": "pw", "kind": "file", "path": "/dead/file"}
+    net = Net("n", "test", "n", steps={"a": Step("a")}, entry="a", keychain=(dead,))
+    secrets = keyring.Secrets()
+    asyncio.run(secrets.look(net, {}))
+    released.set()
+    assert secrets.absent(net, {}) == []
+    assert secrets.not_seen(net, {}) == ["pw"]
