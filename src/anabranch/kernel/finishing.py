@@ -7,7 +7,6 @@ not work out makes it a failure, and nothing half done is left.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -34,8 +33,7 @@ from anabranch.net.net import Branch, Step
 from anabranch.net.reads import access
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(msgspec.Struct, frozen=True):
     """What the end of a step run will do, decided before anything is recorded."""
 
     ending: Ending
@@ -106,7 +104,7 @@ def _plan(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> _Pla
             names["ctx"] = turn.values.view(preview(turn.state.ctx, patches))
         plan = _routes(turn, step, _Plan(ending, fault, patches), token, names)
         if _hands_on(turn, plan, token):
-            plan = replace(plan, payload=_payload_after(turn, token))
+            plan = msgspec.structs.replace(plan, payload=_payload_after(turn, token))
         return plan
     except (ExpressionError, InputError) as error:
         wrong = Fault(error.code, f"step {token.step}: {error}", retryable=False)
@@ -145,13 +143,13 @@ def _on_the_way(
     before: tuple[ContextPatch, ...],
 ) -> tuple[ContextPatch, ...]:
     """What the arcs that fire write into the context, after what the step wrote `before`."""
-    if not any(each.arc.patches for each in taken):
-        return ()
     made = tuple(
         ContextPatch(patch.key, patch.value.evaluate(names), patch.reducer)
         for each in taken
         for patch in each.arc.patches
     )
+    if not made:
+        return ()
     ctx = preview(turn.state.ctx, before)
     made = fit_patches(ctx, made, turn.values)
     preview(ctx, made)  # refuses what does not fit

@@ -40,7 +40,7 @@ def stands_still(state: State) -> bool:
 def settle(turn: Turn) -> bool:
     """If nothing moves any more, do what comes next; true when that gave the run new work."""
     state = turn.state
-    if state.finished or state.jobs or _moves(state):
+    if state.status or state.jobs or _moves(state):
         return False
     if state.gates or (state.held and turn.net.policy.held == "wait"):
         return False  # somebody at a gate can still move the run

@@ -8,12 +8,12 @@ decides; `kernel.finishing` creates what it returns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from anabranch.errors import ExpressionError
+from anabranch.expressions.port import Expression
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.kernel.values import Fault
@@ -102,8 +102,7 @@ def branch_for(step: Step, outcome: str) -> Branch | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """An arc that fires, with the arguments it hands on."""
 
     arc: Arc
@@ -118,20 +117,19 @@ def taken_arcs(
     for arc in branch.arcs:
         if arc.guard is not None and not arc.guard.evaluate(names):
             continue
-        taken.append(Taken(arc, values.fit_fields(_arguments(arc, names))))
+        args = _arguments(arc.args, arc.target, names) if arc.args is not None else _EMPTY
+        taken.append(Taken(arc, values.fit_fields(args) if args else args))
         if branch.mode == "exclusive":
             break
     return taken
 
 
-def _arguments(arc: Arc, names: Mapping[str, Any]) -> Mapping[str, Any]:
-    if arc.args is None:
-        return _EMPTY
-    args = arc.args.evaluate(names)
+def _arguments(given: Expression, target: str, names: Mapping[str, Any]) -> Mapping[str, Any]:
+    args = given.evaluate(names)
     if args is None:
         return _EMPTY
     if not isinstance(args, Mapping):
         raise ExpressionError(
-            f"the args of the arc to {arc.target!r} must be a mapping, not {type(args).__name__}"
+            f"the args of the arc to {target!r} must be a mapping, not {type(args).__name__}"
         )
     return args

@@ -44,7 +44,7 @@ def step(
     net: Net, state: State, stimulus: s.Stimulus, at: int, values: ValueAccess = INLINE
 ) -> list[e.Event]:
     """Decide what `stimulus`, arriving at instant `at`, means for this run."""
-    if state.finished:
+    if state.status:  # it has finished
         if isinstance(stimulus, s.Decide) and gates.said_before(state, stimulus):
             return []
         raise Refused(f"run {state.run} has ended: {state.status}", code="run_finished")

@@ -104,7 +104,8 @@ def _make_ready(turn: Turn, token: Token, step: Step) -> None:
     if turn.net.policy.parallel_max is not None and not token.round and _queues(turn, token, step):
         turn.emit(e.TokenQueued(token.id))
         return
-    _start_the_clock(turn, token, step)
+    if step.timeout_ms is not None or step.fan is not None:
+        _start_the_clock(turn, token, step)
     if step.loop is not None:
         open_loop(turn, token, step.loop)
     elif step.fan is not None and reuse_answer(turn, token):

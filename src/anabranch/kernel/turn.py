@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.kernel.events import Event, TokenCreated
 from anabranch.kernel.evolve import evolve
@@ -20,15 +21,13 @@ from anabranch.kernel.values import Fault
 from anabranch.net.net import Net, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Activate:
+class Activate(msgspec.Struct, frozen=True):
     """The token may go on: admission, wake time, work."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Conclude:
+class Conclude(msgspec.Struct, frozen=True):
     """The work of the token is over; its answer (or `fault`) stands in the state."""
 
     token: int
@@ -36,30 +35,26 @@ class Conclude:
     given_up: bool = False  # somebody decided that it is not tried again
 
 
-@dataclass(frozen=True, slots=True)
-class FillWindow:
+class FillWindow(msgspec.Struct, frozen=True):
     """A fan has room for more jobs."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotOver:
+class SlotOver(msgspec.Struct, frozen=True):
     """The job of a fan's slot is over, with an answer in the state or with a fault."""
 
     job: str
     fault: Fault | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EndRun:
+class EndRun(msgspec.Struct, frozen=True):
     """The work of a slot asked for the end of the whole run."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FillLoop:
+class FillLoop(msgspec.Struct, frozen=True):
     """A loop may have room for more shards, or be over."""
 
     token: int
@@ -68,15 +63,14 @@ class FillLoop:
 Item = Activate | Conclude | FillWindow | SlotOver | FillLoop | EndRun
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(msgspec.Struct):
     net: Net
     state: State
     at: int
-    events: list[Event] = field(default_factory=list)
-    agenda: deque[Item] = field(default_factory=deque)
+    events: list[Event] = []
+    agenda: deque[Item] = msgspec.field(default_factory=deque)
     #: Scopes in which something ended: their joins and barriers are looked at again.
-    dirty: dict[int, bool] = field(default_factory=dict)
+    dirty: dict[int, bool] = {}
     #: The context changed: held tokens are looked at again.
     readmit: bool = False
     first_token: int = 0  # tokens from here on came into being in this turn

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel.events import Event
 from anabranch.kernel.state import State
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(msgspec.Struct, frozen=True):
     """Carry out this attempt of this job."""
 
     run: str
@@ -19,8 +19,7 @@ class Execute:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """Whoever carries it out stops; `discharge` says whether the kernel waits to hear of it."""
 
     run: str
@@ -32,8 +31,7 @@ class Stop:
     abandoned: bool = False  # it was told, and did not: whatever its attempt, it is left behind
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """These events of a run are durable now."""
 
     run: str
@@ -44,8 +42,7 @@ class Published:
     final: State | None  # the state of a run that has just finished
 
 
-@dataclass(frozen=True, slots=True)
-class Replied:
+class Replied(msgspec.Struct, frozen=True):
     """The answer to whoever sent a stimulus: nothing, or why it was refused."""
 
     ticket: int

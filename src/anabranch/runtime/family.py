@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
@@ -22,8 +23,7 @@ from anabranch.store.ports import Store
 CHILDREN_KEPT = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A stimulus that waits for its turn."""
 
     run: str

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.settings import Settings
 from anabranch.work.callables import ThreadTool
@@ -17,8 +18,7 @@ from anabranch.work.port import Performer
 THREADS = "(threads)"  # no kind is called that
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     run: str
     job: str
     attempt: int
@@ -45,7 +45,10 @@ class Lanes:
         self._queues.setdefault(lane, deque()).append(Ready(run, job, attempt))
 
     def can_start(self) -> bool:
-        return any(queue and self._room(lane) for lane, queue in self._queues.items())
+        for lane, queue in self._queues.items():  # noqa: SIM110 - asked twice a turn
+            if queue and self._room(lane):
+                return True
+        return False
 
     def _room(self, lane: str) -> bool:
         if len(self._holders) >= self._total:
