@@ -79,6 +79,25 @@ def test_after_its_run_a_payload_stays_as_its_scope_says(
     assert payloads(file) == kept
 
 
+def test_what_the_items_of_a_loop_over_numbers_put_aside_ends_with_their_run(
+    box: Toolbox, tmp_path: Path
+) -> None:
+    """No result of the loop says a word of it."""
+    make = {"name": "make", "kind": "make", "letter": "{{ 'xyz'[iter.n] }}"}
+    each = step("each", "noop")
+    each["loop"] = {"in": {"range": 3}, "iterator": "n"}
+    each["tool"] = [
+        {**make, "spec": {"result": {"store": {"scope": "step"}}}},
+        {"name": "measure", "kind": "measure", "given": "{{ _prev }}"},
+    ]
+    file = tmp_path / "it.db"
+    made = anabranch.run(
+        playbook(each), store=str(file), toolbox=box, settings=Settings(retention_days=0.0)
+    )
+    assert (made.status, made.result["results"]) == ("completed", [LARGE] * 3)
+    assert payloads(file) == 0
+
+
 def test_a_run_whose_payload_is_gone_can_still_be_shown(box: Toolbox, tmp_path: Path) -> None:
     file = tmp_path / "it.db"
     name = play(storing("step"), box, file)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.errors import (
     AnabranchError,
@@ -54,8 +55,7 @@ INLINE_BYTES_MAX = 64 * 1024  # a larger value is kept as a payload
 ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
 
 
-@dataclass(slots=True)
-class Turned:
+class Turned(msgspec.Struct):
     batch: Batch
     effects: list[Effect]
 
@@ -242,12 +242,14 @@ class Core:
 
     def _access(self, live: LiveRun, stimulus: s.Stimulus) -> RunValues:
         """How this stimulus reads large values of the run, and has others kept."""
-        live.holds_refs = live.holds_refs or brings_ref(stimulus)
-        if not isinstance(stimulus, s.Start):
-            return RunValues(self._values, live, live.state.run)
-        reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
-        self._holds.begins(stimulus.run, [stimulus.input, reused], before(stimulus))
-        return RunValues(self._values, live, stimulus.run)
+        if not live.holds_refs:
+            live.holds_refs = brings_ref(stimulus)
+        run = live.state.run
+        if isinstance(stimulus, s.Start):
+            run = stimulus.run
+            reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
+            self._holds.begins(run, [stimulus.input, reused], before(stimulus))
+        return RunValues(self._values, live, run, live.holds_refs)
 
     def _start_jobs(self, now: int) -> None:
         for ready in self.lanes.take():
@@ -274,11 +276,15 @@ class Core:
                 self._set_aside(run, defect)
                 continue
             batch.commits.append(commit)
-            live.sealed.keep(batch, run, over=live.state.finished)
+            over = commit.head.finished
+            if live.sealed.values:
+                live.sealed.keep(batch, run, over=over)
             self.follow_ups.effects.append(published)
-            self._check_size(live, len(commit.events))
-            self.set_alarm(live)
-            if published.final is not None:
+            live.log_bytes += len(commit.events)
+            if reason := self._run_limits.passed(live):
+                self._overrun(live, reason)
+            self.alarms.set(run, None if over else commit.head.next_wake)
+            if over:
                 self._let_go(run, published.status)
         effects = self.follow_ups.effects
         for effect in effects:
@@ -287,14 +293,12 @@ class Core:
         self._touched, self.follow_ups.effects = {}, []
         self._payloads_before, self._payloads = self._payloads, {}
         self._answers = {}
-        self._values.trim()
+        if self._values.overfull:
+            self._values.trim()
         return Turned(batch, effects)
 
-    def _check_size(self, live: LiveRun, more: int) -> None:
-        live.log_bytes += more
-        if live.state.ending or live.state.finished or live.overrun:
-            return
-        if reason := self._run_limits.passed(live):
+    def _overrun(self, live: LiveRun, reason: str) -> None:
+        if not (live.state.ending or live.state.finished or live.overrun):
             live.overrun = True
             self.offer(live.state.run, s.Overrun(reason))
 
@@ -308,7 +312,7 @@ class Core:
     def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, Published]:
         state, events = live.state, live.fresh
         live.fresh = []
-        status = status_of(state)
+        status, finished = status_of(state), state.finished
         head = Head(
             run=state.run,
             definition=state.definition,
@@ -322,7 +326,7 @@ class Core:
             labels=state.labels,
             parent=state.parent,
             origin=state.origin,
-            finished=state.finished,
+            finished=finished,
             problems=state.counts.problems,
         )
         commit = Commit(
@@ -333,7 +337,7 @@ class Core:
             snapshot=self._snapshot(live),
         )
         first = state.seq - len(events) + 1
-        final = state if state.finished else None
+        final = state if finished else None
         return commit, Published(state.run, first, now, events, status, final)
 
     def _snapshot(self, live: LiveRun) -> bytes | None:

@@ -60,13 +60,13 @@ class Crew:
         self,
         performers: Mapping[str, Performer],
         offer: Offer,
-        fetch: Callable[[str], Callable[[str], bytes | None]],  # for a run
+        content: Callable[[str, str], bytes | None],  # of a payload, as far as a run may read it
         safe: Safe | None = None,
     ) -> None:
         self._performers = performers
         self._safe = safe
         self._offer = offer
-        self._fetch = fetch
+        self._content = content
         self._in_place = {
             kind: perform_now
             for kind, performer in performers.items()
@@ -97,7 +97,9 @@ class Crew:
             self._send_out(effect, partial(self._with_secrets, live, effect))
             return
         try:
-            task = self._traced(live, build_task(live, effect.job, self._fetch(effect.run)))
+            task = build_task(live, effect.job, partial(self._content, effect.run))
+            if self.traces:
+                task = self._traced(live, task)
         except AnabranchError as error:
             self._deliver(effect, not_built(error))
             return
@@ -130,9 +132,9 @@ class Crew:
             job = live.state.jobs.get(effect.job)
             if job is None or nobody_waits(live.state, job):
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
-            task = self._traced(
-                live, build_task(live, effect.job, self._fetch(effect.run), keyring)
-            )
+            task = build_task(live, effect.job, partial(self._content, effect.run), keyring)
+            if self.traces:
+                task = self._traced(live, task)
         except AnabranchError as error:
             kind = getattr(error, "kind", error.code)
             may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
@@ -148,14 +150,13 @@ class Crew:
         if not live.net.keychain or self._safe is None:
             return None
         state = live.state
-        workload = resolve(state.workload, self._fetch(state.run))
+        workload = resolve(state.workload, partial(self._content, state.run))
         if state.sealed:
             workload = Unsealed(workload, live.sealed.marks)
         return await self._safe.keyring(live.net, workload, state.run)
 
-    def _traced(self, live: LiveRun, task: Task) -> Task:
-        if not self.traces:
-            return task
+    @staticmethod
+    def _traced(live: LiveRun, task: Task) -> Task:
         place = traceparent(task.run, task.job, task.attempt, live.state.trace)
         return msgspec.structs.replace(task, trace=place)
 
@@ -163,7 +164,7 @@ class Crew:
         key = (effect.run, effect.job, effect.attempt)
         running = asyncio.get_running_loop().create_task(self._see_to(effect, work))
         self._tasks[key] = running
-        running.add_done_callback(lambda done: self._stopped(effect, done))
+        running.add_done_callback(partial(self._stopped, effect))
 
     async def _see_to(self, effect: Execute, work: Deed) -> None:
         run_at_work.set(effect.run)  # of this task only
@@ -200,24 +201,13 @@ class Crew:
     def _deliver(self, effect: Execute, answer: Answer | Parked) -> None:
         """Offer what the work came to; what cannot be offered fails the attempt."""
         try:
-            self._offer_answer(effect, answer)
+            if isinstance(answer, Parked):
+                self._offer(effect.run, _park(effect, answer))
+            else:
+                self._offer(effect.run, s.JobReport(effect.job, effect.attempt, answer))
         except Exception as error:
             said = _not_delivered(error)
             self._offer(effect.run, s.JobReport(effect.job, effect.attempt, said))
-
-    def _offer_answer(self, effect: Execute, answer: Answer | Parked) -> None:
-        if isinstance(answer, Parked):
-            parked = s.JobPark(
-                effect.job,
-                effect.attempt,
-                answer.ticket,
-                answer.until,
-                answer.memory,
-                answer.limit_ms,
-            )
-            self._offer(effect.run, parked)
-        else:
-            self._offer(effect.run, s.JobReport(effect.job, effect.attempt, answer))
 
     def stop(self, effect: Stop) -> None:
         if effect.outside:
@@ -265,6 +255,12 @@ class Crew:
         # Or the end of the loop would wait for it, and then complain of it.
         asyncio._unregister_task(task)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _park(effect: Execute, parked: Parked) -> s.JobPark:
+    return s.JobPark(
+        effect.job, effect.attempt, parked.ticket, parked.until, parked.memory, parked.limit_ms
+    )
 
 
 async def carry_out(performer: Performer, task: Task) -> Answer | Parked:
@@ -346,7 +342,8 @@ def build_task(
         _resolve_refs(names, fetch)
     if keyring is not None:
         names["keychain"] = keyring
-    live.sealed.lay_over(names, names["workload"], state.sealed)
+    if state.sealed or live.sealed.values:
+        live.sealed.lay_over(names, names["workload"], state.sealed)
     if token.loop:
         return _loop_task(live, job, work, names, fetch)
     if job.slot >= 0:
@@ -364,7 +361,7 @@ def build_task(
         postponed_ms=job.postponed_ms,
         key=idempotency_key(state.run, job.id),
         kind=work.kind,
-        inputs=inputs if isinstance(inputs, Mapping) else {"value": inputs},
+        inputs=inputs if type(inputs) is dict or isinstance(inputs, Mapping) else {"value": inputs},
         names=names,
         program=work.program,
         timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,

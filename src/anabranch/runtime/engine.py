@@ -99,7 +99,7 @@ class Engine:
         self._safe = safe
         inline_max, result_max = settings.inline_bytes_max, settings.result_bytes_max
         self._light = Lightener(self.core.keep_payload, inline_max, result_max)
-        self._crew = Crew(performers, self._offer, self.rights.fetch, safe)
+        self._crew = Crew(performers, self._offer, self.rights.content, safe)
         self.pulse = self.core.pulse
         self.pulse.watch(self.core, clock.now)
         self._writer = Writer(store, self.pulse)
@@ -191,8 +191,8 @@ class Engine:
         if now - self._mail_read_at >= self._settings.poll_seconds * 1000:
             self._mail_read_at = now
             self._mail.read()
-        self._suspension.look(self.pulse.turned_at, now)
-        turned = self.core.turn(now, ring=not self._suspension.hearing_seconds)
+        ring = self._suspension.lets_ring(self.pulse.turned_at, now)
+        turned = self.core.turn(now, ring=ring)
         self.pulse.turned(now)
         batch = turned.batch
         if batch.commits or batch.answers or batch.payloads or turned.effects:

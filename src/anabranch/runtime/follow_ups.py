@@ -7,7 +7,7 @@ durable; what is said to other runs is stepped in the same turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anabranch.kernel import events as e
@@ -23,6 +23,7 @@ from anabranch.runtime.pools import Lease, Pools
 from anabranch.runtime.pulse import Pulse
 from anabranch.runtime.read_rights import before
 from anabranch.runtime.waking import wake_ups
+from anabranch.work.collections.port import KIND
 
 log = logging.getLogger("anabranch.engine")
 
@@ -132,7 +133,8 @@ class FollowUps:
 
     def reported(self, live: LiveRun, event: e.JobReported) -> None:
         self.over(live, event)
-        self._note_refs(live, event.answer.result)
+        if event.answer.result is not None:
+            self._note_refs(live, event.answer.result)
         if event.answer.wakes:  # whoever is woken records it in the batch that holds this answer
             for run, wake in wake_ups(live.state, live.fresh, event):
                 self._family.say(run, wake)
@@ -148,7 +150,7 @@ class FollowUps:
         self.scheduled(live, event)
 
     def finished(self, live: LiveRun, _event: e.RunFinished) -> None:
-        if live.holds_refs:
+        if live.holds_refs or live.state.looped:  # the items of a loop may have stored some
             self._holds.end(live.state.run, live.state.finished_at)
         if live.state.parent is not None:
             self._family.tell_parent(live.state)
@@ -161,8 +163,8 @@ class FollowUps:
             live.holds_refs = True
 
     def cut(self, live: LiveRun, event: e.LoopCut) -> None:
-        if event.source is not None:  # the items of a long list are payloads
-            live.holds_refs = True
+        if event.source is not None and not _counts(event.source):
+            live.holds_refs = True  # the items of a long list are payloads
 
     def brought(self, live: LiveRun, event: e.RunStarted | e.ContextPatched) -> None:
         """Values that come from outside may stand for larger ones too."""
@@ -178,6 +180,11 @@ class FollowUps:
         given += [[answer.result for answer in answers] for answers in event.reuse.values()]
         found = self._holds.given(live, given, before(event))
         live.holds_refs = live.holds_refs or found or bool(event.reuse)
+
+
+def _counts(source: Any) -> bool:
+    """A loop over numbers: there is nothing to keep for it."""
+    return isinstance(source, Mapping) and source.get(KIND) == "range"
 
 
 _FOLLOW_UPS: dict[type, Callable[[FollowUps, LiveRun, Any], None]] = {

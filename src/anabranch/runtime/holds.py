@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.kernel.state import State
+from anabranch.runtime.payloads import mentions_ref
 from anabranch.store.ports import Batch, Hold
 from anabranch.work.payloads import KIND, PLACE
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from anabranch.runtime.read_rights import ReadRights
 
 _encode = msgspec.json.Encoder().encode
-_MARK = _encode(KIND)
 _SCOPES = frozenset({"step", "execution", "workflow", "permanent"})
 _PLACES = re.compile(PLACE.encode() + rb"([0-9a-f]{64})")
 #: More than are granted in the batches that are not durable yet.
@@ -52,12 +52,16 @@ class Holds:
 
     def found(self, live: LiveRun, value: Any) -> bool:
         """Hold what the value stands for, as far as the run may read it; is there anything?"""
-        state = live.state
-        return self._found(state, value, lambda sha256: self.entitled(state.run, sha256))
+        if value is None or not mentions_ref(value):  # on the way of every answer
+            return False
+        run = live.state.run
+        return self._found(live.state, value, lambda sha256: self.entitled(run, sha256))
 
     def given(self, live: LiveRun, value: Any, before: Sequence[str] = ()) -> bool:
         """The same for what a run begins with, or an operator wrote into it; as far as the runs
         `before` may read it, where it comes from such."""
+        if not mentions_ref(value):
+            return False
         rights = self._rights
         if not before or rights is None:
             return self._found(live.state, value, lambda _sha256: True)
@@ -70,7 +74,7 @@ class Holds:
 
     def begins(self, run: str, value: Any, before: Sequence[str]) -> None:
         """The same before the first event of a run, whose expressions read it at once."""
-        if self._rights is None or value is None or _MARK not in _encode(value):
+        if self._rights is None or value is None or not mentions_ref(value):
             return
         for ref in refs_in(value):
             sha256 = _hash_in(ref)
@@ -93,8 +97,6 @@ class Holds:
                 self._grant(parent, sha256)
 
     def _found(self, state: State, value: Any, entitled: Callable[[str], bool]) -> bool:
-        if value is None or _MARK not in _encode(value):
-            return False  # at the speed of C: this is on the way of every answer
         refs = list(refs_in(value))
         for ref in refs:
             if entitled(_hash_in(ref)):

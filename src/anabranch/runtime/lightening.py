@@ -14,6 +14,8 @@ from anabranch.work.payloads import REF, is_ref
 
 Keep = Callable[[str, str, bytes], None]  # run, sha256, content: written with the next batch
 
+_SMALL = (type(None), bool, int, float)
+
 
 class Lightener:
     def __init__(self, keep: Keep, inline_bytes_max: int, result_bytes_max: int | None) -> None:
@@ -30,6 +32,8 @@ class Lightener:
         return stimulus
 
     def _report(self, run: str, report: s.JobReport) -> s.JobReport:
+        if type(report.answer.result) in _SMALL and not report.answer.patches:
+            return report
         fit = self._inline if getattr(report.answer, "inline", False) else self._answer
         try:
             answer = fit(run, report.answer)

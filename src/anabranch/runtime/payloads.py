@@ -9,17 +9,21 @@ for the expressions of the kernel).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.evolve_loops import MANIFEST
 from anabranch.kernel.tracker import in_order
 from anabranch.kernel.values import ContextPatch
-from anabranch.work.payloads import PLACE, REF, decoded, encoded, hash_of, is_ref, purged
+from anabranch.work.payloads import KIND, PLACE, REF, decoded, encoded, hash_of, is_ref, purged
 from anabranch.work.results import ResultPolicy, seen_by_tasks, stand_in
 
 _POLICY = ResultPolicy()  # of results for which nobody has said anything
+_encode = msgspec.json.Encoder().encode
+_MARK = _encode(KIND)
 
 
 Fetch = Callable[[str], bytes | None]  # the content of a payload by its hash
@@ -30,7 +34,7 @@ class TooLarge(AnabranchError):
     """A result that is too large even for the payload store."""
 
 
-class Light(NamedTuple):
+class Light(msgspec.Struct, frozen=True):
     """A result fit to travel, and the payload that is to be stored for it."""
 
     result: Any
@@ -78,6 +82,11 @@ def _size(value: Any, enough: int) -> int:
             if size > enough:
                 break
     return size
+
+
+def mentions_ref(value: Any) -> bool:
+    """May there be a ref anywhere in it? At the speed of C: every answer on its way is asked."""
+    return _MARK in _encode(value)
 
 
 def holds_ref(value: Any) -> bool:
@@ -131,7 +140,8 @@ def brings_ref(stimulus: s.Stimulus) -> bool:
     match stimulus:
         case s.JobReport():
             answer = stimulus.answer
-            return holds_ref(answer.result) or bool(answer.patches and _in_patches(answer.patches))
+            found = answer.result is not None and mentions_ref(answer.result)
+            return (found and holds_ref(answer.result)) or _in_patches(answer.patches)
         case s.PatchContext():
             return _in_patches(stimulus.patches)
         case s.Start():

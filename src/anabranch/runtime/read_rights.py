@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -55,7 +56,11 @@ class ReadRights:
 
     def fetch(self, run: str) -> Callable[[str], bytes | None]:
         """How the payloads that values of the run stand for are fetched."""
-        return lambda sha256: self._store.payload(sha256) if self.payload(run, sha256) else None
+        return partial(self.content, run)
+
+    def content(self, run: str, sha256: str) -> bytes | None:
+        """The payload, where the run may read it."""
+        return self._store.payload(sha256) if self.payload(run, sha256) else None
 
     def payload(self, run: str, sha256: str) -> bool:
         return self.free(run) or self.strictly_payload(run, sha256)

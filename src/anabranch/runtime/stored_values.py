@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from anabranch.errors import AnabranchError, ExpressionError
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import (
@@ -55,6 +57,7 @@ class StoredValues:
         self.read_bytes_max = read_bytes_max
         self._decoded: OrderedDict[str, tuple[int, Any]] = OrderedDict()  # hash → size, value
         self._decoded_bytes = 0
+        self.overfull = False
 
     def load(self, sha256: str) -> tuple[int, Any]:
         """The size and the value of a payload."""
@@ -73,6 +76,7 @@ class StoredValues:
         value = loader(fetch)(sha256)
         self._decoded[sha256] = (size, value)
         self._decoded_bytes += size
+        self.overfull = self._decoded_bytes > CACHE_BYTES
         return size, value
 
     def trim(self) -> None:
@@ -80,64 +84,60 @@ class StoredValues:
         while self._decoded_bytes > CACHE_BYTES:
             _, (size, _) = self._decoded.popitem(last=False)
             self._decoded_bytes -= size
+        self.overfull = False
 
 
-class RunValues:
+class RunValues(msgspec.Struct):
     """The `ValueAccess` of one run for one stimulus."""
 
-    __slots__ = ("_bytes_read", "_live", "_run", "_stored")
-
-    def __init__(self, stored: StoredValues, live: LiveRun, run: str) -> None:
-        self._stored = stored
-        self._live = live
-        self._run = run
-        self._bytes_read = 0
-
-    @property
-    def lazy(self) -> bool:
-        return self._live.holds_refs
+    stored: StoredValues
+    live: LiveRun
+    run: str
+    lazy: bool  # the run has large values, or is about to have its first
+    bytes_read: int = 0
 
     def view(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
-        return Resolved(values, self._load) if self._live.holds_refs else values
+        return Resolved(values, self._load) if self.lazy else values
 
     def whole(self, value: Any, /) -> Any:
-        return resolved(value, self._load) if self._live.holds_refs else value
+        return resolved(value, self._load) if self.lazy else value
 
     def stands_in(self, value: Any, /) -> bool:
-        return self._live.holds_refs and is_ref(value)
+        return self.lazy and is_ref(value)
 
     def fit(self, value: Any, /) -> Any:
-        limit = self._stored.inline_bytes_max
+        limit = self.stored.inline_bytes_max
         if not may_exceed(value, limit) or is_ref(value):
             return value
         try:
-            light = lighten(value, limit, self._stored.value_bytes_max)
+            light = lighten(value, limit, self.stored.value_bytes_max)
         except TooLarge as error:
             raise ExpressionError(str(error).replace("the result", "a value", 1)) from None
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ExpressionError(f"a value cannot be recorded: {error}") from None
         if light.sha256:
-            self._stored.keep(self._run, self._live, light)
+            self.stored.keep(self.run, self.live, light)
+            self.lazy = True
         return light.result
 
     def fit_fields(self, values: Mapping[str, Any], /) -> Mapping[str, Any]:
-        if not values or not may_exceed(values, self._stored.inline_bytes_max):
+        if not values or not may_exceed(values, self.stored.inline_bytes_max):
             return values
         return {key: self.fit(value) for key, value in values.items()}
 
     def _load(self, sha256: str) -> Any:
-        if not self._stored.may_read(self._run, sha256):
+        if not self.stored.may_read(self.run, sha256):
             gone = purged(sha256)  # a worker can name any payload: that gives no right to read it
             raise ExpressionError(str(gone), code=gone.code)
         try:
-            size, value = self._stored.load(sha256)
+            size, value = self.stored.load(sha256)
         except AnabranchError as error:
             raise ExpressionError(str(error), code=error.code) from None
-        self._bytes_read += size
-        if self._bytes_read > self._stored.read_bytes_max:
+        self.bytes_read += size
+        if self.bytes_read > self.stored.read_bytes_max:
             raise ExpressionError(
-                f"expressions read {self._bytes_read:,} bytes of large values at once, over the "
-                f"limit of {self._stored.read_bytes_max:,} (setting "
+                f"expressions read {self.bytes_read:,} bytes of large values at once, over the "
+                f"limit of {self.stored.read_bytes_max:,} (setting "
                 "ANABRANCH_EXPRESSION_BYTES_MAX): let a step select what is needed",
                 code="expression_bytes_max",
             )

@@ -26,13 +26,22 @@ class Suspension:
     def __init__(self, core: Core, turns_every_ms: int) -> None:
         self._core = core
         self._longest_ms = turns_every_ms + HELD_MS
-        self._hearing_until = 0.0  # on the monotonic clock
+        self._hearing_until = 0.0  # on the monotonic clock; 0 for nobody to hear
         self._excused: dict[tuple[str, str], int] = {}  # (run, job) → until when
 
-    def look(self, last: int, now: int) -> None:
-        """The engine turns again: `last` is when it did before, 0 for never."""
-        if not last or now - last <= self._longest_ms:
-            return
+    def lets_ring(self, last: int, now: int) -> bool:
+        """Whether timers may ring in this turn; `last` is when the engine turned before, 0 for
+        never."""
+        if last and now - last > self._longest_ms:
+            self._wake_up(last, now)
+        if not self._hearing_until:
+            return True
+        if self.hearing_seconds:
+            return False
+        self._hearing_until = 0.0
+        return True
+
+    def _wake_up(self, last: int, now: int) -> None:
         self._hearing_until = time.monotonic() + HEARING_SECONDS
         count = self._excuse(now, now - last)
         if count:

@@ -7,19 +7,26 @@ went with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from typing import TypeVar
+from contextvars import ContextVar, Token
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-@contextmanager
-def scoped(variable: ContextVar[T], value: T) -> Iterator[None]:
-    before = variable.set(value)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):
-            variable.reset(before)
+class scoped(Generic[T]):  # noqa: N801 - a class and no generator: every job goes through it
+    __slots__ = ("_before", "_value", "_variable")
+
+    _before: Token[T]
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._before = self._variable.set(self._value)
+
+    def __exit__(self, *_exc: object) -> None:
+        try:  # noqa: SIM105 - nor is there a second one in it
+            self._variable.reset(self._before)
+        except ValueError:
+            pass
