@@ -328,7 +328,8 @@ class Crossing:
                 fault = Fault(error.code, str(error), retryable=False)
             else:
                 self._succeeded += 1
-                self._write(answer.patches)
+                if answer.patches:
+                    self._write(answer.patches)
                 self._keep(index, answer.result)
                 return
         fault = fault or Fault("unknown", "the item failed")
