@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import anabranch
+from anabranch.testing.world import World
 
 from .arca_stage import ask, stage, step, workflow
 
@@ -91,3 +92,15 @@ def test_a_directory_of_very_many_is_asked_as_a_whole() -> None:
         workflow(step(target=target, fan_in={"policy": "all"})), {"find": names, "s": {"n": 1}}
     )
     assert (there.status, len(there.records)) == ("completed", 3_000)
+
+
+def test_who_is_asked_has_its_name_however_little_travels_with_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(World, "inline_bytes_max", 1)
+    there = stage(workflow(BEST), PEOPLE)
+    assert (there.asked(), there.status) == (["p1", "p2"], "completed")
+    later = step("later", depends_on=["s"], input={"who": "{{steps.s.participant}}"})
+    heard = []
+    stage(workflow(BEST, later), {**PEOPLE, "later": lambda task: heard.append(task.inputs)})
+    assert [each["input"] for each in heard] == [{"who": "p2"}]

@@ -66,7 +66,7 @@ def _ask(turn: Turn, token: Token, fan: Fan, found: Any = None) -> None:
         if fan.targets is not None:
             names["found"] = turn.values.whole(found)
         slots = fan.over.evaluate(names)
-        if isinstance(slots, list | tuple):
+        if isinstance(slots, list | tuple) and not _names(slots):
             slots = [turn.values.fit(slot) for slot in slots]
     except ExpressionError as error:
         turn.later(Conclude(token.id, Fault("expression", str(error), retryable=False)))
@@ -81,7 +81,7 @@ def _ask(turn: Turn, token: Token, fan: Fan, found: Any = None) -> None:
 
 def _open(turn: Turn, token: Token, fan: Fan, slots: Sequence[Any], why: str = "") -> None:
     """Open the slots and schedule the first window of jobs; `why` there are none, if so."""
-    plain = all(isinstance(slot, str) for slot in slots)
+    plain = _names(slots)
     labels = list(slots) if plain else [str(index) for index in range(len(slots))]
     values: list[Any] = [] if plain else list(slots)
     turn.emit(e.GatherOpened(fan_id(token), "fan", token.id, fan.rule, labels, (), values))
@@ -92,6 +92,11 @@ def _open(turn: Turn, token: Token, fan: Fan, slots: Sequence[Any], why: str = "
     nobody = Fault("gather_impossible", f"there is nobody to ask: {why}", NOBODY, False)
     _settle(turn, gather, nobody if why and not labels else None)
     turn.later(FillWindow(token.id))
+
+
+def _names(slots: Sequence[Any]) -> bool:
+    """Texts name their slots, in the log too: nothing stands in for them, however long they are."""
+    return all(isinstance(slot, str) for slot in slots)
 
 
 def _too_few(gather: Gather) -> bool:
