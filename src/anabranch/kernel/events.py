@@ -242,6 +242,7 @@ class JobReused(_Event, frozen=True, tag="job.reused"):
     slot: int
     answer: Answer
     key: str
+    settled: str = ""  # under which key the origin has whose answer it is and who judged it
 
 
 class JobRetrying(_Event, frozen=True, tag="job.retrying"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve_jobs import drop_job, enter
-from anabranch.kernel.gather import combine
+from anabranch.kernel.gather import combine, who_answered
 from anabranch.kernel.state import (
     JOINS_KEPT,
     Delivery,
@@ -107,9 +107,8 @@ def gather_settled(state: State, event: e.GatherSettled, at: int) -> None:
 
 
 def _keep_who_answered(state: State, gather: Gather) -> None:
-    step = state.tokens[gather.token].step
-    if gather.rule.combine == "one" and len(gather.selected) == 1 and not gather.values:
-        state.answered_by[step] = gather.labels[gather.selected[0]]
+    if who := who_answered(gather):
+        state.answered_by[state.tokens[gather.token].step] = who
 
 
 def _drop_old_joins(state: State) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch.kernel import events as e
 from anabranch.kernel.evolve_loops import job_given_up, queue_time_runs
 from anabranch.kernel.state import FAULTS_KEPT, Job, JobPhase, State, StepTally, Token, TokenPhase
+from anabranch.kernel.values import Answer
 
 PLAIN, CUT, JUDGE = -1, -2, -3  # slots of jobs that fill none
 
@@ -189,10 +190,18 @@ def job_reused(state: State, event: e.JobReused, at: int) -> None:
     answer_plain(state, job)
     if event.slot < 0:  # only step runs that ended well are taken over: theirs was decided
         state.tokens[event.token].decided = True
-    left = state.reuse[event.key]
-    left.pop(0)
+    _take(state, event.key)
+    if event.settled and (who := _take(state, event.settled).result.get("answered_by")):
+        state.answered_by[state.tokens[event.token].step] = who
+
+
+def _take(state: State, key: str) -> Answer:
+    """What the origin of a redriven run has under that key, which it has once less now."""
+    left = state.reuse[key]
+    answer = left.pop(0)
     if not left:
-        del state.reuse[event.key]
+        del state.reuse[key]
+    return answer
 
 
 def job_retrying(state: State, event: e.JobRetrying, at: int) -> None:

@@ -151,3 +151,10 @@ def slot_for(gather: Gather, node: str, outcome: str) -> int | None:
     """The free slot that an offer from `node` fills; a named outcome goes before `any`."""
     slot = gather.free.first(node, outcome)
     return slot if slot is not None else gather.free.first(node, "any")
+
+
+def who_answered(gather: Gather) -> str:
+    """Whose answer a fan has chosen, where it is one's."""
+    if gather.rule.combine != "one" or len(gather.selected) != 1 or gather.values:
+        return ""
+    return gather.labels[gather.selected[0]]

@@ -19,7 +19,7 @@ from typing import Literal
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.reuse import reuse_key, takes_over
+from anabranch.kernel.reuse import SETTLED, judgement_of, reuse_key, takes_over
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Conclude, FillLoop, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
@@ -119,9 +119,22 @@ def reuse_answer(turn: Turn, token: Token, slot: int = PLAIN_SLOT) -> bool:
     key = find_reusable(turn, token, slot)
     if not key:
         return False
-    answers = turn.state.reuse[key]
-    job = id_of_job(token, slot)
-    turn.emit(e.JobReused(job, token.id, slot, answers[0], key))
+    reuse, job = turn.state.reuse, id_of_job(token, slot)
+    settled = reuse_key(turn.state, token, label=SETTLED) if slot == PLAIN_SLOT else ""
+    kept = reuse[settled][0] if settled in reuse else None
+    turn.emit(e.JobReused(job, token.id, slot, reuse[key][0], key, settled if kept else ""))
+    if kept is not None and (said := judgement_of(kept)) is not None:
+        turn.emit(
+            e.TaskJudged(
+                token.id,
+                said.fulfilled,
+                said.policy,
+                said.actor,
+                said.reason,
+                said.evidence,
+                override=said.override,
+            )
+        )
     settle(turn, turn.state.jobs[job])
     return True
 

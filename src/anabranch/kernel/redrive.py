@@ -21,7 +21,7 @@ from anabranch.kernel.evolve import evolve, mark_with
 from anabranch.kernel.jobs import token_of
 from anabranch.kernel.provenance import Provenance, writer_of
 from anabranch.kernel.reducers import fold
-from anabranch.kernel.reuse import ADMITTED, LOOP, reuse_key
+from anabranch.kernel.reuse import ADMITTED, LOOP, SETTLED, reuse_key, settled_as
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.tracker import Shard, Tracker, loop_name, ranges_of
 from anabranch.kernel.values import Answer, Cause, ContextPatch
@@ -237,15 +237,27 @@ class _Survey:
         elif cause is None and event.ending == "done" and event.end != "killed":
             if token.answer is not None and token.answer.status == "ok":
                 self._keep(reuse_key(self._state, token), token.answer)
+                self._keep_settled(token)
             self._note(token, event, None)
         else:
-            for key, answer in slots:
+            for key, answer in slots if not self._rejected(token) else ():
                 self._keep(key, answer)
             self._note(token, event, cause)
         self._written.pop(token.id, None)
 
     def _keep(self, key: str, answer: Answer) -> None:
         self._found.setdefault(key, []).append(answer)
+
+    def _rejected(self, token: Token) -> bool:
+        """What all of them said was not good enough: with the same answers it never will be."""
+        said = self._state.judged.get(token.step)
+        return said is not None and said.token == token.id and not said.fulfilled
+
+    def _keep_settled(self, token: Token) -> None:
+        step = self._net.steps[token.step]
+        if step.fan is not None or step.decision is not None:
+            key = reuse_key(self._state, token, label=SETTLED)
+            self._keep(key, settled_as(self._state, token))
 
     def _note(self, token: Token, event: e.TokenFinished, cause: Cause | None) -> None:
         if event.end == "killed" and cause is None:
@@ -267,7 +279,7 @@ class _Survey:
         """Only an answer that was of use: whoever failed or said no is asked again."""
         gather = self._state.gathers[event.gather]
         answer = self._state.jobs[event.producer].answer if gather.kind == "fan" else None
-        if answer is not None:
+        if answer is not None and answer.outcome != "negative":
             token = self._state.tokens[gather.token]
             kept = (reuse_key(self._state, token, event.slot), answer)
             self._slots.setdefault(token.id, []).append(kept)

@@ -9,17 +9,21 @@ give is worked out by `kernel.redrive`.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
-from anabranch.kernel.state import State, Token
+from anabranch.kernel.gather import who_answered
+from anabranch.kernel.state import Judgement, State, Token
+from anabranch.kernel.values import Answer
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 LOOP_REF = "anabranch:run:"  # how `fanin.refs` begins, see `kernel.tracker`
 LOOP = "loop"  # the label under which a loop's progress is kept
-ADMITTED = "admitted"  # and the one for who was let in by hand
+ADMITTED = "admitted"  # the one for who was let in by hand
+SETTLED = "settled"  # and the one for what else is known of a step run: see `settled_as`
 
 
 def reuse_key(state: State, token: Token, slot: int = -1, label: str = "") -> str:
@@ -45,3 +49,19 @@ def takes_over(state: State, token: Token, *, whole: bool) -> bool:
     if marks is None or token.id in marks.stale:
         return False
     return not (whole and token.id in marks.redone)
+
+
+def settled_as(state: State, token: Token) -> Answer:
+    """Whose answer a step run has and who judged its task, to be kept beside the answer."""
+    gather = state.gathers.get(token.gather)
+    by = who_answered(gather) if gather is not None else state.answered_by.get(token.step, "")
+    said = state.judged.get(token.step)
+    facts: dict[str, Any] = {"answered_by": by} if by else {}
+    if said is not None and said.token == token.id:
+        facts["judged"] = msgspec.to_builtins(said)
+    return Answer(status="ok", result=facts)
+
+
+def judgement_of(kept: Answer) -> Judgement | None:
+    said = kept.result.get("judged")
+    return msgspec.convert(said, Judgement) if said is not None else None
