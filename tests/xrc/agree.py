@@ -27,11 +27,17 @@ class Pair:
     payload: dict[str, Any]
 
 
-def walked(document: dict[str, Any], net: Net, start: str, rng: Random) -> tuple[Pair, str]:
+def walked(
+    document: dict[str, Any],
+    net: Net,
+    start: str,
+    rng: Random,
+    kind: type[KernelRun] = KernelRun,
+) -> tuple[Pair, str]:
     """A random schedule, and the first thing on which oracle and kernel differ ("" if none)."""
     payload = {"p": "start", "__s": "secret"} if rng.random() < 0.5 else {}
     session = Session(document, start, payload)
-    kernel = KernelRun(net, start, payload)
+    kernel = kind(net, start, payload)
     walk = Walk(rng, session)
     actions: list[Action] = []
     while (action := walk.next()) is not None:
@@ -44,10 +50,10 @@ def walked(document: dict[str, Any], net: Net, start: str, rng: Random) -> tuple
     return Pair(document, start, actions, payload), compare_end(session, kernel)
 
 
-def replayed(pair: Pair) -> str:
+def replayed(pair: Pair, kind: type[KernelRun] = KernelRun) -> str:
     """The first difference when this very schedule is played again."""
     session = Session(pair.document, pair.start, pair.payload)
-    kernel = KernelRun(compiled(pair.document), pair.start, pair.payload)
+    kernel = kind(compiled(pair.document), pair.start, pair.payload)
     for action in pair.actions:
         session.act(action)
         difference = _act(kernel, action) or compare(session, kernel)

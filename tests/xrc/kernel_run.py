@@ -35,12 +35,15 @@ class KernelRun:
 
     def send(self, stimulus: s.Stimulus) -> None:
         try:
-            events = step(self.net, self.state, stimulus, self.at)
+            events = self.decide(stimulus)
         except Refused:
             return
         self.rows.append((self.at, events))
         for event in events:
             self._note(event)
+
+    def decide(self, stimulus: s.Stimulus) -> list[e.Event]:
+        return step(self.net, self.state, stimulus, self.at)
 
     def _note(self, event: e.Event) -> None:
         match event:
@@ -86,7 +89,11 @@ class KernelRun:
         token = self.state.tokens.get(pid)
         if token is None:
             return (self.ended.get(pid, "unknown"),)
-        return (token.step, token.scope, _state(token), token.payload)
+        return (token.step, token.scope, _state(token), self.whole(token.payload))
+
+    def whole(self, payload: Any) -> Any:
+        """The payload as a rule reads it."""
+        return payload
 
     def verdict(self) -> str:
         if not self.state.finished:

@@ -94,11 +94,11 @@ def _named(structure: dict[str, Any], name: str) -> bool:
     return False
 
 
-def report(pair: Pair) -> str:
+def report(pair: Pair, kind: type[KernelRun] = KernelRun) -> str:
     """The case and both traces, for a reader who has nothing else."""
-    difference = replayed(pair)
+    difference = replayed(pair, kind)
     session = oracle.play(pair.document, pair.start, pair.actions, pair.payload)
-    kernel = KernelRun(compiled(pair.document), pair.start, pair.payload)
+    kernel = kind(compiled(pair.document), pair.start, pair.payload)
     for action in pair.actions:
         kernel.act(action)
     lines = [

@@ -86,7 +86,10 @@ class CrashingRun(KernelRun):
 
 def crashed(orchestration: dict[str, Any], net: Net, start: str, rng: Random) -> str:
     """Play a random schedule with a crash after every action; returns what came out otherwise."""
-    session, kernel = Session(orchestration, start), CrashingRun(net, start, rng)
+    return crashed_in(CrashingRun(net, start, rng), Session(orchestration, start), rng)
+
+
+def crashed_in(kernel: CrashingRun, session: Session, rng: Random) -> str:
     walk = Walk(rng, session)
     for _ in range(ACTIONS_MAX):
         action = walk.next()
