@@ -1,4 +1,4 @@
-"""A redriven workflow keeps what its origin knew, and asks again where the answer was not enough."""
+"""A redriven workflow keeps what its origin knew, and asks again for what was not good enough."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import anabranch
 
-from .arca_stage import ask, step, workflow
+from .arca_stage import ask, workflow
 
 FIRST = ask("p1", "p2", step_id="first", policy="best_of", score_field="/price")
 
@@ -96,5 +96,3 @@ def test_an_output_that_was_rejected_is_asked_for_again_by_a_redrive() -> None:
     before, after = redriven(people, everybody)
     assert (before["status"], after["status"]) == ("failed", "completed")
     assert people.asked == {"p1": 2, "p2": 2, "verify": 2}
-
-
