@@ -122,6 +122,39 @@ def test_what_is_cleaned_depends_on_length_and_the_run_says_so(tmp_path: Path) -
     assert "hunter2" not in run.text
 
 
+REDRIVEN = """workflow:
+  - step: start
+    tool: {kind: noop, result: {said: "{{ keychain.api.token }}"}}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: [1, 2], iterator: n}
+    tool: {kind: noop, result: "{{ iter.n }} {{ keychain.api.token }}"}
+    next: {arcs: [{step: flaky}]}
+  - step: flaky
+    tool: {kind: shell, command: "test -e {{ workload.path | sh }}"}
+"""
+
+
+def test_a_redriven_run_says_where_there_are_stars_in_what_it_takes_over(tmp_path: Path) -> None:
+    path = playbook(tmp_path, "workload: {path: ''}\n" + KEYS + REDRIVEN)
+    there = tmp_path / "there"
+
+    async def scenario() -> list[Any]:
+        async with Engine(":memory:", settings=SETTINGS) as engine:
+            runs = [await engine.start(path, {"path": str(there)})]
+            await engine.wait(runs[0])
+            for mended in (False, True):  # from what was done, and from what was taken over
+                if mended:
+                    there.touch()
+                runs.append(await engine.redrive(runs[-1]))
+                await engine.wait(runs[-1])
+            return [engine.read.show(run) for run in runs]
+
+    shown = asyncio.run(scenario())
+    assert [each["status"] for each in shown] == ["failed", "failed", "completed"]
+    assert [each["redacted"] for each in shown] == [{"start": 1, "each": 2}] * 3
+
+
 def test_a_short_secret_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "anabranch"):
         carried_out(playbook(tmp_path, KEYS + GIVEN))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.kernel import events as e
-from anabranch.kernel.evolve_loops import job_given_up, queue_time_runs
+from anabranch.kernel.evolve_loops import job_given_up, note_stars, queue_time_runs
 from anabranch.kernel.state import FAULTS_KEPT, Job, JobPhase, State, StepTally, Token, TokenPhase
 from anabranch.kernel.values import Answer
 
@@ -170,8 +170,7 @@ def job_reported(state: State, event: e.JobReported, at: int) -> None:
     off_worker(state, job)
     turn_to(state, job, "answered", at)
     job.answer = event.answer
-    if event.answer.redacted:
-        state.redacted[job.step] = state.redacted.get(job.step, 0) + event.answer.redacted
+    note_stars(state, job.step, event.answer.redacted)
     job.memory = job.heard = job.progress = None
     answer_plain(state, job)
 
@@ -187,6 +186,7 @@ def job_reused(state: State, event: e.JobReused, at: int) -> None:
     job = new_job(state, event.job, event.token, event.slot, at)
     job.phase = "answered"
     job.answer = event.answer
+    note_stars(state, job.step, event.answer.redacted)
     answer_plain(state, job)
     if event.slot < 0:  # only step runs that ended well are taken over: theirs was decided
         state.tokens[event.token].decided = True

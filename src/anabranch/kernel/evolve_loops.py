@@ -47,10 +47,17 @@ def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
     state.looped[event.loop] = LoopRecord(token.step, event.mode, opened_seq=state.seq + 1)
     if event.carried is not None:
         _carry(tracker, event.carried)
+        note_stars(state, token.step, event.carried.get("redacted", 0))
     if event.key:
         state.reuse[event.key].pop(0)
         if not state.reuse[event.key]:
             del state.reuse[event.key]
+
+
+def note_stars(state: State, step: str, places: int) -> None:
+    """What was recorded of this step has stars in so many places."""
+    if places:
+        state.redacted[step] = state.redacted.get(step, 0) + places
 
 
 def _carry(tracker: Tracker, carried: Mapping[str, Any]) -> None:

@@ -134,6 +134,7 @@ class _Survey:
         self._again: list[Fate] = []
         self._reused: list[Fate] = []
         self._by_hand: dict[int, str] = {}  # token → who let it in
+        self._stars: dict[int, int] = {}  # of loops: places with stars for a secret
         self._final: Fate | None = None
 
     def see(self, at: int, event: e.Event) -> None:
@@ -149,6 +150,10 @@ class _Survey:
             self._by_hand[event.token] = event.by
         elif isinstance(event, e.Delivered):
             self._note_slot(event)
+        elif isinstance(event, e.JobReported) and event.answer.redacted:
+            self._note_stars(token_of(event.job), event.answer.redacted)
+        elif isinstance(event, e.LoopOpened) and event.carried is not None:
+            self._note_stars(event.token, event.carried.get("redacted", 0))
         evolve(state, event, at)
         if isinstance(event, e.RunStarted):
             mark_with(state, self._marks)
@@ -286,6 +291,9 @@ class _Survey:
 
     # -- loops -----------------------------------------------------------------------------
 
+    def _note_stars(self, token: int, places: int) -> None:
+        self._stars[token] = self._stars.get(token, 0) + places
+
     def _note_written(self, event: e.ContextPatched) -> None:
         """Writes of a loop's items come while it is open; those of its end are made anew."""
         token = self._state.tokens.get(writer_of(event.by))
@@ -303,6 +311,7 @@ class _Survey:
             return
         carried = _carried(self._state, tracker, left)
         carried["patches"] = _unfolded(self._written.get(token.id, {}))
+        carried["redacted"] = self._stars.get(token.id, 0)
         self._keep(reuse_key(self._state, token, label=LOOP), Answer(status="ok", result=carried))
         if complete:
             self._note(token, event, None)
