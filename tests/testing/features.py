@@ -39,11 +39,11 @@ class Text:
 
 
 def random_text(seed: int) -> Text:
-    return _Writer(Random(f"features {seed}")).text(seed)
+    return Writer(Random(f"features {seed}")).text(seed)
 
 
 @dataclass
-class _Writer:
+class Writer:
     dice: Random
     steps: list[dict[str, Any]] = field(default_factory=list)
     brittle: list[str] = field(default_factory=list)
