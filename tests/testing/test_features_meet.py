@@ -39,6 +39,7 @@ def stage_for(text: Text, shard_size: Any, inline_bytes: int, **scripts: Any) ->
     kind = type("Stage", (DyingTheatre,), {"inline_bytes_max": inline_bytes})
     script = {**dict.fromkeys(text.brittle, answer), **scripts.get("script", {})}
     decisions = dict.fromkeys(text.decisions, scripts.get("verdict") or ok("yes"))
+    decisions |= scripts.get("decisions", {})
     made: DyingTheatre = kind(
         net, Scripts(Script(net, script), Script(net, decisions, "decisions"))
     )
