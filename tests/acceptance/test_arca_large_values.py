@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import anabranch
+from anabranch.surfaces.cli.main import command
 from anabranch.testing.world import World
 
 from .arca_stage import ask, stage, step, workflow
@@ -104,3 +106,14 @@ def test_who_is_asked_has_its_name_however_little_travels_with_the_log(
     heard = []
     stage(workflow(BEST, later), {**PEOPLE, "later": lambda task: heard.append(task.inputs)})
     assert [each["input"] for each in heard] == [{"who": "p2"}]
+
+
+def test_a_large_no_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sold_out = {"status": "offer", "error": {"code": "sold_out", "text": TEXT}}
+    people = {"participants": {"p1": _says(sold_out)}}
+    store = tmp_path / "runs.db"
+    plan = workflow(ask("p1", policy="any_one"))
+    ran = anabranch.run(json.dumps(plan), store=store, participants=people)
+    assert command(["dispatches", ran.run, "--store", str(store)]) == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if " p1 " in line)
+    assert said.endswith("sold_out")

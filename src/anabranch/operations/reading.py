@@ -227,11 +227,18 @@ class Reader:
         return shown
 
     def dispatches(self, run: str) -> list[Dispatch]:
-        """Every request that the run made of a participant, with what became of it."""
+        """Every request that the run made of a participant, with what became of it.
+
+        A no is there in full, because it says why; a large answer as it stands in the log.
+        """
         head = self.find(run)
-        return dispatches_of(
+        found = dispatches_of(
             self.net(head), head.run, history(self._store.read(head.run), run=head.run)
         )
+        for one in found:
+            if one.outcome == "negative":
+                one.record.response = self.whole(one.record.response)
+        return found
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """The run as a `WorkflowRunSnapshot`."""
