@@ -94,6 +94,24 @@ TASKS: list[dict[str, Any]] = [
     {"kind": "shell", "command": "cat s.db s.db-wal s.db-shm > copy"},
 ]
 
+#: Names that no look at a statement recognises: DuckDB opens the files.
+DUCKDB_TASKS: list[dict[str, Any]] = [
+    {"kind": "duckdb", "query": "SELECT content FROM read_blob('s.d' || 'b')"},
+    {"kind": "duckdb", "query": "SELECT content FROM read_blob('s.db-' || 'shm')"},
+    {"kind": "duckdb", "query": "SELECT content FROM read_blob(?)", "params": ["s.db"]},
+    {"kind": "duckdb", "query": "SELECT content FROM read_blob($$s.db$$)"},
+]
+
+
+def test_duckdb_statements_that_open_the_store_leave_the_server_its_locks(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "reads"}}
+    with site(tmp_path) as at:
+        for tool in DUCKDB_TASKS:
+            definition: Any = {**head, "workflow": [{"step": "one", "tool": tool}]}
+            assert at.ended(at.start(definition)) == "completed", tool
+            assert has_its_locks(at), tool
+
 
 def test_tasks_that_name_the_store_leave_the_server_its_locks(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to("s.db")

@@ -4,5 +4,7 @@ text.py       a script → statements
 task.py       the inputs of a task → what is to be run
 rows.py       rows → JSON, within limits; the result
 blocking.py   databases that block: a thread that can be told to stop
-sqlite.py  postgres.py (pool.py)  duckdb.py (duckdb_files.py)
+sqlite.py  postgres.py (pool.py)
+duckdb.py     asks a process (duckdb_channel.py), which does it (duckdb_process.py,
+              duckdb_session.py, duckdb_files.py)
 """

@@ -2,13 +2,13 @@
 
 The file is `database` (or `path`, `dsn`, `connection`); without one the database is in memory and
 empty in every task. `read_only: true` opens a file that others read too. Needs the extra `duckdb`.
+
+DuckDB runs in a process of its own (see `duckdb_process.py` for the reason), never in the engine's.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import sys
+import importlib.util
 from functools import partial
 from typing import Any
 
@@ -18,19 +18,18 @@ from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
 from anabranch.work.redaction import given_to_work
-from anabranch.work.sql.blocking import Blocking, Halt
-from anabranch.work.sql.duckdb_files import OpenFiles
+from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
+from anabranch.work.sql.duckdb_session import Reply
 from anabranch.work.sql.own_store import refuse_own_store
-from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
-from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.task import SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
+from anabranch.work.threads import Threads
 
 MISSING = "duckdb needs the package duckdb: pip install anabranch[duckdb]"
 
 _EXCERPT = "\nLINE "
 _PLACES = ("database", "path", "dsn", "connection", "db_path")
-_TIDY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE"})
-_CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY"})
+_THREADS = 2
 _KINDS = {
     "ConstraintException": ("db_constraint", False),
     "TransactionException": ("db_deadlock", True),
@@ -46,8 +45,8 @@ _KINDS = {
 class DuckDb:
     def __init__(self, options: SqlOptions | None = None) -> None:
         self._options = options or SqlOptions()
-        self._blocking: Blocking | None = None
-        self._files: OpenFiles | None = None
+        self._threads: Threads | None = None
+        self._channel: Channel | None = None
 
     async def perform(self, task: Task) -> Answer:
         try:
@@ -56,42 +55,37 @@ class DuckDb:
             read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
         except InputError as error:
             return misconfigured(error)
-        try:
-            duckdb: Any = sys.modules.get("duckdb") or await asyncio.to_thread(driver)
-        except ImportError:
+        if importlib.util.find_spec("duckdb") is None:
             return fault("config", MISSING)
         try:
-            return await self._performed(path, read_only, work, _secret(work))
+            reply = await self._asked(path, read_only, work)
         except InputError as error:
             return misconfigured(error)
-        except duckdb.Error as error:  # the file could not be opened
-            return _fault(error, path, None)
-        except TimeoutError:
-            limit = f"{work.timeout_seconds:g}"
-            return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
+        except ProcessLost as error:
+            return fault("db_connection", str(error), code="DUCKDB_PROCESS")
+        except OSError as error:
+            return fault("db_connection", f"no process for DuckDB could be started: {error}")
+        return _answer(reply, path, work)
 
-    async def _performed(self, path: str, read_only: bool, work: SqlTask, secret: bool) -> Answer:
-        if self._blocking is None or self._files is None:
-            self._blocking = Blocking(self._options.threads)
-            self._files = OpenFiles(self._blocking.run_to_the_end, self._options.file_keep_seconds)
-        tidy = all(command.statement.verb in _TIDY for command in work.commands)
-        await self._blocking.run_to_the_end(partial(refuse_own_store, path, work, None))
-        shared = path != ":memory:"  # there every task has a database of its own
-        session = partial(_session, path, work, self._options, secret)
-        if not shared:
-            return await self._blocking.run(partial(session, None), work.timeout_seconds)
-        async with self._files.use(path, read_only, tidy=tidy) as connection:
-            return await self._blocking.run(partial(session, connection), work.timeout_seconds)
+    async def _asked(self, path: str, read_only: bool, work: SqlTask) -> Reply:
+        if self._threads is None or self._channel is None:
+            self._threads = Threads(_THREADS)
+            self._channel = Channel(self._options, self._threads)
+        await self._threads.run(partial(refuse_own_store, path, work, None))
+        return await self._channel.ask(
+            path=path,
+            read_only=read_only,
+            commands=[
+                (one.statement.verb, one.statement.text, one.params) for one in work.commands
+            ],
+            autocommit=work.autocommit,
+            timeout_seconds=work.timeout_seconds,
+        )
 
     async def close(self) -> None:
-        if self._files is not None and self._blocking is not None:
-            await self._files.close()
-            await self._blocking.close()
-
-
-def driver() -> Any:
-    """duckdb, imported when first needed; that takes a tenth of a second."""
-    return importlib.import_module("duckdb")
+        if self._threads is not None and self._channel is not None:
+            await self._channel.close()
+            await self._threads.close()
 
 
 def place(given: Any) -> str:
@@ -102,56 +96,29 @@ def place(given: Any) -> str:
     return inputs.text(next(iter(fields.values())), "database") if fields else ":memory:"
 
 
-def _session(
-    path: str, work: SqlTask, options: SqlOptions, secret: bool, connection: Any, halt: Halt
-) -> Answer:
-    duckdb = driver()
-    collector = Collector(options)
-    if connection is None:
-        connection = duckdb.connect(path)
-    try:
-        _run(connection, work, collector, halt)
-        return succeeded(collector.result())
-    except TooMuch as error:
-        return fault("result", str(error), code="TOO_MANY_ROWS", details={"command": collector.at})
-    except duckdb.Error as error:
-        halt.check()
-        return _fault(error, path, collector.at, secret)
-    finally:
-        halt.release()
-        connection.close()  # what was not committed is undone
+def _answer(reply: Reply, path: str, work: SqlTask) -> Answer:
+    if reply.unexpected:
+        raise RuntimeError(reply.unexpected)
+    details = None if reply.at is None else {"command": reply.at}
+    if not reply.error:
+        return succeeded(reply.result)
+    if reply.error == "TooMuch":
+        return fault("result", reply.message, code="TOO_MANY_ROWS", details=details)
+    if reply.error == "TimeoutError":
+        limit = f"{work.timeout_seconds:g}"
+        return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
+    kind, retryable = _KINDS.get(reply.error, ("db_error", False))
+    return fault(
+        kind,
+        f"duckdb {path}: {_message(reply.message, _secret(work))}",
+        code=f"DUCKDB_{reply.error.removesuffix('Exception').upper()}",
+        retryable=retryable,
+        details=details,
+    )
 
 
-def _run(connection: Any, work: SqlTask, collector: Collector, halt: Halt) -> None:
-    halt.watch(connection.interrupt)
-    if not work.autocommit:
-        connection.execute("BEGIN TRANSACTION")
-    for command in work.commands:
-        halt.check()
-        _execute(connection, command, collector)
-    if not work.autocommit:
-        halt.check()
-        connection.execute("COMMIT")
-
-
-def _execute(connection: Any, command: Command, collector: Collector) -> None:
-    verb = command.statement.verb
-    connection.execute(command.statement.text, command.params)
-    columns = [column[0] for column in connection.description or ()]
-    if verb in _CHANGES and columns == ["Count"]:  # how DuckDB says how many rows it changed
-        row = connection.fetchone()
-        changed = int(row[0]) if row else 0
-        collector.add(None, changed, f"{verb} {changed}")
-        return
-    table = collector.table(columns)
-    while rows := connection.fetchmany(CHUNK):
-        table.take(rows)
-    collector.add(table if columns else None, 0, f"{verb} {len(table.rows)}")
-
-
-def _message(error: Exception, secret: bool) -> str:
+def _message(text: str, secret: bool) -> str:
     """What DuckDB says. Its excerpt of the statement may begin or end in the middle of a secret."""
-    text = str(error).strip()
     return text.partition(_EXCERPT)[0].strip() if secret else text
 
 
@@ -159,15 +126,3 @@ def _secret(work: SqlTask) -> bool:
     scope = given_to_work()
     texts = [command.statement.text for command in work.commands]
     return scope is not None and any(map(scope.holds_secret, texts))
-
-
-def _fault(error: Exception, path: str, command: int | None, secret: bool = False) -> Answer:
-    name = type(error).__name__
-    kind, retryable = _KINDS.get(name, ("db_error", False))
-    return fault(
-        kind,
-        f"duckdb {path}: {_message(error, secret)}",
-        code=f"DUCKDB_{name.removesuffix('Exception').upper()}",
-        retryable=retryable,
-        details=None if command is None else {"command": command},
-    )

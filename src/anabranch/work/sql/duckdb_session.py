@@ -1,0 +1,184 @@
+"""DuckDB statements as the process for them runs them: requests in, replies out.
+
+Nothing here knows secrets or tasks: the engine reads the task and makes the answer of the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import struct
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from anabranch.work.sql.blocking import Blocking, Halt
+from anabranch.work.sql.duckdb_files import OpenFiles
+from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
+from anabranch.work.sql.task import SqlOptions
+
+_TIDY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE"})
+_CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY"})
+
+HEAD = struct.Struct(">QI")  # of a reply: the number of the request, and how long the reply is
+HEAD_BYTES = HEAD.size
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True):
+    verb: str
+    text: str
+    params: Any = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One task; a request without commands takes the one of that number back."""
+
+    number: int
+    path: str = ""
+    read_only: bool = False
+    commands: tuple[Command, ...] = ()
+    autocommit: bool = False
+    timeout_seconds: float | None = None
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    result: Any = None
+    error: str = ""  # the class of DuckDB's error; `TooMuch` and `TimeoutError` are ours
+    message: str = ""
+    at: int | None = None  # the number of the statement that failed
+    unexpected: str = ""  # an error that no code foresaw
+
+
+class Sessions:
+    """Runs requests, some at a time; to be used in one event loop."""
+
+    def __init__(self, options: SqlOptions) -> None:
+        self._options = options
+        self._blocking = Blocking(options.threads)
+        self._files = OpenFiles(self._blocking.run_to_the_end, options.file_keep_seconds)
+
+    async def perform(self, request: Request) -> Reply:
+        duckdb = await self._blocking.run_to_the_end(driver)
+        try:
+            return await self._performed(request)
+        except duckdb.Error as error:  # the file could not be opened
+            return _failed(error)
+        except TimeoutError as error:
+            return _failed(error)
+
+    async def _performed(self, request: Request) -> Reply:
+        session = partial(_session, request, self._options)
+        limit = request.timeout_seconds
+        if request.path == ":memory:":  # there every task has a database of its own
+            return await self._blocking.run(partial(session, None), limit)
+        tidy = all(command.verb in _TIDY for command in request.commands)
+        async with self._files.use(request.path, request.read_only, tidy=tidy) as connection:
+            return await self._blocking.run(partial(session, connection), limit)
+
+    async def close(self) -> None:
+        await self._files.close()
+        await self._blocking.close()
+
+
+def driver() -> Any:
+    """duckdb, imported when first needed; that takes a tenth of a second."""
+    return importlib.import_module("duckdb")
+
+
+def _session(request: Request, options: SqlOptions, connection: Any, halt: Halt) -> Reply:
+    duckdb = driver()
+    collector = Collector(options)
+    if connection is None:
+        connection = duckdb.connect(request.path)
+    try:
+        _run(connection, request, collector, halt)
+        return Reply(result=collector.result())
+    except TooMuch as error:
+        return _failed(error, collector.at)
+    except duckdb.Error as error:
+        halt.check()
+        return _failed(error, collector.at)
+    finally:
+        halt.release()
+        connection.close()  # what was not committed is undone
+
+
+def _run(connection: Any, request: Request, collector: Collector, halt: Halt) -> None:
+    halt.watch(connection.interrupt)
+    if not request.autocommit:
+        connection.execute("BEGIN TRANSACTION")
+    for command in request.commands:
+        halt.check()
+        _execute(connection, command, collector)
+    if not request.autocommit:
+        halt.check()
+        connection.execute("COMMIT")
+
+
+def _execute(connection: Any, command: Command, collector: Collector) -> None:
+    connection.execute(command.text, command.params)
+    columns = [column[0] for column in connection.description or ()]
+    if command.verb in _CHANGES and columns == ["Count"]:  # so many rows were changed
+        row = connection.fetchone()
+        changed = int(row[0]) if row else 0
+        collector.add(None, changed, f"{command.verb} {changed}")
+        return
+    table = collector.table(columns)
+    while rows := connection.fetchmany(CHUNK):
+        table.take(rows)
+    collector.add(table if columns else None, 0, f"{command.verb} {len(table.rows)}")
+
+
+def _failed(error: Exception, at: int | None = None) -> Reply:
+    message = str(error).strip()
+    return Reply(error=type(error).__name__, message=message, at=at)
+
+
+async def serve(channel: asyncio.StreamReader, replies: asyncio.StreamWriter, given: bytes) -> None:
+    """Answers what comes over the channel until it is closed; then stops what is under way."""
+    sessions = Sessions(msgspec.json.decode(given, type=SqlOptions))
+    working: dict[int, asyncio.Task[None]] = {}
+    try:
+        while (request := await _request(channel)) is not None:
+            if not request.commands:
+                if request.number in working:
+                    working[request.number].cancel()
+                continue
+            task = asyncio.create_task(_answer(sessions, request, replies))
+            working[request.number] = task
+            task.add_done_callback(partial(_forget, working, request.number))
+            await asyncio.sleep(0)  # a task that is cancelled before it begins would not reply
+    finally:
+        left = tuple(working.values())
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await sessions.close()
+
+
+def _forget(working: dict[int, asyncio.Task[None]], number: int, _task: object) -> None:
+    working.pop(number, None)
+
+
+async def _answer(sessions: Sessions, request: Request, replies: asyncio.StreamWriter) -> None:
+    """There is one reply to each request, also to one that was taken back."""
+    try:
+        reply = await sessions.perform(request)
+    except asyncio.CancelledError:
+        reply = Reply(error="CancelledError")
+    except Exception as error:  # whatever it is, whoever asked must hear of it
+        text = f"{type(error).__name__}: {error}"
+        reply = Reply(unexpected=text.encode(errors="replace").decode())
+    data = msgspec.msgpack.encode(reply)
+    replies.write(HEAD.pack(request.number, len(data)) + data)
+    await replies.drain()
+
+
+async def _request(channel: asyncio.StreamReader) -> Request | None:
+    try:
+        size = int.from_bytes(await channel.readexactly(4), "big")
+        return msgspec.convert(json.loads(await channel.readexactly(size)), Request)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
