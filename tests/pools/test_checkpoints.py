@@ -102,6 +102,39 @@ def test_items_that_a_checkpoint_has_are_not_done_again_and_all_count_once(
     run(scenario())
 
 
+def test_a_lease_that_runs_out_hands_the_checkpoint_to_the_next_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when a busy machine lets it run out sooner: then the same worker goes on from there."""
+    monkeypatch.setattr(link, "DELAY_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(errand, "BEATS_PER_LEASE", 30)
+
+    async def scenario() -> None:
+        silent, heard = Notes(), Notes()
+        heard.go_on.set()
+        async with (
+            serving(toolbox=heard.toolbox) as server,
+            bad_network(server.url, share=0.0) as network,
+            working(network.url, lease_seconds=2.0, name="silent", toolbox=silent.toolbox),
+        ):
+            name = await server.start(LOOP)
+            await stand_still(server, name)
+            network.leads_to("http://127.0.0.1:1")  # it lives, and nobody hears of it
+            await until(lambda: bool(events_of(server, name, e.JobLost)))
+            lost = events_of(server, name, e.JobLost)[-1]
+            assert lost.worker, "the worker was lost, not the engine"
+            assert "lease" in lost.reason
+            async with working(server.url, name="next", toolbox=heard.toolbox):
+                state = await server.parts.verbs.wait(name)
+            silent.go_on.set()
+            network.leads_to(server.url)
+            check(state)
+            assert {n for n in heard.seen if n < 39} == set(), "what the checkpoint has is not done"
+            assert set(range(41, ITEMS)) <= set(heard.seen)
+
+    run(scenario())
+
+
 def check(state: State) -> None:
     """Every item counts once, in the sums and in the results."""
     assert state.status == "completed", state.problem
