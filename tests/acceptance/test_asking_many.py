@@ -71,6 +71,36 @@ def test_the_best_of_three_hundred_is_chosen_when_the_time_is_up() -> None:
 
 
 @pytest.mark.slow
+def test_three_hundred_are_asked_at_once_and_the_best_of_all_of_them_is_chosen() -> None:
+    """Nobody answers before all are asked: asked one after the other, nobody ever would."""
+    prices = {f"p{n}": 1000 + 7 * n % 300 for n in range(300)}
+    asked: set[str] = set()
+    all_asked = asyncio.Event()  # of the loop in which the participants live
+
+    def when_all_are_asked(price: int) -> Behaviour:
+        async def answer(writer: asyncio.StreamWriter, visit: Visit) -> None:
+            asked.add(visit.path)
+            if len(asked) == len(prices):
+                all_asked.set()
+            await all_asked.wait()
+            writer.write(reply(f'{{"price": {price}}}'))
+
+        return answer
+
+    with party(**{name: when_all_are_asked(price) for name, price in prices.items()}) as server:
+
+        async def ask() -> tuple[Any, Any]:
+            async with engine({"participants": server.book()}) as opened:
+                run = await opened.start(solicit([*prices], "best_of", "PT1H"))
+                return await opened.wait(run), opened.read.dispatches(run)
+
+        result, dispatches = asyncio.run(ask())
+    assert {each.record.status for each in dispatches} == {"responded"}
+    assert len(dispatches) == len(server.visits) == len(prices)
+    assert result.result == {"price": min(prices.values())}
+
+
+@pytest.mark.slow
 def test_no_timeout_of_two_hundred_runs_is_missed_or_comes_twice() -> None:
     async def soon(_request: Any) -> Any:
         await asyncio.sleep(0.01)
@@ -85,6 +115,7 @@ def test_no_timeout_of_two_hundred_runs_is_missed_or_comes_twice() -> None:
     ]
     due: dict[str, int] = {}
     late: dict[str, int] = {}
+    in_order: list[int] = []
     settled: Counter[str] = Counter()
 
     def hear(news: Published) -> None:
@@ -94,6 +125,7 @@ def test_no_timeout_of_two_hundred_runs_is_missed_or_comes_twice() -> None:
             elif isinstance(event, e.GatherSettled):
                 settled[news.run] += 1
                 if event.verdict != "closed":
+                    in_order.append(due[news.run])
                     late[news.run] = news.at - due[news.run]
 
     async def ask() -> tuple[list[str], list[str]]:
@@ -109,3 +141,4 @@ def test_no_timeout_of_two_hundred_runs_is_missed_or_comes_twice() -> None:
     assert statuses[::2] == ["completed"] * 100
     assert statuses[1::2] == ["step_timeout"] * 100
     assert min(late.values()) >= 0
+    assert in_order == sorted(in_order), "nobody is kept waiting for one that is due later"
