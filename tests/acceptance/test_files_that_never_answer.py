@@ -111,6 +111,9 @@ def test_devices_and_files_without_end_are_refused(place: str, path: str, tmp_pa
 
     found = anabranch.run(definition(place, path), store=tmp_path / "s.db")
     assert found.status == "failed"
+    said = str(found.problem) + str(found.steps)
+    if path.startswith("/dev/"):
+        assert "only regular files are read" in said, "refused before anything was read"
 
 
 @pytest.mark.slow

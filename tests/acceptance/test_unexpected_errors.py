@@ -246,6 +246,15 @@ def test_a_path_with_a_nul(step: str, tmp_path: Path) -> None:
     assert fault["message"]
 
 
+def test_a_keychain_file_whose_name_has_a_nul(tmp_path: Path) -> None:
+    keys = f"keychain: [{{name: pw, kind: file, path: {NUL}}}]\n"
+    step = "{step: s, tool: {kind: noop, result: '{{ keychain.pw }}'}}"
+    found, names = ended(f"{HEAD}{keys}workflow: [{step}]", tmp_path)
+    assert found["status"] == "failed"
+    assert names["job.lost"] == 0
+    assert names["job.started"] < 5
+
+
 @pytest.mark.parametrize("content", ["[" * 200_000, '{"a": 1e3000}', '{"a": %s}' % ("9" * 6000)])
 def test_a_keychain_file_that_no_reader_likes(content: str, tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text(content)
