@@ -15,6 +15,7 @@ import sys
 import threading
 from contextlib import closing
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ import pytest
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite import SqliteStore
 from hangs import HANG_SECONDS
-from surfaces.support import HELLO
+from surfaces.support import HEAD, HELLO
 
 from .beside import SCRAP, VERBS, Beside, Site, beside, gated, site
 
@@ -31,6 +32,15 @@ CLIENTS = 3
 RUNS_AT_LEAST = 12  # acknowledged in a round
 SHARES = 3  # each round runs every third verb
 FILES = ("", "-wal")
+
+#: A step that opens the files of the store in a way that no look at the statement recognises.
+OPENS = f"""{HEAD}metadata: {{name: opens}}
+workflow:
+  - step: open
+    tool:
+      kind: duckdb
+      query: SELECT content FROM read_blob(['s.d' || 'b', 's.db-' || 'shm', 's.db-' || 'wal'])
+"""
 
 BACKUP = """
 import sqlite3, sys
@@ -58,6 +68,8 @@ class Load:
 
     def _client(self) -> None:
         try:
+            if find_spec("duckdb") is not None:
+                self.site.start(OPENS)
             while True:
                 self.site.start(SCRAP)  # of these nothing is expected: they are purged
                 run = self.site.start(HELLO)
