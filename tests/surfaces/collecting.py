@@ -25,7 +25,7 @@ from hangs import HANG_SECONDS
 SERVER_SECONDS = HANG_SECONDS
 
 
-def run(work: Coroutine[Any, Any, None], seconds: float) -> None:
+def run(work: Coroutine[Any, Any, None], seconds: float = HANG_SECONDS) -> None:
     """To the end, with a limit so that a hang becomes a failure."""
 
     async def limited() -> None:

@@ -400,8 +400,8 @@ class SecretStage(DyingTheatre):
         safe = Safe(keyring, lambda _run: None)
         self._crew = Crew(EveryKind(_Performer(self)), _offers_nothing, self._fetch, safe)
 
-    def _fetch(self, _run: str) -> Any:
-        return self.store.payload
+    def _fetch(self, _run: str, content: str) -> bytes | None:
+        return self.store.payload(content)
 
     def execute(self, effect: Execute) -> None:
         live = self.core.live.get(effect.run)

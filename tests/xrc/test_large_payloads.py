@@ -72,7 +72,7 @@ class LargeRun(KernelRun):
         stimulus = self.beside.light.fit("7", stimulus)
         self.holds_refs = self.holds_refs or brings_ref(stimulus)
         live = LiveRun(self.net, self.state, holds_refs=self.holds_refs)
-        values = RunValues(self.beside.values, live, "7")
+        values = RunValues(self.beside.values, live, "7", live.holds_refs)
         events = step(self.net, self.state, stimulus, self.at, values)
         self.holds_refs = live.holds_refs
         return events
