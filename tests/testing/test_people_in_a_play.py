@@ -40,7 +40,7 @@ def test_a_decision_is_scripted_like_a_step() -> None:
 def test_an_error_rejects() -> None:
     played = play(_approval(), script={"approve": error("no", "too dear")})
     assert played.step("approve").status == "failed"
-    assert played.problem == {"code": "REJECTED", "message": "rejected by script: too dear"}
+    assert played.problem == {"code": "rejected", "message": "rejected by script: too dear"}
 
 
 def test_never_leaves_the_gate_open() -> None:
