@@ -22,7 +22,7 @@ from testing.support import AFTER, AMID, BEFORE
 from .arca_features import Flowing, Stage, flowing, outcome, staged
 from .fan_in_cases import timeless
 
-SEEDS, PARTS = 1_000, 4  # `tests/seeds.py` says how many of them are tried
+SEEDS, PARTS = 500, 4  # `tests/seeds.py` says how many of them are tried
 LIMITS = (1, 40, 400)
 
 

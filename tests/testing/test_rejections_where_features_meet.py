@@ -25,7 +25,7 @@ from .decision_features import Asking, asking
 from .support import AFTER, AMID, BEFORE, DyingTheatre
 from .test_features_meet import EVENTS_MAX, outcome, played, stage_for
 
-SEEDS, PARTS = 1_000, 4  # `tests/seeds.py` says how many of them are tried
+SEEDS, PARTS = 500, 4  # `tests/seeds.py` says how many of them are tried
 INLINE = 10_000_000
 
 

@@ -27,7 +27,7 @@ from .secret_features import Guarded, PlainStage, SecretStage, guarded, recorded
 from .support import AFTER, AMID, BEFORE, DyingTheatre
 from .test_features_meet import EVENTS_MAX, outcome
 
-SEEDS, PARTS = 800, 4  # `tests/seeds.py` says how many of them are tried
+SEEDS, PARTS = 500, 4  # `tests/seeds.py` says how many of them are tried
 INLINE = 10_000_000
 
 

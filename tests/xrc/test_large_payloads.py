@@ -30,7 +30,7 @@ from .shrink import report, shrink
 from .test_crashes import CrashingRun, crashed_in
 
 SHARDS = 10
-PAIRS = 2_000
+PAIRS = 1_000
 INLINE_MAX = 1  # bytes: numbers stay, everything else is put aside
 
 

@@ -18,7 +18,7 @@ from testing.support import AFTER, AMID, BEFORE
 
 from .rule_sessions import INLINE, outcome, played, session
 
-SEEDS, PARTS = 600, 4  # `tests/seeds.py` says how many of them are tried
+SEEDS, PARTS = 400, 4  # `tests/seeds.py` says how many of them are tried
 
 
 @pytest.mark.slow
