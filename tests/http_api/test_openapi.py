@@ -97,6 +97,19 @@ def test_every_route_has_its_row_in_the_page_about_http() -> None:
     assert missing == []
 
 
+def test_the_page_about_http_names_the_scope_that_a_route_needs() -> None:
+    """What the server asks for is in `test_access_table.py`."""
+    page = (DOCS / "http.md").read_text()
+    rows = re.findall(r"^\| `([A-Z]+) (/\S*)`( \*\(at the root\)\*)? \| (\w+) \|", page, re.M)
+    said = {(method, path if root else API + path): scope for method, path, root, scope in rows}
+    wrong = [
+        (route.method, route.path, route.scope)
+        for route in ALL_ROUTES
+        if said.get((route.method, route.path)) != route.scope
+    ]
+    assert wrong == []
+
+
 def test_every_verb_of_the_command_line_says_which_routes_it_asks() -> None:
     page = (DOCS / "http.md").read_text()
     _, _, table = page.partition("\n## Verbs of the command line and their routes\n")

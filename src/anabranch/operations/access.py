@@ -57,7 +57,7 @@ class Caller:
     pools: frozenset[str] = frozenset()  # for which it may work; empty: for all
 
     def may(self, scope: str) -> bool:
-        return scope == "open" or scope in self.scopes
+        return scope in ("any", "open") or scope in self.scopes
 
     def require(self, scope: str) -> None:
         if not self.may(scope):

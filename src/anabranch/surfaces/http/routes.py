@@ -15,7 +15,8 @@ from aiohttp import web
 from anabranch.app import Parts
 from anabranch.settings import Settings
 
-Scope = Literal["read", "operate", "decide", "work", "admin", "open"]
+#: `any` is a token of whatever scope, `open` needs none.
+Scope = Literal["read", "operate", "decide", "work", "admin", "any", "open"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 API = "/api/v1"

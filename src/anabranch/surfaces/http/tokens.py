@@ -125,5 +125,5 @@ ROUTES = (
               Query("limit", "Entries on a page", "integer", least=1, most=1000, default=100),
               Query("cursor", "`next` of the page before"),
           )),
-    Route("GET", f"{API}/me", "open", me, "Who the caller is taken for", returns=Me),
+    Route("GET", f"{API}/me", "any", me, "Who the caller is taken for", returns=Me),
 )  # fmt: skip
