@@ -116,6 +116,7 @@ def test_no_timeout_of_two_hundred_runs_is_missed_or_comes_twice() -> None:
     due: dict[str, int] = {}
     late: dict[str, int] = {}
     in_order: list[int] = []
+    answers: Counter[str] = Counter()
     settled: Counter[str] = Counter()
 
     def hear(news: Published) -> None:
@@ -125,8 +126,10 @@ def test_no_timeout_of_two_hundred_runs_is_missed_or_comes_twice() -> None:
             elif isinstance(event, e.GatherSettled):
                 settled[news.run] += 1
                 if event.verdict != "closed":
-                    in_order.append(due[news.run])
+                    if answers[news.run] == 5:  # then nothing but its timer settles it
+                        in_order.append(due[news.run])
                     late[news.run] = news.at - due[news.run]
+        answers[news.run] += sum(isinstance(event, e.JobReported) for event in news.events)
 
     async def ask() -> tuple[list[str], list[str]]:
         async with engine({"participants": people}) as opened:
