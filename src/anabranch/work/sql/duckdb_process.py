@@ -17,15 +17,13 @@ import os
 import signal
 import socket
 import sys
-import types
 from contextlib import suppress
 
 
-def _without_the_engine() -> None:
-    """The package's own `__init__` would import the whole engine."""
+def _find_the_package() -> None:
+    """The one that this file belongs to, however the engine itself came by it."""
     here = os.path.abspath(__file__)
-    package = sys.modules["anabranch"] = types.ModuleType("anabranch")
-    package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(here)))]
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(here)))))
 
 
 async def _serve(channel: int, options: str) -> None:
@@ -42,7 +40,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("500")  # when memory runs out the kernel should take this one first
-    _without_the_engine()
+    _find_the_package()
     asyncio.run(_serve(channel, options))
 
 
