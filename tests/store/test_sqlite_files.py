@@ -264,6 +264,37 @@ def test_an_idle_engine_notices_too(
         store.changed()
 
 
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_checkpoint_that_a_reader_holds_up_is_no_damage(
+    path: Path, store: SqliteStore, cut_off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves a header of more pages than the file has: the last ones wait in the log."""
+    monkeypatch.setattr("anabranch.store.file_watch._PATIENCE_SECONDS", 0.0)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        db.execute("BEGIN")
+        db.execute("CREATE TABLE filler (content)")
+        db.executemany("INSERT INTO filler VALUES (?)", [("a" * 100,)] * 9_999)
+        db.execute("COMMIT")
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM filler").fetchone()
+            db.execute("UPDATE filler SET content = ? WHERE rowid > 9000", ("b" * 100,))
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            header = subprocess.run(["head", "-c", "32", path], capture_output=True, check=True)
+            pages = int.from_bytes(header.stdout[28:32], "big")
+            assert path.stat().st_size < pages * 4096
+            if cut_off:
+                cut(path)
+                with refused(StoreError, "store.db was cut short"):
+                    store.changed()
+                return
+            store.changed()
+            store.commit(a_batch(a_commit("r1", 2)))
+            store.changed()
+
+
 @pytest.mark.parametrize("harm", ["database removed", "database replaced", "log removed"])
 def test_an_engine_that_lost_its_files_saves_what_was_acknowledged(
     path: Path, store: SqliteStore, harm: str

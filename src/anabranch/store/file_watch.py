@@ -5,13 +5,15 @@ committed there is gone with the process. So before a write is acknowledged, and
 without one, the names are looked up again. That costs a few microseconds for each transaction.
 
 Noticed are: a database, log or shared memory that was removed, moved or replaced; a header that is
-no header; a database that is shorter than its header says; a log that was cut. Damage inside a page
-is noticed by SQLite when it reads that page.
+no header; a database that lacks pages which are not in the log either; a log that was cut. Damage
+inside a page is noticed by SQLite when it reads that page.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 import time
 from typing import NoReturn
 
@@ -22,6 +24,10 @@ from anabranch.store_files import Inode, inode_of
 _MAGIC = b"SQLite format 3\x00"
 _WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _WAL_HEADER_BYTES = 32
+_FRAME_HEADER_BYTES = 24
+#: Of the index of the log: its last frame, the pages of the database with it, and the last frame
+#: that a checkpoint has written.
+_INDEX = struct.Struct("=16xII72xI")
 _SALTS = slice(16, 24)  # of the header of a log; SQLite changes them whenever it begins it anew
 _PATIENCE_SECONDS = 10.0  # another process may be at a checkpoint, which writes the header first
 _PAUSE_SECONDS = 0.02
@@ -94,15 +100,37 @@ class FileWatch:
         header = os.pread(self._held.descriptor, 32, 0)
         if not header.startswith(_MAGIC):
             self._lose(f"the header of {self._held.path} is damaged")
-        if size >= _expected_size(header):
+        if size >= math.prod(_pages(header)) or self._is_whole():
             return
         end = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < end:
             time.sleep(_PAUSE_SECONDS)
-            size = os.fstat(self._held.descriptor).st_size
-            if size >= _expected_size(os.pread(self._held.descriptor, 32, 0)):
+            if self._is_whole():
                 return
+        size = os.fstat(self._held.descriptor).st_size
         self._lose(f"{self._held.path} was cut short: it has {size:,} bytes")
+
+    def _is_whole(self) -> bool:
+        """Whether every page is in the database, or waits in the log for its checkpoint.
+
+        A checkpoint that a reader holds up writes the header and leaves out pages that were
+        written again since, the last ones perhaps.
+        """
+        size = os.fstat(self._held.descriptor).st_size
+        count, page = _pages(os.pread(self._held.descriptor, 32, 0))
+        if size >= count * page:
+            return True
+        if self._held.shm is None or self._held.wal is None:
+            return False
+        index = os.pread(self._held.shm, _INDEX.size, 0)
+        if len(index) < _INDEX.size:
+            return False
+        last, now, written = _INDEX.unpack(index)
+        missing = set(range(size // page + 1, min(count, now) + 1))
+        for frame in range(written, last):
+            place = _WAL_HEADER_BYTES + frame * (_FRAME_HEADER_BYTES + page)
+            missing.discard(int.from_bytes(os.pread(self._held.wal, 4, place), "big"))
+        return last > 0 and not missing
 
     def _lose(self, what: str) -> NoReturn:
         self.lost = StoreError(
@@ -114,6 +142,7 @@ class FileWatch:
         raise self.lost
 
 
-def _expected_size(header: bytes) -> int:
+def _pages(header: bytes) -> tuple[int, int]:
+    """How many a database has by its header, and how long each is."""
     page = int.from_bytes(header[16:18], "big")
-    return int.from_bytes(header[28:32], "big") * (65_536 if page == 1 else page)
+    return int.from_bytes(header[28:32], "big"), 65_536 if page == 1 else page
