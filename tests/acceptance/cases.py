@@ -92,7 +92,7 @@ class Case:
     def expectation(self, places: Places) -> Expectation:
         given = yaml.safe_load(self._raw)
         found = {place: make() for place, make in places.items() if place in self._raw}
-        return msgspec.convert(_filled(given, found), Expectation)
+        return msgspec.convert(filled(given, found), Expectation)
 
 
 def all_cases() -> list[Case]:
@@ -100,12 +100,12 @@ def all_cases() -> list[Case]:
     return [Case(path) for path in paths if path.with_suffix(".expect.yaml").exists()]
 
 
-def _filled(value: Any, found: Mapping[str, str]) -> Any:
+def filled(value: Any, found: Mapping[str, str]) -> Any:
     match value:
         case dict():
-            return {key: _filled(item, found) for key, item in value.items()}
+            return {key: filled(item, found) for key, item in value.items()}
         case list():
-            return [_filled(item, found) for item in value]
+            return [filled(item, found) for item in value]
         case str():
             for place, text in found.items():
                 value = value.replace(place, text)
