@@ -48,7 +48,7 @@ def test_arguments_context_and_libraries_reach_the_process() -> None:
             names={"region": "eu", "workload": {"n": [1, None, "é"]}},
         )
         assert (await python.perform(job)).result == [1, "eu", {"n": [1, None, "é"]}, 1]
-        assert (await code(python, "return context")).result == {}
+        assert (await code(python, "return context['workload']")).result == {}
 
     with_python(scenario)
 
@@ -96,7 +96,7 @@ BROKEN = {
         "closed the channel",
     ),
     "memory": ("x = bytearray(10**12)", "MemoryError"),
-    "set": ("result = {1}", "is not JSON"),
+    "object": ("result = object()", "is not JSON"),
     "nan": ("result = [float('nan')]", "result[0] is nan"),
     "circle": ("result = []\nresult.append(result)", "contains itself"),
     "deep": ("result = []\nfor _ in range(10**5): result = [result]", "levels deep"),
@@ -122,8 +122,13 @@ def test_nothing_the_code_does_breaks_the_pool() -> None:
         assert words in faults[name].message, name
     assert faults["os._exit"].details["exit_code"] == 4
     assert 'File "ship", line 2' in faults["segfault"].details["output"]
-    kinds = {name: faults[name].kind for name in ("memory", "set", "large", "error")}
-    assert kinds == {"memory": "python", "set": "result", "large": "result", "error": "tool_error"}
+    kinds = {name: faults[name].kind for name in ("memory", "object", "large", "error")}
+    assert kinds == {
+        "memory": "resource",
+        "object": "result",
+        "large": "result",
+        "error": "tool_error",
+    }
 
 
 def test_memory_can_be_limited() -> None:

@@ -36,6 +36,7 @@ from anabranch.expressions.jinja_costs import (
 from anabranch.expressions.jinja_filters import charge_made, filters
 from anabranch.expressions.jinja_limits import Limits, Meter, TooMuch, require_defined
 from anabranch.expressions.jinja_tests import tests
+from anabranch.expressions.port import Envelope
 
 
 class Missing(ChainableUndefined):
@@ -252,6 +253,11 @@ def _concat(scope: Scope, parts: list[Any]) -> str:
     return str(made)
 
 
+@pass_context
+def _whole(_scope: Scope, value: Any) -> Any:
+    return value.whole if isinstance(value, Envelope) else value
+
+
 def _compared(work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     @pass_context
     def run(scope: Scope, left: Any, right: Any) -> Any:
@@ -276,6 +282,7 @@ INTERNAL = {
     "_nothing": _nothing,
     "_turns": _turns,
     "_concat": _concat,
+    "_whole": _whole,
     "_eq": _compared(operator.eq),
     "_ne": _compared(operator.ne),
     "_lt": _compared(operator.lt),

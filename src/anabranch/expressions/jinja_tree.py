@@ -77,7 +77,9 @@ def _note_name(node: nodes.Name, found: Survey) -> None:
 DEFAULTS = frozenset({"d", "default"})
 #: Expressions whose value may be undefined.
 _MAY_BE_MISSING = (nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Call, nodes.CondExpr)
-_MAY_FIND_NOTHING = frozenset({"first", "get", "last", "max", "min"})
+_MAY_FIND_NOTHING = frozenset({"first", "get", "last", "max", "min", "_whole"})
+#: Names of envelopes (see `expressions.port`): taken as a whole they are what is inside.
+ENVELOPES = frozenset({"output"})
 
 
 class Counting(NodeTransformer):
@@ -119,7 +121,20 @@ class Counting(NodeTransformer):
             node.expr2 = _filtered(nodes.Const(None, lineno=node.lineno), "_nothing")
         return node
 
+    def visit_Name(self, node: nodes.Name) -> nodes.Node:  # noqa: N802
+        if node.name in ENVELOPES and node.ctx == "load":
+            return _filtered(node, "_whole")
+        return node
+
+    def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:  # noqa: N802
+        if not isinstance(node.node, nodes.Name):
+            self.generic_visit(node)
+        return node
+
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        if isinstance(node.node, nodes.Name) and not isinstance(node.arg, nodes.Slice):
+            node.arg = self.visit(node.arg)
+            return node
         self.generic_visit(node)
         if not isinstance(node.arg, nodes.Slice):
             return node

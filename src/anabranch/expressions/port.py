@@ -42,3 +42,14 @@ class Constant:
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the port's signature
         return self.value
+
+
+class Envelope:
+    """A mapping around a value. Its keys are those of the mapping; whoever takes it as a whole,
+    under a name that a language lists as one of an envelope, gets `whole`."""
+
+    __slots__ = ()
+
+    @property
+    def whole(self) -> Any:
+        raise NotImplementedError

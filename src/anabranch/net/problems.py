@@ -155,4 +155,6 @@ CODES: Mapping[str, str] = {
     "slot-unreachable": "a slot of a join that can never be filled",
     "join-needs-outcome": "a join that closes only if a step before its producers ends one way",
     "merge-overlap": "producers of one join write the same keys",
+    "join-reading": "whether steps where branches meet wait, read from how a playbook is written",
+    "numeric-id": "`execution_id` in a query is a number",
 }

@@ -17,7 +17,8 @@ from anabranch.work import inputs
 from anabranch.work.faults import misconfigured
 from anabranch.work.noop import Noop
 from anabranch.work.port import Task
-from anabranch.work.python import as_builtin, code_of, run_inline
+from anabranch.work.python import as_builtin, code_of, libraries, run_inline
+from anabranch.work.python_context import layers_of
 
 _noop = Noop()
 
@@ -37,11 +38,11 @@ def _python(task: Task) -> Answer:
     try:
         code = code_of(task.inputs)
         args = _copied(inputs.mapping(task.inputs.get("args"), "args"))
-        libs = _copied(inputs.mapping(task.inputs.get("libs"), "libs"))
-        context = _copied(task.names)
+        libs = libraries(task.inputs.get("libs"))
+        layers = _copied(layers_of(task.names))
     except InputError as error:
         return misconfigured(error)
-    return run_inline(code, args, context, libs=libs, name=task.step)
+    return run_inline(code, args, libs=libs, layers=layers, name=task.step)
 
 
 def _copied(value: Mapping[str, Any]) -> dict[str, Any]:

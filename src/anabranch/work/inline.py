@@ -9,7 +9,10 @@ Three styles, and the code says by itself which one it is:
 An executed `return` wins over an assigned `result`, and that over `main`. Arguments are globals,
 and together the mapping `input_data` (also called `args`); `context` holds everything templates can
 see; `libs` are imported under their aliases. `main` gets its parameters by name: from the
-arguments, then from the context.
+arguments, then from the context; `args`, `input_data` and `context` are those mappings themselves.
+
+What templates see comes in layers, each value once, and is put together here: the same value stands
+in the context under its own name and in its layer.
 
 Only the standard library is used here, and little of it: the Python worker process loads this file
 and has to start fast.
@@ -18,12 +21,15 @@ and has to start fast.
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import types
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from anabranch.work.json_check import NotJsonError, to_json
+from anabranch.work.exception_kinds import kind_of
+from anabranch.work.json_check import NotJsonError
+from anabranch.work.json_results import result_json
 from anabranch.work.texts import clip
 
 _SENT = 64 * 1024  # characters of a text on the way to the engine, which cuts it to what is kept
@@ -36,8 +42,9 @@ class Job(NamedTuple):
     code: str
     name: str  # shown as the file name in tracebacks
     args: dict[str, Any]
-    context: dict[str, Any]
-    libs: dict[str, Any]
+    context: dict[str, Any]  # under their own names
+    libs: Any  # a mapping from aliases, or a list of modules
+    layers: dict[str, Any] | None = None  # what templates see, see `assembled`
 
 
 class Reply(NamedTuple):
@@ -57,7 +64,7 @@ def execute(job: Job) -> Reply:
         value = _value(job)
         if isinstance(value, dict) and value.get("status") == "error":
             return _reported(value)
-        return Reply(to_json(value))
+        return Reply(result_json(value))
     except _MisuseError as error:
         return _error("config", str(error), retryable=False)
     except NotJsonError as error:
@@ -76,9 +83,11 @@ def _value(job: Job) -> Any:
     program, has_body = _compiled(job.code, job.name)
     module = types.ModuleType("__inline__")
     names = module.__dict__
+    if job.layers:
+        job = job._replace(context={**assembled(job.layers), **job.context})
     names.update(input_data=job.args, args=job.args, context=job.context)
     names.update((key, value) for key, value in job.args.items() if not key.startswith("__"))
-    names.update((alias, _library(alias, what)) for alias, what in job.libs.items())
+    names.update((alias, _library(alias, what)) for alias, what in _libraries(job.libs))
     sys.modules["__inline__"] = module  # dataclasses and pickle look their module up
     try:
         exec(program, names)
@@ -93,6 +102,32 @@ def _value(job: Job) -> Any:
         return _call_main(main, job) if callable(main) else None
     finally:
         sys.modules.pop("__inline__", None)
+
+
+def assembled(layers: dict[str, Any]) -> dict[str, Any]:
+    """The context: inner layers before outer ones, and each layer under its name."""
+    steps = {name: _with_body(value) for name, value in layers.get("steps", {}).items()}
+    tasks = {name: _with_body(value) for name, value in layers.get("tasks", {}).items()}
+    workload, ctx = layers.get("workload", {}), layers.get("ctx", {})
+    args, item = layers.get("args", {}), layers.get("iter", {})
+    bare = {**steps, **tasks, **workload, **ctx, **args, **item}
+    named = {
+        "workload": workload,
+        "ctx": {**workload, **ctx},
+        "args": args,
+        "iter": item,
+        "vars": {**ctx, **item},
+        "steps": steps,
+        "results": {**steps, **tasks},
+    }
+    return {**layers.get("others", {}), **bare, **named, **layers.get("reserved", {})}
+
+
+def _with_body(value: Any) -> Any:
+    """An answer of HTTP has its body under both of its names."""
+    if isinstance(value, dict) and "status_code" in value and "data" in value:
+        return {"body": value["data"], **value}
+    return value
 
 
 @lru_cache(maxsize=128)
@@ -162,6 +197,23 @@ def _no_arguments() -> Any:
     return ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
+def _libraries(libs: Any) -> list[tuple[str, Any]]:
+    """`{alias: module}`, or `[module, …]`: as `import module` binds it."""
+    if isinstance(libs, dict):
+        return list(libs.items())
+    found: list[tuple[str, Any]] = []
+    for each in libs or ():
+        if isinstance(each, dict):
+            found += each.items()
+        elif isinstance(each, str):
+            _library(each, each)
+            first = each.partition(".")[0]
+            found.append((first, first))
+        else:
+            raise _MisuseError(f"libs must list module names, not {each!r:.60}")
+    return found
+
+
 def _library(alias: str, what: Any) -> Any:
     """`alias: module`, or `alias: {from: module, import: name}`."""
     try:
@@ -187,7 +239,7 @@ def _call_main(main: Any, job: Job) -> Any:
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        value = _first(parameter.name, job.args, job.context, extras)
+        value = _first(parameter.name, job.args, extras, job.context)
         if value is _NOTHING and parameter.default is parameter.empty:
             raise _MisuseError(f"main() needs '{parameter.name}'; args and context lack it")
         if value is not _NOTHING and parameter.kind is parameter.POSITIONAL_ONLY:
@@ -223,8 +275,7 @@ def _reported(value: dict[str, Any]) -> Reply:
     nested = inner if isinstance(inner, dict) else {"message": inner}
     message = value.get("message") or nested.get("message") or "the code returned status: error"
     retryable = value.get("retryable", nested.get("retryable"))
-    details = {"result": value}
-    to_json(details)  # or NotJsonError
+    details = {"result": json.loads(result_json(value))}
     return _error("tool_error", str(message), retryable=retryable is not False, details=details)
 
 
@@ -236,7 +287,8 @@ def _raised(error: BaseException, job: Job, message: str, *, retryable: bool = T
         "traceback": clip("\n".join(frames), _SENT),
         "line": _line(error, job.name),
     }
-    return _error("python", message, retryable=retryable, details=details)
+    kind, may_heal = kind_of(error)
+    return _error(kind, message, retryable=retryable and may_heal, details=details)
 
 
 def _frames(error: BaseException, job: Job) -> list[str]:

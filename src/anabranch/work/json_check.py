@@ -51,11 +51,11 @@ class NotJsonError(ValueError):
 
 def plain(value: Any, root: str = "result") -> Any:
     """A copy in the six JSON types: tuples become lists, subclasses become their base."""
-    return _Walk(root).copy(value)
+    return Walk(root).copy(value)
 
 
-def to_json(value: Any, root: str = "result") -> str:
-    """The value as JSON text, or `NotJsonError`."""
+def to_json(value: Any, root: str = "result", walk: type[Walk] | None = None) -> str:
+    """The value as JSON text, or `NotJsonError`. `walk` may convert more than `plain` does."""
     try:
         text = _ENCODER.encode(value)
         text.encode()
@@ -65,7 +65,7 @@ def to_json(value: Any, root: str = "result") -> str:
             return text
     except (TypeError, ValueError, RecursionError):
         pass  # the slow walk below says what is wrong, or that only a tuple was
-    return _ENCODER.encode(plain(value, root))
+    return _ENCODER.encode((walk or Walk)(root).copy(value))
 
 
 def deeper_than(value: Any, limit: int) -> bool:
@@ -83,7 +83,7 @@ def deeper_than(value: Any, limit: int) -> bool:
     return bool(level)
 
 
-class _Walk:
+class Walk:
     def __init__(self, root: str) -> None:
         self._trail: list[str] = [root]
         self._enclosing: set[int] = set()
@@ -99,6 +99,9 @@ class _Walk:
             return self._number(value)
         if isinstance(value, dict | list | tuple):
             return self._container(value)
+        return self._other(value)
+
+    def _other(self, value: Any) -> Any:
         return self._refuse(_describe(value))
 
     def _text(self, value: str) -> str:
@@ -127,6 +130,8 @@ class _Walk:
         self._enclosing.add(id(value))
         if isinstance(value, dict):
             copy: Any = dict(self._members(value.items()))
+            if len(copy) != len(value):  # only where a walk makes text of keys
+                self._refuse("has two keys that are the same as text")
         else:
             copy = [self._at(f"[{index}]", item) for index, item in enumerate(value)]
         self._enclosing.remove(id(value))
@@ -134,10 +139,11 @@ class _Walk:
 
     def _members(self, items: Iterable[tuple[Any, Any]]) -> Iterable[tuple[str, Any]]:
         for key, value in items:
-            if not isinstance(key, str):
-                self._refuse(f"has the key {key!r:.80}; keys must be text")
-            text = self._text(key)
+            text = self._text(key if isinstance(key, str) else self._key(key))
             yield text, self._at(f".{text}" if text.isidentifier() else f"[{text!r:.80}]", value)
+
+    def _key(self, key: Any) -> str:
+        self._refuse(f"has the key {key!r:.80}; keys must be text")
 
     def _at(self, place: str, value: Any) -> Any:
         self._trail.append(place)

@@ -27,6 +27,7 @@ from anabranch.work.inline import Job, execute
 from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
+from anabranch.work.python_context import layers_of
 from anabranch.work.redaction import given_to_work
 
 logger = logging.getLogger(__name__)
@@ -85,14 +86,15 @@ def run_inline(
     args: Mapping[str, Any] | None = None,
     context: Mapping[str, Any] | None = None,
     *,
-    libs: Mapping[str, Any] | None = None,
+    libs: Any = None,
+    layers: Mapping[str, Any] | None = None,
     name: str = "inline",
 ) -> Answer:
     """Runs code in this very process, with the same meaning. For tests in virtual time.
 
     It cannot be stopped, and code that ends its process ends this one.
     """
-    job = Job(code, name, dict(args or {}), dict(context or {}), dict(libs or {}))
+    job = Job(code, name, dict(args or {}), dict(context or {}), libs or {}, dict(layers or {}))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         reply = execute(job)
@@ -153,13 +155,19 @@ def _request(task: Task, code: str) -> bytes:
         "code": code,
         "name": task.step,
         "args": inputs.mapping(task.inputs.get("args"), "args"),
-        "context": names,
-        "libs": inputs.mapping(task.inputs.get("libs"), "libs"),
+        "context": {},
+        "libs": libraries(task.inputs.get("libs")),
+        "layers": layers_of(names) if wanted else {},
     }
     try:
         return msgspec.json.encode(job, enc_hook=as_builtin)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the arguments or the context are not JSON: {error}") from None
+
+
+def libraries(given: Any) -> Any:
+    """Imports: a mapping from aliases, or a list of modules."""
+    return given if isinstance(given, list) else inputs.mapping(given, "libs")
 
 
 def as_builtin(value: Any) -> Any:

@@ -6,7 +6,7 @@ other, each with fresh globals. It ends when the engine closes the channel, and 
 when a job left threads or processes behind, or closed the standard streams.
 
 The file is started by its path and imports only the standard library, so that it is ready within
-tens of milliseconds. Nothing of `anabranch` but three small modules is loaded.
+tens of milliseconds. Nothing of `anabranch` but five small modules is loaded.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.capture import Capture
 from anabranch.work.children import Child, ending, undisturbed
+from anabranch.work.exit_kinds import kind_of_exit
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
@@ -109,11 +110,13 @@ class _Command:
     def answer(self, code: int) -> Answer:
         if code == 0:
             return succeeded(self._streams(code))
+        kind, may_heal = kind_of_exit(code)
         return fault(
-            "shell",
+            kind,
             f"the command ended with {ending(code)}{_HINTS.get(code, '')}{self._last_words()}",
             code=f"EXIT_{code}" if code > 0 else f"SIGNAL_{-code}",
             details=self._streams(code, tail=_TAIL),
+            retryable=may_heal,
         )
 
     def out_of_time(self, limit: float | None) -> Answer:

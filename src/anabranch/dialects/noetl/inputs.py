@@ -36,6 +36,7 @@ from anabranch.expressions.port import Constant
 from anabranch.net.net import ChildPath
 from anabranch.net.problems import Position, did_you_mean
 
+SQL_KINDS = ("postgres", "duckdb", "sqlite")
 _SQL = (
     *("command", "commands", "query", "command_b64", "commands_b64", "query_b64"),
     *("params", "auth", "dsn", "database", "read_only"),
@@ -76,7 +77,7 @@ ALIASES: Mapping[str, Mapping[str, str]] = {
             "query_b64": "query",
             "db": "database",
         }
-        for kind in ("postgres", "duckdb", "sqlite")
+        for kind in SQL_KINDS
     },
     "playbook": {"payload": "args"},
     "secrets": {"secret_name": "name"},
@@ -107,11 +108,7 @@ EMBEDDED: Mapping[tuple[str, str], Quoting] = {
     ("shell", "command"): SHELL,
     ("shell", "cmds"): SHELL,
     ("python", "code"): PYTHON,
-    **{
-        (kind, name): QUERY
-        for kind in ("postgres", "duckdb", "sqlite")
-        for name in ("command", "commands", "query")
-    },
+    **{(kind, name): QUERY for kind in SQL_KINDS for name in ("command", "commands", "query")},
 }
 #: Keys that have a meaning in playbooks which cannot be run so far.
 LATER = ("sink", "assert", "eval", "policy", "output", "result")
@@ -143,6 +140,8 @@ class Inputs:
 
     def of_kind(self, kind: str) -> dict[str, Any]:
         """For the kinds that come with Anabranch."""
+        if kind in SQL_KINDS:
+            self._templates = self._templates.queries()
         given = self._own(kind)
         args = self._args()
         if args and "args" in given:

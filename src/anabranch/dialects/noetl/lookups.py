@@ -28,7 +28,9 @@ SHAPES: Mapping[str, Shape] = {
         for what in ("", "_truncated", "_bytes")
     }
     | {"exit_code": ANY},
-    "http": dict.fromkeys(("status_code", "headers", "url", "elapsed", "data", "encoding")),
+    "http": dict.fromkeys(
+        ("status_code", "headers", "url", "elapsed", "data", "body", "encoding")
+    ),
     "decision": dict.fromkeys(("decision", "actor", "reason", "evidence")),
 }
 #: Other names for a whole result.

@@ -3,7 +3,9 @@
     workload, ctx, args          as in the kernel; `ctx` also shows workload keys it does not have
     event                        while routing: name, step, payload {result, error}, timestamp
     fanin                        while routing after a loop: status, succeeded, failed, refs …
-    outcome, output              while routing and in the rules of a task: status, result, error …
+    outcome                      while routing and in the rules of a task: status, result, error …
+    output                       the same, and what the result has; as a whole the result itself
+    result                       the result alone, where nothing else is called that
     _prev, _task, _attempt       in a pipeline: the last result, the task's label, its attempt
     results                      in a pipeline: results so far by label, also as bare names
     iter, vars, step             the item or the step run: what `set_iter` and `vars` wrote, what
@@ -11,7 +13,7 @@
     loop_index, loop             in a loop: the index, the size
     keychain                     on a worker: the secrets of the playbook
     <step>, steps.<step>         the last result of a step
-    execution_id, job            the run
+    execution_id, job            the run; in queries its number, elsewhere `execution_number`
     anything else                looked for in iter, args, ctx, workload, task results, step results
 
 Reserved names come first. Everything is made when it is asked for, because a guard asks for one
@@ -22,6 +24,7 @@ outcomes is in `outcomes.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
 from anabranch.dialects.noetl.outcomes import (
@@ -32,6 +35,7 @@ from anabranch.dialects.noetl.outcomes import (
     Given,
     Layered,
     Lazy,
+    Output,
     as_result,
 )
 
@@ -150,6 +154,22 @@ def _outcome(given: Given) -> Given:
     return Lazy(OUTCOME, given["event"]) if outcome is None else Lazy(TASK_OUTCOME, outcome)
 
 
+def _output(given: Given) -> Given:
+    outcome = _local(given).get("outcome")
+    return Output(OUTCOME, given["event"]) if outcome is None else Output(TASK_OUTCOME, outcome)
+
+
+def _result(given: Given) -> Any:
+    """`result` where nothing else is called that: of what has just ended, or of the task before."""
+    local = _local(given)
+    outcome = local.get("outcome") or given.get("event")
+    if outcome is not None:
+        return as_result(outcome.get("result"))
+    if not local.get("results"):
+        raise KeyError(RESULT)
+    return as_result(local["prev"])
+
+
 def _fanin(given: Given) -> Given:
     found: Given | None = given["event"].get("fanin")
     if found is None:
@@ -178,7 +198,7 @@ RESERVED: Mapping[str, Callable[[Given], Any]] = {
     "event": lambda given: Lazy(EVENT, given["event"]),
     "fanin": _fanin,
     "outcome": _outcome,
-    "output": _outcome,
+    "output": _output,
     "steps": lambda given: _Steps(_steps(given)),
     "execution_id": lambda given: given.get("run"),
     "job": _job,
@@ -197,6 +217,17 @@ ENV = "env"
 LAYERS = ("args", "ctx", "workload")
 #: Another word for `iter`, where nothing else is called that.
 STEP = "step"
+#: The result of what has just ended, where nothing else is called that.
+RESULT = "result"
+#: The number of the run, where nothing else is called that.
+NUMBER = "execution_number"
+
+
+def number_of(run: str) -> int:
+    """A run as a whole number above zero that fits into 64 bits with a sign: the same for the same
+    run, wherever and whenever it is asked for. Tables of playbooks have such a column."""
+    digest = sha256(run.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % (2**63 - 1) + 1
 
 
 class Names(Mapping[str, Any]):
@@ -228,8 +259,8 @@ class Names(Mapping[str, Any]):
         if key in labels:
             return as_result(labels[key])
         steps = _steps(given)
-        if key == STEP and key not in steps:
-            return _Iter(given)
+        if key in FALLBACKS and key not in steps:
+            return FALLBACKS[key](given)
         return as_result(steps[key])
 
     def __iter__(self) -> Iterator[str]:
@@ -238,6 +269,7 @@ class Names(Mapping[str, Any]):
             _handed(self._given),
             _own(self._given),
             _local(self._given).get("results", EMPTY),
+            {name: None for name in _steps(self._given) if name not in RESERVED},
         ]
         found = [name for name in RESERVED if name in self]
         return iter(dict.fromkeys([*found, *(key for layer in layers for key in layer)]))
@@ -246,6 +278,33 @@ class Names(Mapping[str, Any]):
         return len(list(iter(self)))
 
 
+FALLBACKS: Mapping[str, Callable[[Given], Any]] = {
+    STEP: _Iter,
+    RESULT: _result,
+    NUMBER: lambda given: number_of(given["run"]),
+}
+
+
+class QueryNames(Names):
+    """The same in SQL, where a run is a number."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "execution_id":
+            return number_of(self._given["run"])
+        if key == "job":
+            return {**_job(self._given), "execution_id": number_of(self._given["run"])}
+        return super().__getitem__(key)
+
+
 def view(names: Given) -> Given:
     """Lay the playbook's names over the kernel's; laying them twice changes nothing."""
-    return names if type(names) is Names else Names(names)
+    return names if isinstance(names, Names) else Names(names)
+
+
+def query_view(names: Given) -> Given:
+    """The same for the texts and parameters of queries."""
+    if type(names) is QueryNames:
+        return names
+    return QueryNames(names._given if isinstance(names, Names) else names)

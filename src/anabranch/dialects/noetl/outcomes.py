@@ -6,11 +6,12 @@ Two small kinds of text equal more than one spelling: `event.name` is both `step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from datetime import UTC, datetime
 from typing import Any
 
 from anabranch.errors import ExpressionError
+from anabranch.expressions.port import Envelope
 
 Given = Mapping[str, Any]
 EMPTY: Mapping[str, Any] = {}
@@ -72,34 +73,100 @@ class Layered(Mapping[str, Any]):
 
 
 class StepResult(Mapping[str, Any]):
-    """A step's result; `.data` and `.result` mean the whole of it unless it has such a key."""
+    """A step's result; `.data` and `.result` mean the whole of it unless it has such a key.
+
+    `.body` is the body of an HTTP answer. The answer of a query is also the list of its rows: by
+    position, by length, and to whoever goes through it; by key it is what it always was.
+    """
 
     __slots__ = ("_value",)
 
     def __init__(self, value: Given) -> None:
         self._value = value
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: Any) -> Any:
         try:
             return self._value[key]
         except KeyError:
             if key in ("data", "result"):
                 return self._value
+            if key == "body" and is_response(self._value):
+                return self._value["data"]
+            if isinstance(key, int) and (rows := rows_of(self._value)) is not None:
+                return rows[key]
             if REF in self._value or MANIFEST in self._value:
                 raise _not_here(key) from None
             raise
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._value)
+        rows = rows_of(self._value)
+        return iter(self._value if rows is None else rows)
 
     def __len__(self) -> int:
-        return len(self._value)
+        rows = rows_of(self._value)
+        return len(self._value if rows is None else rows)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def keys(self) -> KeysView[str]:
+        return self._value.keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        return self._value.items()
+
+    def values(self) -> ValuesView[Any]:
+        return self._value.values()
+
+    def __eq__(self, other: object) -> bool:
+        theirs = other._value if isinstance(other, StepResult) else other
+        if isinstance(theirs, list | tuple):
+            return rows_of(self._value) == list(theirs)
+        return isinstance(theirs, Mapping) and dict(self._value) == dict(theirs)
+
+    __hash__ = None  # type: ignore[assignment]  # as of any mapping that is compared by value
+
+
+class Body(StepResult):
+    """The body of an HTTP answer where some look for the answer: `output.data.data` is it, and
+    `output.data.status_code` is there too."""
+
+    __slots__ = ("_response",)
+
+    def __init__(self, response: Given) -> None:
+        super().__init__(response["data"])
+        self._response = response
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except KeyError:
+            if key == "body":
+                return self._value
+            if key in ("status_code", "headers", "url", "elapsed"):
+                return self._response[key]
+            raise
+
+
+def is_response(value: Any) -> bool:
+    """Whether it is the answer of an HTTP call."""
+    return isinstance(value, Mapping) and "status_code" in value and "data" in value
+
+
+def rows_of(value: Any) -> list[Any] | None:
+    """The rows that a query answered with, where it is such an answer."""
+    if not isinstance(value, Mapping) or "command_0" not in value or "row_count" not in value:
+        return None
+    rows = value.get("rows")
+    return rows if isinstance(rows, list) else None
 
 
 class Lazy(Mapping[str, Any]):
     """A mapping whose values are worked out from a source when asked for."""
 
     __slots__ = ("_makers", "_source")
+    _makers: Mapping[str, Callable[[Any], Any]]
+    _source: Any
 
     def __init__(self, makers: Mapping[str, Callable[[Any], Any]], source: Any) -> None:
         self._makers = makers
@@ -113,6 +180,34 @@ class Lazy(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+
+class Output(Lazy, Envelope):
+    """The later name of an outcome: by its own keys the envelope, by any other the result, and as
+    a whole (`{{ output }}`) the result itself."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        if key in self._makers:
+            return self._makers[key](self._source)
+        result = self._source.get("result")
+        if isinstance(result, Mapping):
+            return as_result(result)[key]
+        if isinstance(result, list | tuple) and isinstance(key, int):
+            return result[key]
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        result = self._source.get("result")
+        return iter(result if isinstance(result, Mapping) else self._makers)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def whole(self) -> Any:
+        return as_result(self._source.get("result"))
 
 
 def _not_here(key: str) -> ExpressionError:
@@ -152,14 +247,15 @@ def _status(event: Given) -> str:
 def _response(event: Given) -> Given | None:
     """The result, when it is an HTTP answer."""
     result = event.get("result")
-    wraps = isinstance(result, Mapping) and "status_code" in result and "data" in result
-    return result if wraps else None
+    return result if is_response(result) else None
 
 
 def _data(event: Given) -> Any:
     """The body of an HTTP response, the whole result of anything else."""
     response = _response(event)
-    return as_result(event.get("result")) if response is None else response["data"]
+    if response is None:
+        return as_result(event.get("result"))
+    return Body(response) if isinstance(response["data"], Mapping) else response["data"]
 
 
 def _ref(event: Given) -> Any:

@@ -13,7 +13,7 @@ from anabranch.dialects.noetl.credentials import Credentials, read_keychain
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import Loops
-from anabranch.dialects.noetl.names import RESERVED
+from anabranch.dialects.noetl.names import FALLBACKS, RESERVED
 from anabranch.dialects.noetl.respell import respelled
 from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.steps import JOINS, Join, Steps, name_of
@@ -338,7 +338,7 @@ def known_names(
     steps: Mapping[str, Step], workload: Mapping[str, Any], *, among_steps: bool = True
 ) -> set[str]:
     """Every name something in the playbook sets, with or without those of its steps."""
-    known = {*RESERVED, *workload, "range", "dict", "env", "step", *ITERATION}
+    known = {*RESERVED, *FALLBACKS, *workload, "range", "dict", "env", *ITERATION}
     known |= set(steps) if among_steps else set()
     for step in steps.values():
         known |= {patch.key for patch in (*step.patches, *step.locals)}

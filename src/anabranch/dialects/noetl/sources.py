@@ -9,6 +9,7 @@ from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.outcomes import rows_of
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Constant, Expression, Paths
@@ -17,6 +18,7 @@ from anabranch.expressions.port import Constant, Expression, Paths
 DESCRIPTORS = (
     *("range", "jsonl", "csv", "parquet", "listing", "sql", "pages", "claim", "results_of"),
 )
+QUERIES = ("sql", "claim")  # those in which a run is a number
 LOOP_REF = "anabranch:run:"  # how `fanin.refs` begins
 #: What a description cannot do without.
 NEEDED = {"sql": ("query", "key"), "claim": ("command",), "pages": ("url",)}
@@ -33,8 +35,8 @@ CURSORS = ("postgres", "sqlite", "duckdb", "http")
 class Collected:
     """What `in` comes to: a list, or the description of a collection.
 
-    A mapping that describes none is gone through as `{key, value}` pairs, the ref of a loop means
-    its results."""
+    The answer of a query means its rows, another mapping that describes no collection is gone
+    through as `{key, value}` pairs, the ref of a loop means its results."""
 
     inner: Expression
 
@@ -48,6 +50,8 @@ class Collected:
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         value = self.inner.evaluate(names)
+        if (rows := rows_of(value)) is not None:
+            return rows
         if isinstance(value, Mapping) and not any(key in value for key in DESCRIPTORS):
             return [{"key": key, "value": each} for key, each in value.items()]
         if isinstance(value, str) and value.startswith(LOOP_REF):
@@ -78,7 +82,8 @@ class Sources:
                 return Constant([])
         elif isinstance(node, Fields):
             self._check_descriptor(node, what)
-        return Collected(self.templates.tree(node))
+        queries = isinstance(node, Fields) and any(key in node for key in QUERIES)
+        return Collected((self.templates.queries() if queries else self.templates).tree(node))
 
     def _check_descriptor(self, node: Fields, what: str) -> None:
         named = [key for key in DESCRIPTORS if key in node]

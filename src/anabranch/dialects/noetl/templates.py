@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.names import view
+from anabranch.dialects.noetl.names import query_view, view
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja import Condition, Jinja, TemplateError, has_template
 from anabranch.expressions.jinja_embedded import loose_outputs
@@ -47,6 +48,14 @@ class Templates:
         self.readings: list[tuple[Reading, Position]] = []
         self.python: list[str] = []  # code of the playbook; it can read more than its arguments
         self.children: list[ChildPath] = []  # playbooks that are named
+        self._in_query = False
+
+    def queries(self) -> Templates:
+        """The same for what goes to a database, where a run is a number."""
+        other = copy(self)
+        other._language = Jinja(query_view)
+        other._in_query = True
+        return other
 
     def tree(self, node: Node) -> Expression:
         """A value of any shape with templates inside."""
@@ -153,3 +162,7 @@ class Templates:
         for one in getattr(expression, "readings", ()):
             at = node.position if one.line == 1 else self._document.inside(node, one.line)
             self.readings.append((one, at))
+            if self._in_query and one.path[:2] in (("execution_id",), ("job", "execution_id")):
+                message = f"`{'.'.join(map(str, one.path))}` is the number of the run in a query"
+                hint = "write `job.uuid` for its id as text, `execution_number` for it elsewhere"
+                self._findings.add(at, "numeric-id", message, hint, "note")
