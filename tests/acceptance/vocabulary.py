@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -20,6 +20,7 @@ from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Scalar
 from anabranch.dialects.noetl.inputs import KINDS
 from anabranch.dialects.registry import compile_source
+from corpus.cases import Case as CorpusCase
 
 from .cases import Case
 from .spellings import spellings_in
@@ -35,6 +36,10 @@ PLACES: tuple[tuple[str, str], ...] = (
     (r"`http` of .*", "executor.spec.http"),
     (r"step \S+", "step"),
     (r"`spec` of step \S+", "step.spec"),
+    (r"`retry` of (the task|task) .*", "task.retry"),
+    (r"an entry of `retry` of .*", "task.retry.entry"),
+    (r"`then` of an entry of `retry` of .*", "task.retry"),
+    (r"`assert` of .*", "task.assert"),
     (r"`retry` of .*", "step.spec.retry"),
     (r"`policy` of `spec` of step \S+", "step.spec.policy"),
     (r"`lifecycle` of .*", "step.spec.policy.lifecycle"),
@@ -109,12 +114,14 @@ class Vocabulary:
                     yield place, key
 
 
-def recorded(cases: Iterable[Case], tools: Sequence[str]) -> Vocabulary:
+def recorded(cases: Iterable[Case | CorpusCase], tools: Sequence[str]) -> Vocabulary:
     """Compile the playbooks and write down what the readers asked."""
     found = Vocabulary()
     finish, choice, not_yet = Section.finish, Section.choice, Section.not_yet
 
-    def finishing(self: Section, also: Iterable[str] = ()) -> None:
+    def finishing(
+        self: Section, also: Iterable[str] = (), *, free: Collection[str] | None = None
+    ) -> None:
         known = {*self._asked, *also}
         place = place_of(self.what)
         there = {key for key in self.node.fields if key in self}
@@ -128,7 +135,7 @@ def recorded(cases: Iterable[Case], tools: Sequence[str]) -> Vocabulary:
         else:
             found.known[place] |= known
         found.used[place] |= there
-        finish(self, also)
+        finish(self, also, free=free)
 
     def choosing(self: Section, key: str, words: Sequence[Any], default: Any) -> Any:
         place = place_of(self.what)

@@ -75,6 +75,10 @@ class Case:
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
+    def document(self) -> Any:
+        return yaml.safe_load(self.text)
+
+    @cached_property
     def raw(self) -> str:
         return self.beside.read_text(encoding="utf-8")
 
@@ -94,7 +98,7 @@ class Case:
     def _stays_inside(self) -> bool:
         """For playbooks; other definitions say for themselves whether they can be played."""
         try:
-            document = yaml.safe_load(self.text)
+            document = self.document
         except yaml.YAMLError:
             return False
         if not isinstance(document, dict) or "workflow" not in document or "keychain" in document:
@@ -122,3 +126,9 @@ def definitions() -> list[Path]:
 
 def all_cases() -> list[Case]:
     return [case for case in map(Case, definitions()) if case.beside.exists()]
+
+
+def playbooks_that_run() -> list[Case]:
+    """For those who ask which words of the language are used by something that is tested."""
+    found = [case for case in all_cases() if case.path.is_relative_to(FOLDER / "noetl")]
+    return [case for case in found if not case.expectation().errors]

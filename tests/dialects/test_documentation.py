@@ -27,6 +27,7 @@ from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.problems import CODES
 from anabranch.testing import play
 from anabranch.work.collections import claims, pages, queries
+from corpus.cases import playbooks_that_run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -77,7 +78,7 @@ def section(page: str, heading: str) -> str:
 
 # -- keywords --------------------------------------------------------------------------------
 
-VOCABULARY = recorded(all_cases(), ["acceptance_price"])
+VOCABULARY = recorded([*all_cases(), *playbooks_that_run()], ["acceptance_price"])
 KEYS = [
     (place, key)
     for place, key in VOCABULARY.every()

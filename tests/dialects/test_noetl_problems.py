@@ -25,7 +25,7 @@ ELSEWHERE = {
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
     *("kind-off", "self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
     *("wrong-hash", "join-needs-outcome", "merge-overlap", "forks-partly-examined"),
-    *("short-secret", "decision-arc"),
+    *("short-secret", "decision-arc", "join-reading"),  # test_noetl_spellings.py has the last
     *("unknown-input", "unknown-field", "tool-arguments", "missing-child"),  # test_noetl_lookups.py
     # test_arca_problems.py
     *("removed-key", "dependency-cycle", "unknown-reference", "unmeetable-policy"),
@@ -66,7 +66,14 @@ IN_A_STEP = [
     ("unknown-key", NOOP + "\nnxt: {}", 7, 3, "step 's' has no key 'nxt'"),
     ("unknown-key", "spec: {timout: 5s}\n" + NOOP, 6, 10, "'timout'"),
     ("unknown-key", "tool: {kind: noop, colour: red}", 6, 22, "'colour'"),
-    ("unknown-key", "tool: {kind: noop, spec: {x: 1}}", 6, 29, "'x'"),
+    ("unknown-key", "tool: {kind: noop, spec: {when: 1}}", 6, 29, "'when'"),
+    ("ignored-key", "tool: {kind: noop, spec: {owner: me}}", 6, 29, "`owner` of `spec`"),
+    ("ignored-key", "spec: {cost_centre: 4}\n" + NOOP, 6, 10, "`cost_centre` of `spec`"),
+    (
+        "numeric-id",
+        'tool: {kind: sqlite, database: a, query: "select {{ execution_id }}"}',
+        *(6, 44, "number of the run"),
+    ),
     ("unknown-key", "tool: {kind: decision, ask: x, timeout: 5}", 6, 34, "'timeout'"),
     ("conflicting-keys", "tool: {kind: shell, command: a, cmds: [b]}", 6, 35, "`cmds`"),
     ("conflicting-keys", "tool: {kind: http, url: a, endpoint: b}", 6, 30, "`endpoint`"),

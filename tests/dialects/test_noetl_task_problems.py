@@ -106,7 +106,7 @@ IN_A_PIPELINE = [
     # results
     ("unknown-key", "spec: {result: {max: 1, ttl: 5}}\n" + NOOP, 6, 19, "'max'"),
     ("bad-choice", "spec: {result: {store: {kind: tape}}}\n" + NOOP, 6, 33, "`kind`"),
-    ("bad-choice", "spec: {result: {store: {compression: lz4}}}\n" + NOOP, 6, 40, "none, gzip"),
+    ("bad-choice", "spec: {result: {store: {compression: zip}}}\n" + NOOP, 6, 40, "'zip'"),
     ("bad-choice", "spec: {result: {scope: galaxy}}\n" + NOOP, 6, 26, "`scope`"),
     ("bad-value", "spec: {result: {select: ['a[*]']}}\n" + NOOP, 6, 27, "is not a path"),
     ("bad-value", "spec: {result: {output_select: a}}\n" + NOOP, 6, 34, "must be a list"),

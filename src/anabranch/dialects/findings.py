@@ -6,7 +6,8 @@ known; what nobody asked for is reported by `finish`, with the known keys to cho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from typing import TypeVar
 
 from anabranch.cancel import poll
@@ -15,6 +16,7 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar, kind_of
 from anabranch.net.problems import Position, Problem, Severity, did_you_mean
 
 Word = TypeVar("Word", bound=str)
+SLIP = 0.8  # how much alike two words are when one is a slip of the pen for the other
 
 
 class Findings:
@@ -194,14 +196,28 @@ class Section:
             if self.ask(key) is not None:
                 self.findings.not_yet(self.key_position(key), f"`{key}` of {self.what}", hint)
 
-    def finish(self, also: Iterable[str] = ()) -> None:
-        """Report every key nobody asked for."""
+    def ignored(self, key: str, why: str = "") -> None:
+        """Note a key that is read and has no effect."""
+        message = f"`{key}` of {self.what} is not looked at" + (f": {why}" if why else "")
+        self.findings.add(self.key_position(key), "ignored-key", message, severity="note")
+
+    def finish(self, also: Iterable[str] = (), *, free: Collection[str] | None = None) -> None:
+        """Report every key nobody asked for.
+
+        Where keys are `free`, one that nobody knows has no effect, which is noted. Still an error
+        are slips of the pen, and the words given: they mean something elsewhere, and nothing
+        here."""
         known = list(dict.fromkeys([*self._asked, *also]))
         for key in self.node.fields:
-            if key not in known:
-                message = f"{self.what} has no key {key!r}"
-                hint = did_you_mean(key, known) or "remove it"
-                self.findings.add(self.key_position(key), "unknown-key", message, hint)
+            if key in known:
+                continue
+            hint = did_you_mean(key, known) or "remove it"
+            slip = get_close_matches(key.lower(), known, n=1, cutoff=SLIP)
+            if free is not None and key not in free and not slip:
+                self.ignored(key)
+                continue
+            message = f"{self.what} has no key {key!r}"
+            self.findings.add(self.key_position(key), "unknown-key", message, hint)
 
     def _wrong(self, key: str, node: Node, expected: str) -> None:
         self.findings.wrong_type(node, f"`{key}` of {self.what}", expected)

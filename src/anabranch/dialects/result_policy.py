@@ -20,14 +20,19 @@ PREVIEW_MAX_BYTES = 1024
 #: Every kind of store that playbooks name is our payload store; `eventlog` keeps results inline.
 STORES = (*("auto", "memory", "kv", "object", "disk", "s3", "gcs", "db", "duckdb", "eventlog"),)
 SCOPES = ("step", "execution", "workflow", "permanent")
-COMPRESSIONS = ("none", "gzip")
+COMPRESSIONS = ("none", "gzip", "lz4")  # the last is kept as gzip
 STRATEGIES = ("append", "replace", "merge", "concat")
 KEYS = (
     *("inline_max_bytes", "preview_max_bytes", "store", "select", "output_select", "scope", "ttl"),
-    *("compression", "accumulate"),
+    *("compression", "accumulate", "as"),
 )
-_STORE_KEYS = ("kind", "scope", "ttl", "compression")
-_ACCUMULATE_KEYS = ("strategy", "merge_path", "manifest_as", "max_items")
+#: Where NoETL keeps results; ours are in the payload store.
+STORE_PLACES = ("driver", "bucket", "prefix", "credential")
+_STORE_KEYS = ("kind", "scope", "ttl", "compression", *STORE_PLACES)
+_ACCUMULATE_KEYS = (
+    *("strategy", "merge_path", "manifest_as", "max_items"),
+    *("enabled", "on_success", "on_error"),
+)
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -43,6 +48,8 @@ class Accumulation(msgspec.Struct, frozen=True):
     path: paths.Path = ()  # the part of a result that is taken
     name: str = ""  # under which the whole stands in the result; "" is the result itself
     max_items: int | None = None
+    results: bool = True  # of rounds that ended well
+    errors: bool = False  # of rounds that failed, as `{status: error, error: …}`
 
 
 class ResultPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +78,7 @@ def read_policy(output: Mapping[str, Any] | None) -> ResultPolicy:
         select=_selections(given),
         scope=_word(store.get("scope", "execution"), SCOPES, "output.store.scope"),
         ttl_seconds=_ttl(store.get("ttl")),
-        compression="gzip" if packed == "gzip" else "none",
+        compression="none" if packed == "none" else "gzip",
         keep_inline=kind == "eventlog",
         decides=kind == "eventlog" or given.get("inline_max_bytes") is not None,
         accumulate=_accumulation(given.get("accumulate")),
@@ -115,7 +122,12 @@ def _accumulation(value: Any) -> Accumulation | None:
         return None
     fields = _mapping(value, "output.accumulate")
     _known(fields, _ACCUMULATE_KEYS, "output.accumulate")
+    if not _flag(fields, "enabled", True):
+        return None
+    errors = _flag(fields, "on_error", False)
     strategy = _word(fields.get("strategy", "append"), STRATEGIES, "output.accumulate.strategy")
+    if errors and strategy in ("merge", "replace"):
+        raise InputError(f"output.accumulate.on_error does not go with the strategy {strategy}")
     path, most = fields.get("merge_path"), fields.get("max_items")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise InputError(f"output.accumulate.max_items must be a number above zero, not {most!r}")
@@ -124,6 +136,8 @@ def _accumulation(value: Any) -> Accumulation | None:
         path=() if path is None else paths.parse(path, "output.accumulate.merge_path"),
         name=_text(fields.get("manifest_as") or "", "output.accumulate.manifest_as"),
         max_items=most,
+        results=_flag(fields, "on_success", True),
+        errors=errors,
     )
 
 
@@ -156,6 +170,15 @@ def _listed(given: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise InputError(f"output.{name} must be a list, not {value!r:.40}")
     return list(value)
+
+
+def _flag(given: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = given.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InputError(f"output.accumulate.{name} must be true or false, not {value!r:.40}")
+    return value
 
 
 def _size(given: Mapping[str, Any], name: str, default: int) -> int:

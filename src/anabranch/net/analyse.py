@@ -20,7 +20,7 @@ __all__ = ["JoinReach", "analyse", "join_slots_reachable"]
 
 def analyse(net: Net) -> list[Problem]:
     """Everything found, in no particular order."""
-    following = _following(net)
+    following = following_of(net)
     return [
         *_unreachable(net, following),
         *_shared_by_forks(net, following),
@@ -31,7 +31,7 @@ def analyse(net: Net) -> list[Problem]:
     ]
 
 
-def _following(net: Net) -> Following:
+def following_of(net: Net) -> Following:
     return {
         name: [target for target in successors(step) if target in net.steps]
         for name, step in net.steps.items()

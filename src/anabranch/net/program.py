@@ -45,6 +45,9 @@ class Rule:
     set_shared: tuple[Write, ...] = ()  # in a loop: reduced over all items
     set_prev: Expression | None = None  # what the next task sees as the result before it
     position: Position | None = None
+    multiplier: float = 2.0  # of an exponential backoff
+    delay_max: float | None = None  # seconds; no pause is longer
+    asserts: str = ""  # what did not hold, where the rule stands for an `assert`
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class TaskSpec:
     hooks: Hooks | None = None
     loop: InnerLoop | None = None  # instead of work of its kind
     waits: bool = False  # for an answer from outside, such as a child run's
+    inclusive: bool = False  # all rules that match write; the first of them that leads away decides
     #: Nothing is said about what follows it; kept, because large loops ask for every item.
     simple: bool = field(init=False, compare=False)
 

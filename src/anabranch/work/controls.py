@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from anabranch.errors import ExpressionError, InputError
@@ -22,15 +23,33 @@ _FAIL = Rule(None, "fail")
 
 def rule_for(spec: TaskSpec, names: Mapping[str, Any], fine: bool) -> Rule:
     """The first rule that matches, or what is meant where none does."""
-    for rule in spec.rules:
-        if rule.when is None:
-            return rule
-        try:
-            if rule.when.evaluate(names):
-                return rule
-        except ExpressionError:
-            continue  # it asks about something this outcome does not have
-    return _CONTINUE if fine or spec.on_unmatched_error == "continue" else _FAIL
+    matching = (rule for rule in spec.rules if _matches(rule, names))
+    first = next(matching, None)
+    if first is None:
+        return _CONTINUE if fine or spec.on_unmatched_error == "continue" else _FAIL
+    return together([first, *matching]) if spec.inclusive else first
+
+
+def _matches(rule: Rule, names: Mapping[str, Any]) -> bool:
+    try:
+        return rule.when is None or bool(rule.when.evaluate(names))
+    except ExpressionError:
+        return False  # it asks about something this outcome does not have
+
+
+def together(rules: list[Rule]) -> Rule:
+    """All of them in one: each writes, in order, and the first that leads away decides. `else` is
+    for when no other matches."""
+    chosen = [rule for rule in rules if rule.when is not None] or rules
+    decides = next((rule for rule in chosen if rule.do != "continue"), chosen[0])
+    last = next((rule.set_prev for rule in reversed(chosen) if rule.set_prev is not None), None)
+    return replace(
+        decides,
+        set_ctx=tuple(write for rule in chosen for write in rule.set_ctx),
+        set_iter=tuple(write for rule in chosen for write in rule.set_iter),
+        set_shared=tuple(write for rule in chosen for write in rule.set_shared),
+        set_prev=last,
+    )
 
 
 def attempts_of(rule: Rule, names: Mapping[str, Any]) -> int:
@@ -64,7 +83,8 @@ def _delay_seconds(rule: Rule, names: Mapping[str, Any], retry: int) -> float:
         case "linear":
             return base * retry
         case "exponential":
-            return float(base * 2 ** min(retry - 1, 40))
+            grown = float(base * rule.multiplier ** min(retry - 1, 40))
+            return grown if rule.delay_max is None else min(grown, rule.delay_max)
 
 
 async def carried_out(performer: Performer, task: Task) -> Answer | Parked:
@@ -106,7 +126,9 @@ def not_enough(spec: TaskSpec, attempts: int) -> Fault:
     return Fault("retries", message, "", False)
 
 
-def told_to_fail(spec: TaskSpec) -> Fault:
+def told_to_fail(spec: TaskSpec, rule: Rule | None = None) -> Fault:
+    if rule is not None and rule.asserts:
+        return Fault("assertion", f"task {spec.label}: {rule.asserts}", "", False)
     return Fault("policy", f"task {spec.label}: a rule said fail", "", False)
 
 

@@ -268,6 +268,8 @@ class Passage:
         fine = answer.status == "ok"
         if fine:
             await self._standing.keep(spec, answer)
+        else:
+            self._standing.note_error(spec, outcome)
         inside = answer.patches if spec.loop is not None and not fine else ()
         self.scope.take(inside)  # what rules of its items wrote when they said fail
         names = self._standing.names(spec.label, attempt, outcome) if spec.rules else {}
@@ -304,7 +306,7 @@ class Passage:
             case "break":
                 return self._finished()
             case "fail":
-                return self._failed(answer.fault or told_to_fail(spec), self._said)
+                return self._failed(answer.fault or told_to_fail(spec, rule), self._said)
             case _:
                 self._progress.at += 1
                 if not fine:

@@ -49,6 +49,10 @@ class Progress:
             return whole
         return {**result, how.name: whole} if isinstance(result, Mapping) else {how.name: whole}
 
+    def gather_error(self, label: str, error: Any) -> None:
+        so_far = self.gathered.get(label) or ()
+        self.gathered[label] = [*so_far, {"status": "error", "error": error}]
+
     def forget(self, before: Before) -> None:
         """As if the task had not been there; what it did is done all the same."""
         self.prev, self.last = before.prev, before.last

@@ -29,10 +29,10 @@ from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
 from anabranch.work.python_context import layers_of
 from anabranch.work.redaction import given_to_work
+from anabranch.work.scripts import script_text
 
 logger = logging.getLogger(__name__)
 
-_SCRIPT_BYTES = 16 * 1024 * 1024
 _OUTPUT_BYTES = 64 * 1024
 
 
@@ -118,7 +118,7 @@ def code_of(given: Mapping[str, Any]) -> str:
     value = given[written[0]]
     if written[0] == "code":
         return inputs.text(value, "code")
-    return _decoded(value) if written[0] == "code_b64" else _script(value)
+    return _decoded(value) if written[0] == "code_b64" else script_text(value)
 
 
 def _decoded(value: Any) -> str:
@@ -126,23 +126,6 @@ def _decoded(value: Any) -> str:
         return base64.b64decode(inputs.text(value, "code_b64"), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
         raise InputError(f"code_b64 is not base64 of UTF-8 text: {error}") from None
-
-
-def _script(value: Any) -> str:
-    """`script: path`, `{uri, source: {type: file}}` or `{source: {type: inline, code}}`."""
-    script = {"uri": value} if isinstance(value, str) else inputs.mapping(value, "script")
-    source = inputs.mapping(script.get("source"), "script.source")
-    kind = source.get("type", "file")
-    if kind == "inline":
-        code = source.get("code", source.get("content", script.get("code")))
-        return inputs.text(code, "script.source.code")
-    if kind != "file":
-        raise InputError(f"script.source.type '{kind}' cannot be read here; use file or inline")
-    path = inputs.text(script.get("uri", source.get("path")), "script.uri").removeprefix("file://")
-    try:
-        return files.read_text(path, _SCRIPT_BYTES)
-    except files.FileRefused as error:
-        raise InputError(f"script.uri: {error.message}") from None
 
 
 def _request(task: Task, code: str) -> bytes:

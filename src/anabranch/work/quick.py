@@ -131,7 +131,7 @@ class Quick:
         writes = (*spec.set_shared, *rule.set_shared) if fine else rule.set_shared
         shared = [ContextPatch(w.key, w.value.evaluate(names), w.reducer) for w in writes]
         if rule.do == "fail":
-            fault = answer.fault or told_to_fail(spec)
+            fault = answer.fault or told_to_fail(spec, rule)
             said = () if fine else answer.patches
             return Answer(status="error", outcome="error", fault=fault, patches=said), shared
         return (answer if fine else succeeded(patches=answer.patches)), shared

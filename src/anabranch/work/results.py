@@ -115,6 +115,8 @@ class WithRef(dict[str, Any]):
 
 def accumulated(how: Accumulation, so_far: Any, result: Any) -> Any:
     """What the rounds of a task came to, with this one; `so_far` is None before the first."""
+    if not how.results:
+        return so_far or []
     value = paths.lookup(result, how.path)
     if value is paths.MISSING:
         where = ".".join(map(str, how.path))

@@ -91,6 +91,12 @@ class Standing:
             answer = whole(answer)  # the limit of the engine is for results without a policy
         self.take(spec, answer, travels)
 
+    def note_error(self, spec: TaskSpec, outcome: Mapping[str, Any]) -> None:
+        """A round that failed, among what its task accumulates, where its policy wants that."""
+        policy = None if spec.output is None else read_policy(spec.output)
+        if policy is not None and policy.accumulate is not None and policy.accumulate.errors:
+            self.progress.gather_error(spec.label, outcome["error"])
+
     # -- writing -----------------------------------------------------------------------------
 
     def write(

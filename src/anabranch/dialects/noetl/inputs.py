@@ -39,7 +39,7 @@ from anabranch.net.problems import Position, did_you_mean
 SQL_KINDS = ("postgres", "duckdb", "sqlite")
 _SQL = (
     *("command", "commands", "query", "command_b64", "commands_b64", "query_b64"),
-    *("params", "auth", "dsn", "database", "read_only"),
+    *("params", "auth", "dsn", "database", "read_only", "script"),
 )
 
 #: For each kind the keys it takes, apart from those every task has.
@@ -51,7 +51,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("auth", "verify_ssl", "follow_redirects"),
     ),
     "shell": ("command", "cmds", "shell", "cwd", "env"),
-    "postgres": _SQL,
+    "postgres": (*_SQL, "pool"),
     "duckdb": _SQL,
     "sqlite": _SQL,
     "playbook": (
@@ -88,16 +88,18 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "python": ("code", "script"),
     "http": ("url",),
     "shell": ("command", "cmds"),
-    "postgres": ("command", "commands", "query"),
-    "duckdb": ("command", "commands", "query"),
-    "sqlite": ("command", "commands", "query"),
+    **dict.fromkeys(SQL_KINDS, ("command", "commands", "query", "script")),
     "playbook": ("path",),
     "secrets": ("name", "path", "value"),
 }
 #: Only one of these may be there.
 EXCLUSIVE = (
     *(("code", "script"), ("command", "cmds"), ("body", "json", "form")),
-    *(("command", "commands", "query"), ("return_step", "result_step"), ("result_ref", "uri")),
+    *(
+        ("command", "commands", "query", "script"),
+        ("return_step", "result_step"),
+        ("result_ref", "uri"),
+    ),
 )
 #: These always become text: a number rendered into a command is still part of a command.
 TEXTS = frozenset({"url", "method", "command", "query", "cwd"})
@@ -111,11 +113,13 @@ EMBEDDED: Mapping[tuple[str, str], Quoting] = {
     **{(kind, name): QUERY for kind in SQL_KINDS for name in ("command", "commands", "query")},
 }
 #: Keys that have a meaning in playbooks which cannot be run so far.
-LATER = ("sink", "assert", "eval", "policy", "output", "result")
+LATER = ("sink", "eval", "policy", "output", "result")
 COMMON = (
     *("name", "kind", "desc", "args", "input", "spec", "timeout", "timeout_seconds"),
     *("set_ctx", "set_iter", "set_shared", "set_prev", "loop", "tool"),
 )
+#: Where a script may be; others need a service, or a call of their own.
+SCRIPTS = ("file", "inline")
 ACTIONS = ("get", "put")
 
 
@@ -155,7 +159,16 @@ class Inputs:
             self._no_catalog(given)
             self._note_child()
         if "script" in given:
-            self._templates.python.append("context")  # what it reads is in a file
+            self._check_script()
+            if kind == "python":
+                self._templates.python.append("context")  # what it reads is in a file
+        if given.pop("pool", None) is not None:
+            why = "connections are kept for each address, as many as are needed"
+            self._task.ignored("pool", why)
+        if kind == "python":
+            self._check_libs()
+        if kind == "artifact" and args:
+            self._task.ignored("args", "an artifact is told what to do by its own keys")
         self._check(kind, given)
         return given
 
@@ -275,6 +288,22 @@ class Inputs:
                 self.conflict(self._task, both[1], both[0])
         if kind == "artifact":
             self._check_artifact(given)
+
+    def _check_script(self) -> None:
+        node = self._task.node.get("script")
+        source = node.get("source") if isinstance(node, Fields) else None
+        kind = source.get("type") if isinstance(source, Fields) else None
+        if is_literal(kind) and isinstance(kind, Scalar) and kind.value not in SCRIPTS:
+            what = f"a script from {str(kind.value)[:40]!r} in {self._task.what}"
+            hint = "fetch it with a task of its own, or put the file beside the playbook"
+            self._findings.not_yet(kind.position, what, hint)
+
+    def _check_libs(self) -> None:
+        node = self._task.node.get("libs")
+        templated = isinstance(node, Scalar) and (node.value is None or not is_literal(node))
+        if node is not None and not isinstance(node, Fields | Items) and not templated:
+            expected = "a mapping such as {alias: module}, or a list of modules"
+            self._findings.wrong_type(node, f"`libs` of {self._task.what}", expected)
 
     def _no_catalog(self, given: dict[str, Any]) -> None:
         """Children are files; what picks one from a catalog cannot be done. The latest is there."""

@@ -28,13 +28,13 @@ SHAPES: Mapping[str, Shape] = {
         for what in ("", "_truncated", "_bytes")
     }
     | {"exit_code": ANY},
-    "http": dict.fromkeys(
-        ("status_code", "headers", "url", "elapsed", "data", "body", "encoding")
-    ),
+    "http": dict.fromkeys(("status_code", "headers", "url", "elapsed", "data", "body", "encoding")),
     "decision": dict.fromkeys(("decision", "actor", "reason", "evidence")),
 }
 #: Other names for a whole result.
 WHOLE = ("data", "result")
+#: What a result has that is kept beside the log.
+OF_REFERENCES = ("_ref", "_preview", "_size_bytes", "_store")
 #: What changes the result of a task, or makes a loop of it.
 _CHANGES = ("loop", "set_prev", "tool")
 #: Functions that templates have.
@@ -133,6 +133,8 @@ class Lookups:
                 return
             if place == 0 and key in WHOLE and key not in shape:
                 continue
+            if place == 0 and key in OF_REFERENCES:
+                return
             if key not in shape:
                 message = f"the result of step {step!r} has no field {key!r}"
                 close = did_you_mean(key, shape)

@@ -106,6 +106,10 @@ class StepResult(Mapping[str, Any]):
         rows = rows_of(self._value)
         return len(self._value if rows is None else rows)
 
+    def __reversed__(self) -> Iterator[str]:
+        rows = rows_of(self._value)
+        return reversed(list(self._value) if rows is None else rows)
+
     def __bool__(self) -> bool:
         return bool(self._value)
 

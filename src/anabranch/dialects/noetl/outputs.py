@@ -7,6 +7,7 @@ reads it with had nothing to say against it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from anabranch.dialects.result_policy import (
     COMPRESSIONS,
     KEYS,
     SCOPES,
+    STORE_PLACES,
     STORES,
     STRATEGIES,
     read_policy,
@@ -24,6 +26,7 @@ from anabranch.errors import InputError
 
 POLICY_KEYS = frozenset(KEYS)
 BYTES_MAX = 2**40
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_output(node: Node | None, what: str, findings: Findings) -> Mapping[str, Any] | None:
@@ -40,6 +43,7 @@ def read_output(node: Node | None, what: str, findings: Findings) -> Mapping[str
     _place(policy)
     _select(policy)
     _accumulate(policy)
+    _name(policy)
     policy.finish()
     made: Mapping[str, Any] = plain(policy.node)
     if len(findings.problems) == before:
@@ -63,6 +67,10 @@ def _store(policy: Section) -> None:
         policy.choice("store", STORES, "auto")
     elif node is not None and (store := policy.section("store")) is not None:
         store.choice("kind", STORES, "auto")
+        for key in STORE_PLACES:
+            if store.ask(key) is not None:
+                why = "results are kept in the payload store of the engine"
+                store.ignored(key, why)
         _place(store)
         store.finish()
 
@@ -70,7 +78,21 @@ def _store(policy: Section) -> None:
 def _place(holder: Section) -> None:
     holder.choice("scope", SCOPES, "execution")
     holder.duration_ms("ttl")
-    holder.choice("compression", COMPRESSIONS, "none")
+    if holder.choice("compression", COMPRESSIONS, "none") == "lz4":
+        holder.findings.add(
+            holder.key_position("compression"),
+            "ignored-key",
+            f"`compression: lz4` of {holder.what} is kept as gzip",
+            severity="note",
+        )
+
+
+def _name(policy: Section) -> None:
+    """`as`: what the result is called besides; the task writes it there."""
+    node = policy.text("as")
+    if node is not None and not _IDENTIFIER.fullmatch(str(node.value)):
+        message = f"`as` of {policy.what} is {node.value!r:.60}, which cannot be read as a name"
+        policy.findings.add(node.position, "bad-name", message, "use letters, digits and `_`")
 
 
 def _select(policy: Section) -> None:
@@ -91,5 +113,7 @@ def _accumulate(policy: Section) -> None:
     accumulate.choice("strategy", STRATEGIES, "append")
     accumulate.text("merge_path")
     accumulate.text("manifest_as")
+    for key in ("enabled", "on_success", "on_error"):
+        accumulate.flag(key)
     accumulate.whole("max_items", 1, least=1, most=10**12)
     accumulate.finish()

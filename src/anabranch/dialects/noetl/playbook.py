@@ -11,12 +11,13 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
 from anabranch.dialects.noetl.credentials import Credentials, read_keychain
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.joins import Join, joined, say_reading
 from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import Loops
 from anabranch.dialects.noetl.names import FALLBACKS, RESERVED
-from anabranch.dialects.noetl.respell import respelled
+from anabranch.dialects.noetl.respell import spelling
 from anabranch.dialects.noetl.routing import Router
-from anabranch.dialects.noetl.steps import JOINS, Join, Steps, name_of
+from anabranch.dialects.noetl.steps import JOINS, Steps, name_of
 from anabranch.dialects.noetl.tasks import Tasks
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.dialects.noetl.workbook import read_workbook
@@ -25,10 +26,9 @@ from anabranch.dialects.source import Document
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Expression
 from anabranch.net.fingerprint import fingerprint
-from anabranch.net.net import Barrier, Net, RunPolicy, Step
+from anabranch.net.net import Net, RunPolicy, Step
 from anabranch.net.problems import Problem, did_you_mean
 from anabranch.net.program import Iteration, Program
-from anabranch.net.reach import predecessors
 
 ON_FAILURE: tuple[Literal["fail", "handled", "partial"], ...] = ("fail", "handled", "partial")
 HELD: tuple[Literal["wait", "discard"], ...] = ("wait", "discard")
@@ -47,7 +47,8 @@ class Playbook:
     def __init__(self, document: Document, root: Fields, options: Options) -> None:
         self.findings = Findings()
         self._document = document
-        self._root = Section(respelled(root, self.findings), "the playbook", self.findings)
+        spelled, self._joins = spelling(root, self.findings)
+        self._root = Section(spelled, "the playbook", self.findings)
         self._templates = Templates(document, self.findings)
         self._options = options
 
@@ -88,7 +89,8 @@ class Playbook:
         )
         if spec is not None:
             spec.finish()
-        return _joined(net) if join == "all" else net, self.findings.problems
+        say_reading(net, join, self._joins, self.findings)
+        return joined(net) if join == "all" else net, self.findings.problems
 
     # -- the head ----------------------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class Playbook:
         return (
             str(name.value) if name is not None else fallback,
             metadata.string("description"),
-            {} if labels is None else {key: labels.string(key) for key in labels.node.fields},
+            {} if labels is None else {key: _label(labels, key) for key in labels.node.fields},
         )
 
     def _workload(self) -> tuple[dict[str, Any], dict[str, Expression]]:
@@ -184,6 +186,12 @@ class Playbook:
             times = policy.section("defaults")
             if times is not None:
                 timeout = times.ask("timeout")
+                seconds = times.ask("timeout_s")
+                if timeout is not None and seconds is not None:
+                    message = f"{times.what} has both `timeout` and `timeout_s`"
+                    at = times.key_position("timeout_s")
+                    self.findings.add(at, "conflicting-keys", message, "keep one of them")
+                timeout = timeout or seconds
                 self._ignored(times, "resources", "a job takes what it needs")
                 times.finish()
             self._ignored(policy, "results", "large results are references anyway")
@@ -324,6 +332,15 @@ class Playbook:
         return found
 
 
+def _label(labels: Section, key: str) -> str:
+    """Text, or what JSON writes for a number, true or false."""
+    node = labels.node.fields[key]
+    if isinstance(node, Scalar) and isinstance(node.value, bool):
+        labels.ask(key)
+        return "true" if node.value else "false"
+    return labels.string(key)
+
+
 def _templated(node: Node) -> bool:
     match node:
         case Items():
@@ -356,13 +373,3 @@ def known_names(
             for rule in task.rules:
                 known |= {write.key for write in (*rule.set_ctx, *rule.set_iter)}
     return known
-
-
-def _joined(net: Net) -> Net:
-    """`executor.spec.join: all` makes a barrier of every step with several predecessors."""
-    before = predecessors(net)
-    steps = {
-        name: replace(step, barrier=Barrier()) if len(before[name]) > 1 else step
-        for name, step in net.steps.items()
-    }
-    return replace(net, steps=steps)

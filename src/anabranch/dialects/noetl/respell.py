@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.joins import JoinReading
 from anabranch.dialects.noetl.respell_cursor import respell_cursor
 from anabranch.dialects.noetl.respell_tasks import Respelled, TaskSpelling
 from anabranch.dialects.noetl.shape import Shape, fields, find, items, scalar
@@ -34,13 +35,21 @@ LOOP_ALIASES = {"collection": "in", "element": "iterator"}
 
 def respelled(root: Fields, findings: Findings) -> Fields:
     """The playbook in canonical v10."""
-    return _Spelling(findings).playbook(root)
+    return spelling(root, findings)[0]
+
+
+def spelling(root: Fields, findings: Findings) -> tuple[Fields, JoinReading]:
+    """The same, and how it is read where branches meet."""
+    made = _Spelling(findings)
+    said = find(root, "executor", "spec", "join") is not None
+    playbook = made.playbook(root)
+    return playbook, JoinReading(said, made.seen.later, made.seen.earlier)
 
 
 class _Spelling:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
-        self._seen = Respelled(findings)
+        self._seen = self.seen = Respelled(findings)
         self._tasks = TaskSpelling(self._seen)
 
     def playbook(self, root: Fields) -> Fields:
@@ -177,10 +186,10 @@ class _Spelling:
         if not isinstance(node, Fields):
             return node
         if "args" in node:
-            self._seen.earlier = True
+            self._seen.saw_earlier("args", node.keys["args"])
         shape = Shape(node)
         if shape.mapping("set") is not None:
-            self._seen.later = True
+            self._seen.saw_later("set", node.keys["set"])
             # A step run that is over has no `iter`: what is set on the way is the next one's.
             handed = ("args", "iter")
             places = {"ctx": ("set_ctx",), "": ("set_ctx",), "iter": handed, "step": handed}
@@ -198,7 +207,7 @@ class _Spelling:
             if key == "result":
                 self._seen.old(at, f"`result` of {what}", "spec: {result: {…}}")
             else:
-                self._seen.later = True
+                self._seen.saw_later("output", at)
 
     def _fanout_keys(self, spec: Fields) -> Fields:
         """`fanout.fail_fast: …` means `fanout: {fail_fast: …}`, and some keys have other names."""
@@ -272,9 +281,9 @@ class _Spelling:
             for name, value in node.fields.items():
                 found.put(name, value, node.keys[name])
             if key == "args":
-                self._seen.earlier = True
+                self._seen.saw_earlier(key, at)
             else:
-                self._seen.later = True
+                self._seen.saw_later(key, at)
             self._seen.old(at, f"`{key}` of {what}", "args: {…}", where="on the task")
         return None if found is None else found.node()
 

@@ -25,7 +25,7 @@ STATEMENTS = ("claim", "query", "command")
 ADDRESSES = ("claim", "url", "endpoint")
 IN_FLIGHT = 8
 #: Parts of a frame that say how NoETL's workers hold one; ours need not be told.
-UNUSED = ("max_seconds", "max_bytes", "heartbeat_seconds")
+UNUSED = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_mode")
 _WRITES = re.compile(r"\b(update|delete|insert|merge)\b", re.IGNORECASE)
 _NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'", re.DOTALL)
 
@@ -36,7 +36,7 @@ def respell_cursor(loop: Shape, what: str, seen: Respelled) -> None:
     if cursor is not None and "in" not in loop:
         source = _source(cursor)
         if source is not None:
-            seen.later = True
+            seen.saw_later("cursor", loop.keys["cursor"])
             name, collection = source
             node, at = loop.take("cursor")
             _frame(loop, name, collection, what, seen)
@@ -44,7 +44,7 @@ def respell_cursor(loop: Shape, what: str, seen: Respelled) -> None:
             loop.put("in", over, at, before=tuple(loop.fields))
     mode = loop.find("spec", "mode")
     if isinstance(mode, Scalar) and mode.value == "cursor" and "cursor" not in loop:
-        seen.later = True
+        seen.saw_later("mode: cursor", mode.position)
         loop.deepen(("spec", "mode"), scalar("parallel", mode.position), mode.position)
 
 

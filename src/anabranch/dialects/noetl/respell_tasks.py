@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.inputs import ALIASES, KINDS
+from anabranch.dialects.noetl.joins import Evidence
 from anabranch.dialects.noetl.outputs import POLICY_KEYS
 from anabranch.dialects.noetl.shape import Shape, fields, items, scalar
 from anabranch.net.problems import Position
@@ -26,8 +27,14 @@ class Respelled:
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self.later = False  # something only C has
-        self.earlier = False  # something C does not have
+        self.later: Evidence | None = None  # the first word that only C has
+        self.earlier: Evidence | None = None  # the first that C does not have
+
+    def saw_later(self, word: str, at: Position) -> None:
+        self.later = self.later or (word, at)
+
+    def saw_earlier(self, word: str, at: Position) -> None:
+        self.earlier = self.earlier or (word, at)
 
     def old(self, at: Position, what: str, canonical: str, where: str = "") -> None:
         message = f"{what} is an old spelling"
@@ -88,11 +95,14 @@ class TaskSpelling:
         word = str(kind.value) if isinstance(kind, Scalar) else ""
         self._inputs(shape, word, what)
         self._arguments(shape, inherited, what)
+        if word == "artifact":
+            self._artifact(shape)
         quiet = self._policy(shape, what)
         self._rules(shape, what, quiet)
         self._hooks(shape, what)
         self.writes(shape, what)
         self._result(shape, word, what)
+        self._output_select(shape, word)
         if "loop" in shape and "tool" in shape:
             shape.fields["tool"] = self.tasks(shape.fields["tool"], what)
         return shape.node()
@@ -119,6 +129,7 @@ class TaskSpelling:
             return
         inner = Shape(spec)
         known = {*KINDS.get(kind, ()), *ALIASES.get(kind, {}), "args", "input"}
+        known |= {"retry", "assert", "output_select"} if kind in KINDS else set()
         for key in [key for key in spec.fields if key in known and key in inner]:
             if key in OWN_SPEC and not (key == "result" and not _is_policy(inner.fields[key])):
                 continue
@@ -132,9 +143,9 @@ class TaskSpelling:
 
     def _arguments(self, task: Shape, inherited: Fields | None, what: str) -> None:
         if "args" in task:
-            self._seen.earlier = True
+            self._seen.saw_earlier("args", task.keys["args"])
         elif "input" in task:
-            self._seen.later = True
+            self._seen.saw_later("input", task.keys["input"])
             task.fields.pop("args", None)
             task.keys.pop("args", None)
             task.rename("input", "args")
@@ -153,6 +164,20 @@ class TaskSpelling:
             both.put(name, value, own.keys[name] if own is not None else inherited.position)
         task.put("args", both.node(), inherited.position)
 
+    def _artifact(self, task: Shape) -> None:
+        """What an artifact is told may stand under its `args`."""
+        args = task.mapping("args")
+        if args is None:
+            return
+        left = Shape(args)
+        for key in (*KINDS["artifact"], *ALIASES["artifact"]):
+            if key in left and key not in task:
+                value, at = left.take(key)
+                task.put(key, value, at)
+        task.fields["args"] = left.node()
+        if not left.fields:
+            task.take("args")
+
     # -- rules -------------------------------------------------------------------------------
 
     def _policy(self, task: Shape, what: str) -> bool:
@@ -170,7 +195,7 @@ class TaskSpelling:
             if task.deepen(path, node, at):
                 task.take(key)
                 moved = True
-                self._seen.earlier = True
+                self._seen.saw_earlier(key, at)
                 hint = "spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
                 self._seen.old(at, f"`{key}` of {what}", hint)
         policy = task.find("spec", "policy")
@@ -254,10 +279,11 @@ class TaskSpelling:
 
     def writes(self, holder: Shape, what: str, bare: str = "set_iter") -> None:
         """`set` with scopes and `set_vars`, as `set_ctx` and `set_iter`."""
-        if "set_ctx" in holder or "set_iter" in holder:
-            self._seen.earlier = True
+        for key in ("set_ctx", "set_iter"):
+            if key in holder:
+                self._seen.saw_earlier(key, holder.keys[key])
         if holder.mapping("set") is not None:
-            self._seen.later = True
+            self._seen.saw_later("set", holder.keys["set"])
             self._seen.split(holder, "set", {**PLACES, "": (bare,)}, what)
         if "set_vars" not in holder:
             return
@@ -268,6 +294,15 @@ class TaskSpelling:
             everywhere: Places = dict.fromkeys(("", *PLACES), ("set_iter",))
             self._seen.split(holder, "set_vars", everywhere, what)
         self._seen.old(at, f"`set_vars` of {what}", "set_iter: {…}")
+
+    def _output_select(self, task: Shape, kind: str) -> None:
+        """Beside the kind it means the same as in the result policy."""
+        if "output_select" not in task or kind not in KINDS:
+            return
+        if task.find("spec", "result", "output_select") is None:
+            node, at = task.fields["output_select"], task.keys["output_select"]
+            if task.deepen(("spec", "result", "output_select"), node, at):
+                task.take("output_select")
 
     def _result(self, task: Shape, kind: str, what: str) -> None:
         for key in ("output", "result"):

@@ -1,6 +1,7 @@
 """`spec.policy` of a task: what follows its outcome.
 
-Rules are looked at from the top and the first that matches decides. Without a match a success goes
+Rules are looked at from the top and the first that matches decides; with `mode: inclusive` all that
+match write, and the first of them that leads away decides. Without a match a success goes
 on and an error fails, unless `on_unmatched: continue` says otherwise.
 
 `before`, `after` and `finally` are tasks around it: once when the pipeline comes to the task, after
@@ -33,6 +34,7 @@ BACKOFFS: dict[str, Backoff] = {
 }
 Unmatched = Literal["fail", "continue"]
 UNMATCHED: tuple[Unmatched, ...] = ("fail", "continue")
+MODES = ("exclusive", "inclusive")
 HOOKS = ("before", "after", "finally")
 PREVIOUS = "previous"
 ATTEMPTS_MAX = 1_000_000
@@ -45,6 +47,7 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     on_unmatched: Unmatched = "fail"
     hooks: Hooks | None = None
+    inclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Rules:
         section = None if node is None else self.findings.section(node, f"`policy` of {what}")
         if section is None:
             return Policy()
-        section.choice("mode", ("exclusive",), "exclusive")
+        inclusive = section.choice("mode", MODES, "exclusive") == "inclusive"
         unmatched = section.choice("on_unmatched", UNMATCHED, "fail")
         hooks = self._hooks(section, what)
         nodes = section.items("rules")
@@ -79,7 +82,7 @@ class Rules:
             rule = self._rule(each, f"rule {count} of {what}", number)
             if rule is not None:
                 rules.append(rule)
-        return Policy(tuple(rules), unmatched, hooks)
+        return Policy(tuple(rules), unmatched, hooks, inclusive)
 
     def _hooks(self, policy: Section, what: str) -> Hooks | None:
         found: dict[str, Program | None] = {}

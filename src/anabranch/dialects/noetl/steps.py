@@ -11,7 +11,9 @@ from anabranch.dialects.nodes import Fields, Scalar
 from anabranch.dialects.noetl.admission import read_admission
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import exported
+from anabranch.dialects.noetl.joins import Join
 from anabranch.dialects.noetl.loops import Looping, Loops, read_failure
+from anabranch.dialects.noetl.meant import MEANT
 from anabranch.dialects.noetl.patches import Around, read_locals, read_patches, refuse_scopes
 from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.tasks import Tasks, Tool
@@ -21,7 +23,6 @@ from anabranch.net.program import Program, TaskSpec
 
 OnTimeout = Literal["fail", "skip", "abort_run"]
 Backoff = Literal["constant", "linear", "exponential"]
-Join = Literal["each", "all"]
 
 ON_TIMEOUT: tuple[OnTimeout, ...] = ("fail", "skip", "abort_run")
 JOINS: tuple[Join, ...] = ("each", "all")
@@ -193,7 +194,7 @@ class Steps:
         policy = read.section("policy")
         spec.defaults = replace(read_defaults(read, policy), pool=read.ask("pool"))
         found = [key for key in ("loop_mode", "fanout") if key in read]
-        read.finish()
+        read.finish(free=MEANT)
         if policy is not None:
             self._policy(spec, policy)
             found += ["failure"] if spec.failure else []

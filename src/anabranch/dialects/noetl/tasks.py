@@ -14,12 +14,15 @@ from typing import Any, Literal
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.assertions import Assertions
 from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.defaults import Defaults
 from anabranch.dialects.noetl.inner_loops import read_inner_loop
 from anabranch.dialects.noetl.inputs import COMMON, KINDS, Inputs
+from anabranch.dialects.noetl.meant import MEANT
 from anabranch.dialects.noetl.outputs import read_output
-from anabranch.dialects.noetl.patches import Around, read_writes
+from anabranch.dialects.noetl.patches import Around, Writes, read_writes
+from anabranch.dialects.noetl.retries import read_retry
 from anabranch.dialects.noetl.rules import Rules
 from anabranch.dialects.noetl.shape import merged
 from anabranch.dialects.noetl.templates import Templates
@@ -28,7 +31,7 @@ from anabranch.dialects.port import Options
 from anabranch.expressions.jinja import has_template
 from anabranch.net.net import Decision, Retry, Work
 from anabranch.net.problems import did_you_mean
-from anabranch.net.program import InnerLoop, Program, TaskSpec
+from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
 
 #: Kinds that NoETL has and Anabranch does not; each needs a service or a runtime of its own.
 ELSEWHERE = frozenset(
@@ -57,6 +60,7 @@ class Tool:
             return None
         task = program.tasks[0]
         alone = len(program.tasks) == 1 and task.on_unmatched_error == "fail"
+        alone = alone and not _asks_where_it_is(task)
         bare = task.simple and not task.output and not task.loop and program.variables is None
         if alone and bare:
             times = [time for time in (task.timeout_ms, timeout_ms) if time is not None]
@@ -208,30 +212,47 @@ class Tasks:
             timeout = int(timeout["total"] * 1000) if "total" in timeout else None
         policy_node = merged(defaults.policy, None if spec is None else spec.ask("policy"))
         policy = rules.policy(policy_node, task.what, number)
+        ours = kind in KINDS or kind == PIPELINE  # of a tool these are arguments
+        retries = read_retry(task, self.templates) if ours else ()
+        asserted = Assertions(task, self.templates).rules() if ours else ()
         result = merged(defaults.result, None if spec is None else spec.ask("result"))
         writes = read_writes(task, self.templates, rules.around)
+        output = read_output(result, f"`result` of {task.what}", self.findings)
+        writes = self._named(writes, output, rules.around)
         made = TaskSpec(
             label=labels[number],
             kind=kind,
             inputs=self.templates.compose(structure) if structure else None,
-            rules=policy.rules,
+            rules=(*retries, *asserted, *policy.rules),
             timeout_ms=timeout,
             on_unmatched_error=policy.on_unmatched,
             set_ctx=writes.ctx,
             set_iter=writes.iteration,
-            output=read_output(result, f"`result` of {task.what}", self.findings),
+            output=output,
             position=task.position,
             set_shared=writes.shared,
             set_prev=writes.prev,
             hooks=policy.hooks,
             waits=kind == "playbook" and _is_waiting(task),
+            inclusive=policy.inclusive,
         )
         made = self._looped(task, made, defaults, rules.around)
         self._check_waiting(task, made, rules.around)
         task.finish(also=COMMON)
         if spec is not None:
-            spec.finish()
+            spec.finish(free=MEANT)
         return made
+
+    def _named(self, writes: Writes, output: Mapping[str, Any] | None, around: Around) -> Writes:
+        """`as` of a result policy: the result under that name, in the context; of an item of a loop
+        in the item."""
+        name = (output or {}).get("as")
+        if not isinstance(name, str):
+            return writes
+        write = Write(name, self.templates.whole_result())
+        if around.loops or around.inside:
+            return replace(writes, iteration=(*writes.iteration, write))
+        return replace(writes, ctx=(*writes.ctx, write))
 
     def _inputs(self, inputs: Inputs, kind: str) -> dict[str, Any]:
         if kind == PIPELINE:
@@ -338,6 +359,12 @@ class Tasks:
             else:
                 self.findings.wrong_type(each, f"an actor of {task.what}", "a name")
         return tuple(names)
+
+
+def _asks_where_it_is(task: TaskSpec) -> bool:
+    """It reads its label or its attempt, which only a pipeline knows."""
+    reads = getattr(task.inputs, "reads", None) or ()
+    return any(path[0] in ("_task", "_attempt") for path in reads)
 
 
 def _is_waiting(task: Section) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import query_view, view
 from anabranch.dialects.source import Document
-from anabranch.expressions.jinja import Condition, Jinja, TemplateError, has_template
+from anabranch.expressions.jinja import Condition, Jinja, TemplateError, View, has_template
 from anabranch.expressions.jinja_embedded import loose_outputs
 from anabranch.expressions.jinja_paths import Reading
 from anabranch.expressions.port import Constant, Expression
@@ -49,12 +49,20 @@ class Templates:
         self.python: list[str] = []  # code of the playbook; it can read more than its arguments
         self.children: list[ChildPath] = []  # playbooks that are named
         self._in_query = False
+        self._also: frozenset[str] = frozenset()
 
     def queries(self) -> Templates:
         """The same for what goes to a database, where a run is a number."""
-        other = copy(self)
-        other._language = Jinja(query_view)
+        other = self.viewed(query_view)
         other._in_query = True
+        return other
+
+    def viewed(self, names: View, also: Collection[str] = ()) -> Templates:
+        """The same with other names in sight, some of them there only; what is found about the
+        rest stays together."""
+        other = copy(self)
+        other._language = Jinja(names)
+        other._also = frozenset(also)
         return other
 
     def tree(self, node: Node) -> Expression:
@@ -75,6 +83,10 @@ class Templates:
 
     def compose(self, structure: Any) -> Expression:
         return self._language.compose(structure)
+
+    def whole_result(self) -> Expression:
+        """The result of what has just ended."""
+        return self._language.value("{{ outcome.result }}")
 
     def text(self, node: Scalar) -> Expression:
         """A template that gives text, whatever it looks like: a command, a URL."""
@@ -153,13 +165,15 @@ class Templates:
             message, _, hint = error.reason.partition("; ")
             self._findings.add(at, "bad-template", f"the template is wrong: {message}", hint)
             return Constant(False)
-        for name in sorted(getattr(expression, "names", ())):
+        for name in sorted(getattr(expression, "names", frozenset()) - self._also):
             self.names.append((name, node.position))
         self._note_readings(node, expression)
         return expression
 
     def _note_readings(self, node: Scalar, expression: Expression) -> None:
         for one in getattr(expression, "readings", ()):
+            if one.root in self._also:
+                continue
             at = node.position if one.line == 1 else self._document.inside(node, one.line)
             self.readings.append((one, at))
             if self._in_query and one.path[:2] in (("execution_id",), ("job", "execution_id")):

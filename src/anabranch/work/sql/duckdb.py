@@ -18,6 +18,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
 from anabranch.work.redaction import given_to_work
+from anabranch.work.scripts import with_sql
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.duckdb_session import Reply
 from anabranch.work.sql.own_store import refuse_own_store
@@ -50,7 +51,7 @@ class DuckDb:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(task.inputs, DUCKDB)
+            work = read_task(await with_sql(task.inputs), DUCKDB)
             path = place(task.inputs)
             read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
         except InputError as error:

@@ -20,6 +20,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
 from anabranch.work.redaction import STARS
+from anabranch.work.scripts import with_sql
 from anabranch.work.sql.pool import Pool
 from anabranch.work.sql.rows import CHUNK, Collector, Table, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
@@ -63,7 +64,7 @@ class Postgres:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(task.inputs, POSTGRES)
+            work = read_task(await with_sql(task.inputs), POSTGRES)
             psycopg: Any = sys.modules.get("psycopg") or await asyncio.to_thread(driver)
             address = conninfo(psycopg, task.inputs, self._options.connect_seconds)
         except ImportError:

@@ -18,6 +18,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
 from anabranch.work.port import Task
+from anabranch.work.scripts import with_sql
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.own_store import AttachGuard, refuse_own_store
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
@@ -50,7 +51,7 @@ class Sqlite:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(task.inputs, SQLITE)
+            work = read_task(await with_sql(task.inputs), SQLITE)
             path = place(task.inputs)
         except InputError as error:
             return misconfigured(error)
