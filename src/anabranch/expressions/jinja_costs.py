@@ -289,7 +289,7 @@ def _get(_scope: Spending, mapping: Mapping[Any, Any], key: Any, default: Any = 
 
 def _keys(scope: Spending, mapping: Mapping[Any, Any]) -> list[Any]:
     scope.charge(ELEMENT * len(mapping))
-    return list(mapping)
+    return list(mapping.keys())
 
 
 def _values(scope: Spending, mapping: Mapping[Any, Any]) -> list[Any]:

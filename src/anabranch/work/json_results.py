@@ -25,7 +25,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.work.json_check import Walk, to_json
+from anabranch.work.json_check import MAX_DEPTH, NotJsonError, Walk, to_json
 
 _WHOLE_MAX = 2**63
 
@@ -66,7 +66,10 @@ class Results(Walk):
 
 def result_json(value: Any) -> str:
     """The result as JSON text, or `NotJsonError`."""
-    return to_json(value, walk=Results)
+    try:
+        return to_json(value, walk=Results)
+    except RecursionError:
+        raise NotJsonError("result", f"nests more than {MAX_DEPTH} levels deep") from None
 
 
 def _converts(key: Any) -> bool:

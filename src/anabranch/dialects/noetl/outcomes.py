@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Envelope
@@ -108,7 +108,7 @@ class StepResult(Mapping[str, Any]):
 
     def __reversed__(self) -> Iterator[str]:
         rows = rows_of(self._value)
-        return reversed(list(self._value) if rows is None else rows)
+        return iter((list(self._value) if rows is None else rows)[::-1])
 
     def __bool__(self) -> bool:
         return bool(self._value)
@@ -152,7 +152,7 @@ class Body(StepResult):
             raise
 
 
-def is_response(value: Any) -> bool:
+def is_response(value: Any) -> TypeGuard[Given]:
     """Whether it is the answer of an HTTP call."""
     return isinstance(value, Mapping) and "status_code" in value and "data" in value
 
