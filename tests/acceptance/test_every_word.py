@@ -17,13 +17,14 @@ from anabranch.expressions.jinja_filters import filters
 from anabranch.expressions.jinja_limits import Limits, Meter
 from anabranch.work.collections import all as collections
 from anabranch.work.collections import claims, pages, queries
+from corpus.cases import Case as CorpusCase
 from corpus.cases import playbooks_that_run
 
-from .cases import all_cases
+from .cases import Case, all_cases
 from .spellings import SPELLINGS, spellings_in
 from .vocabulary import Vocabulary, pairs, recorded, texts
 
-CASES = [*all_cases(), *playbooks_that_run()]
+CASES: list[Case | CorpusCase] = [*all_cases(), *playbooks_that_run()]
 TEXTS = "\n".join(text for case in CASES for text in texts(case.document))
 #: Fields of an entry that its kind does not ask for by name.
 ENTRY = ("name", "kind", "scope", "ttl", "provider", "format", "root", "method", "headers")

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.dialects.registry import compile_source
 from anabranch.net import forks as subject
-from anabranch.net.analyse import _following, analyse
+from anabranch.net.analyse import analyse, following_of
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.net import Branch, Net
 from anabranch.net.reach import positions, predecessors
@@ -24,7 +24,7 @@ from .support import net, step
 
 
 def plain_meetings(given: Net) -> dict[str, list[str]]:
-    following, before = _following(given), predecessors(given)
+    following, before = following_of(given), predecessors(given)
     found: dict[str, list[str]] = {}
     for one in given.steps.values():
         for branch in one.branches:
@@ -71,7 +71,7 @@ def test_forks_that_meet_are_those_of_one_walk_per_arc(seed: int) -> None:
     lot = random.Random(seed)
     for _ in range(100):
         given = drawn_by_lot(lot)
-        found = subject.meetings(given, _following(given))
+        found = subject.meetings(given, following_of(given))
         assert {
             name: [fork.name for fork in steps] for name, steps in found.forks.items()
         } == plain_meetings(given)
@@ -120,8 +120,8 @@ def test_twice_the_net_is_about_twice_the_analysis(
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_large_net_is_looked_at_within_the_budget(family: str) -> None:
     given = built(FAMILIES[family](1_000))
-    arcs = sum(map(len, _following(given).values()))
-    found = subject.meetings(given, _following(given), work=50_000)
+    arcs = sum(map(len, following_of(given).values()))
+    found = subject.meetings(given, following_of(given), work=50_000)
     most = 50_000 + (subject.WORK_PER_ARC + subject.NEAR) * arcs
     assert found.followed <= most
 
@@ -129,7 +129,7 @@ def test_a_large_net_is_looked_at_within_the_budget(family: str) -> None:
 @pytest.mark.parametrize("family", ["ladder", "star", "two_rows", "chain", "pairs", "long_ways"])
 def test_what_has_narrow_steps_is_exact_at_any_size(family: str) -> None:
     given = built(FAMILIES[family](4_000))
-    found = subject.meetings(given, _following(given), work=0)
+    found = subject.meetings(given, following_of(given), work=0)
     assert found.partly == 0
 
 

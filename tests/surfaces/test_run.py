@@ -131,7 +131,7 @@ def test_a_failure_says_why(here: Here) -> None:
     here.write("test.yaml", FAILS)
     done = here.run("run", "test.yaml")
     assert "✗ bad  failed" in done.out
-    assert "  reason: python: ValueError: 1" in done.out
+    assert "  reason: schema: ValueError: 1" in done.out
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])

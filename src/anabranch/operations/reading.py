@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from anabranch.dialects.noetl.names import number_of
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.explain import Waiting, explain
 from anabranch.kernel.privacy import public
@@ -135,6 +136,7 @@ class Reader:
         state, net = self.state_of(head), self.net(head)
         return {
             **self._summary(net, state),
+            **_number(net, head.run),
             "input": public(self.whole(state.workload), net.private),
             "context": public(self.whole(state.ctx), net.private),
             "labels": dict(head.labels),
@@ -268,6 +270,12 @@ def draw(
 
     forms = {"mermaid": drawings.mermaid, "dot": drawings.dot, "svg": drawings.svg}
     return forms[form](net, statuses=statuses or {}, counts=counts or {})
+
+
+def _number(net: Net, run: str) -> dict[str, str]:
+    """What a run is in the queries of its playbook; as text, for readers of JSON with small
+    numbers."""
+    return {"execution_number": str(number_of(run))} if net.dialect == "noetl" else {}
 
 
 def head_fields(head: Head) -> dict[str, Any]:

@@ -195,6 +195,8 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
     for key in ("origin", "parent"):
         if shown[key]:
             lines.append(f"  {key}: {shown[key]}")
+    if shown.get("execution_number"):
+        lines.append(f"  number in queries: {shown['execution_number']}")
     lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]
     lines += [f"  context {k}: {render.short(v)}" for k, v in shown["context"].items()]
     for failure in shown["failures"]:

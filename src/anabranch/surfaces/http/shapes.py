@@ -111,6 +111,7 @@ class RunShown(_Shape, omit_defaults=True):
     updated: str
     session: dict[str, Any] | None = None
     joins_dropped: int | None = None
+    execution_number: str | None = None  # of a playbook: what `execution_id` is in its queries
 
 
 class Explained(_Shape):
