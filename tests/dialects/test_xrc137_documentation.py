@@ -11,10 +11,16 @@ from anabranch.dialects.xrc137 import gas, limits
 from anabranch.dialects.xrc137.casts import TYPES
 from anabranch.dialects.xrc137.document import ENGINE_NAMES
 from anabranch.dialects.xrc137.read import RULE_KINDS, read_rule
+from anabranch.expressions.cel import compile_cel
 from anabranch.expressions.cel_functions import FUNCTIONS, METHODS
 from anabranch.expressions.cel_parser import MACROS
 from anabranch.expressions.cel_statistics import METRICS
-from anabranch.expressions.cel_values import NODES_MAX, SOURCE_BYTES_MAX, STEPS_MAX
+from anabranch.expressions.cel_values import (
+    NODES_MAX,
+    SOURCE_BYTES_MAX,
+    STEPS_MAX,
+    CelSyntaxError,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
 
@@ -59,3 +65,26 @@ def test_the_limits_of_the_page_are_those_of_the_program() -> None:
     }  # fmt: skip
     assert [most for most in shown if not re.search(rf"\b{most}\b", table)] == []
     assert f"{STEPS_MAX:,}" in table
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("type(1)", "`there is no function type`"),
+        ("timestamp('x')", "`there is no function timestamp`"),
+        ("1 // one", "`` `/` stands where a value is expected ``"),
+        ("m.`a-b`", "``'`' does not belong here``"),
+        ("m.all(k, v, v > 0)", "`all takes a variable and an expression`"),
+        ("math.greatest(1, 2)", "`there is no method …`"),
+    ],
+)
+def test_what_of_cel_is_absent_is_named_with_its_message(text: str, message: str) -> None:
+    assert message in PAGE.partition("### What of CEL is absent")[2].partition("## ")[0]
+    with pytest.raises(CelSyntaxError) as error:
+        compile_cel(text)
+    assert message.strip("` ").removesuffix("…") in str(error.value)
+
+
+def test_what_string_makes_of_numbers_that_are_not_finite_is_on_the_page() -> None:
+    for text in ("0.0 / 0.0", "1.0 / 0.0", "-1.0 / 0.0"):
+        assert f"`{compile_cel(f'string({text})').evaluate({})}`" in PAGE

@@ -34,12 +34,15 @@ from anabranch.expressions.cel_values import (
     NODES_MAX,
     NUMBERS,
     STEPS_MAX,
+    BoolKey,
     CelError,
     CelEvalError,
     CelLimitError,
     CelMissingName,
     check_lists,
+    key_value,
     kind_of,
+    map_key,
 )
 
 __all__ = ["Cel", "CelError", "compile_cel"]
@@ -119,8 +122,8 @@ class _Compiler:
         match node:
             case tree.Literal(value):
                 return lambda _frame: value
-            case tree.Name(name):
-                return _variable(name) if name in self._bound else _outside(name)
+            case tree.Name(name, outside):
+                return _outside(name) if outside or name not in self._bound else _variable(name)
             case tree.Select(operand, field_name, test):
                 work = _has if test else _selected
                 return work(self.run_of(operand), field_name)
@@ -286,8 +289,8 @@ def _mapping(entries: list[tuple[Run, Run]]) -> Run:
     def run(frame: Frame) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
         for key_of, value_of in entries:
-            key = key_of(frame)
-            if not isinstance(key, str | int):
+            key = map_key(key_of(frame))
+            if not isinstance(key, str | int | BoolKey):
                 raise CelEvalError(f"{kind_of(key)} cannot be the key of a map")
             if key in made:
                 raise CelEvalError("a key stands twice in a map")
@@ -311,7 +314,7 @@ class _Loop:
         if isinstance(value, list | tuple | dict):
             if len(value) > LIST_MAX:  # a map from outside may have any number of keys
                 spend_characters(frame.spend, 8 * len(value))
-            return list(value)
+            return [key_value(key) for key in value] if isinstance(value, dict) else list(value)
         raise CelEvalError(f"a {kind_of(value)} has no elements to go through")
 
     def _each(self, frame: Frame, run: Run, item: Any) -> Any:

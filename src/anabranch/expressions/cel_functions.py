@@ -41,6 +41,8 @@ Implementation = Callable[..., Any]
 Arity = tuple[int, int]
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -61,6 +63,8 @@ def _to_whole(name: str, kind: type, *, strict: bool) -> Implementation:
         if type(value) is float:
             if not math.isfinite(value) or (strict and not value.is_integer()):
                 raise CelEvalError(f"{name} needs a whole number")
+            if not strict and kind is int and abs(value) >= 2.0**63:
+                raise CelEvalError(f"{name}: the number does not fit int: an overflow")
             return within_range(kind, math.trunc(value))
         if isinstance(value, str):
             number = decimal_integer(value)
@@ -98,9 +102,12 @@ def _string(spend: Spend, value: Any) -> str:
 def _bool(_spend: Spend, value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    if value in ("true", "false") and isinstance(value, str):
-        return value == "true"
-    raise _no("bool", value)
+    if not isinstance(value, str):
+        raise _no("bool", value)
+    if value not in _TRUE and value not in _FALSE:
+        words = ", ".join((*_TRUE, *_FALSE))
+        raise CelEvalError(f"bool: the text is none of {words}")
+    return value in _TRUE
 
 
 def _bytes(spend: Spend, value: Any) -> bytes:

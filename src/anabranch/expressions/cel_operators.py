@@ -28,6 +28,7 @@ from anabranch.expressions.cel_values import (
     Uint256,
     decimal_integer,
     kind_of,
+    map_key,
     within_range,
 )
 
@@ -36,6 +37,7 @@ Operator = Callable[[Any, Any], Any]
 
 _LEAST, _MOST = INT64
 _UNSIGNED = {UInt, Uint256}
+_NARROW = {int, UInt}
 
 
 def spend_characters(spend: Spend, count: int) -> None:
@@ -165,6 +167,8 @@ def negative(value: Any) -> Any:
             raise CelEvalError("`-` does not take bool")
         case float():
             return -value
+        case UInt():
+            raise CelEvalError("`-` does not take uint; convert with int(…)")
         case Int256() | Uint256():
             return within_range(Int256, -int(value))
         case int():
@@ -175,11 +179,23 @@ def negative(value: Any) -> Any:
 # -- comparing -------------------------------------------------------------------------------
 
 
+def _met(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two numbers as they are compared: beside a double, a 64-bit integer is one too, as in CEL.
+
+    256-bit integers, which are amounts, are compared exactly."""
+    if type(left) is float and type(right) in _NARROW:
+        return left, float(right)
+    if type(right) is float and type(left) in _NARROW:
+        return float(left), right
+    return left, right
+
+
 def equal(left: Any, right: Any, spend: Spend, depth: int = 0) -> bool:
     """Values of different types differ, except that numbers are compared by what they say and a
     256-bit integer equals its decimal text."""
     one, other = type(left), type(right)
     if one in NUMBERS and other in NUMBERS:
+        left, right = _met(left, right)
         return bool(left == right)
     if one in WIDE and other is str:
         return bool(decimal_integer(right) == left)
@@ -231,7 +247,7 @@ def comparison(op: str) -> Operator:
     def apply(left: Any, right: Any) -> Any:
         one, other = type(left), type(right)
         if one in NUMBERS and other in NUMBERS:
-            return bool(compare(left, right))
+            return bool(compare(*_met(left, right)))
         if one is other and one in ordered:
             return compare(left, right)
         if one in WIDE and other is str and (number := decimal_integer(right)) is not None:
@@ -257,6 +273,7 @@ def found_key(key: Any, mapping: dict[Any, Any]) -> tuple[Any] | None:
     """The value at a key, in a tuple, or None. A double finds the integer it equals."""
     if type(key) not in KINDS or isinstance(key, list | tuple | dict):
         return None
+    key = map_key(key)
     if key in mapping:
         return (mapping[key],)
     return None

@@ -50,7 +50,7 @@ class _Parser:
     def __init__(self, found: list[Token], nodes_max: int) -> None:
         self._tokens = found
         self._at = 0
-        self._nesting = 0
+        self._nesting = -1  # the expression itself is not nested
         self._nodes = 0
         self._nodes_max = nodes_max
         self._depths: dict[int, int] = {}
@@ -204,7 +204,18 @@ class _Parser:
             token = self._take()
             name = str(token.value)
             return self._call(token) if self._taken("(") else self._made(tree.Name(name))
+        if self._taken("."):
+            return self._outside()
         raise self._unexpected("a value")
+
+    def _outside(self) -> tree.Node:
+        """`.name`: the name from outside, though a macro has a variable of that name."""
+        if self._next.sort != "name":
+            raise self._unexpected("a name")
+        token = self._take()
+        if self._taken("("):
+            return self._call(token)
+        return self._made(tree.Name(str(token.value), outside=True))
 
     def _call(self, token: Token) -> tree.Node:
         name = str(token.value)
@@ -244,6 +255,8 @@ def _negated(node: tree.Node) -> tree.Node | None:
     if isinstance(node.value, float):
         return tree.Literal(-node.value)
     number = -int(node.value)
+    if type(node.value) is int and number > INT64[1]:
+        return None  # -2^63 has no negative: an overflow when it is evaluated
     if INT64[0] <= number <= INT64[1]:
         return tree.Literal(number)
     if INT256[0] <= number <= INT256[1]:

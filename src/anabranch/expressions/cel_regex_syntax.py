@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from anabranch.expressions.cel_values import CelEvalError
@@ -69,10 +71,10 @@ def _not(test: Test) -> Test:
 
 
 _CLASSES: Final[dict[str, Test]] = {
-    "d": _is_digit, "D": _not(_is_digit),
-    "w": is_word, "W": _not(is_word),
-    "s": _is_space, "S": _not(_is_space),
-}  # fmt: skip
+    "d": _is_digit,
+    "w": is_word,
+    "s": _is_space,
+}
 _CONTROLS: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _PUNCTUATION: Final = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _POSIX: Final[dict[str, Test]] = {
@@ -91,8 +93,45 @@ _POSIX: Final[dict[str, Test]] = {
     "word": is_word,
     "xdigit": lambda c: c in "0123456789abcdefABCDEF",
 }
-_FLAGS = re.compile(r"\(\?([ims]*)(?:-([ims]+))?([:)])")
-_COUNT = re.compile(r"\{(\d{1,9})(?:(,)(\d{1,9})?)?\}")
+_FLAGS = re.compile(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])")
+_OTHER_FLAGS = re.compile(r"\(\?[A-Za-z-]+[:)]")
+_COUNT = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{1,9})?)?\}")
+_OCTAL = re.compile(r"[1-7][0-7]{1,2}|0[0-7]{0,2}")
+_CATEGORY = re.compile(r"\{(\^?)([A-Za-z_]+)\}|()([A-Za-z])")
+_CATEGORIES: Final = {  # by their first letter
+    "C": "cfos", "L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps",
+}  # fmt: skip
+_CASED_END: Final = 0x1E960  # no letter beyond has two cases
+
+
+@lru_cache(maxsize=1)
+def _variants() -> Mapping[str, tuple[str, ...]]:
+    """Every character that has another case, with all that are the same but for case."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for character in map(chr, range(_CASED_END)):
+        folded = character.casefold()
+        if folded != character:
+            groups[folded].append(character)
+    found: dict[str, tuple[str, ...]] = {}
+    for folded, characters in groups.items():
+        group = (*characters, *(folded if len(folded) == 1 else ()))
+        found.update(dict.fromkeys(group, group))
+    return found
+
+
+def _any_case(test: Test) -> Test:
+    """The test, passed also by a character that differs only in case from one that passes it."""
+    return lambda character: any(map(test, _variants().get(character, character)))
+
+
+def _has_category(name: str) -> bool:
+    return len(name) <= 2 and name[1:] in _CATEGORIES.get(name[0], ())
+
+
+def _is_category(wanted: str) -> Test:
+    if wanted == "C":  # RE2 leaves out what is not assigned
+        return lambda character: unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs")
+    return lambda character: unicodedata.category(character).startswith(wanted)
 
 
 def wrong(message: str) -> CelEvalError:
@@ -126,6 +165,12 @@ class _Reader:
         self._at += 1
         return character
 
+    def _taken(self, sign: str) -> bool:
+        if self._text.startswith(sign, self._at):
+            self._at += len(sign)
+            return True
+        return False
+
     def _choice(self) -> Part:
         options = [self._sequence()]
         while self._peek() == "|":
@@ -136,10 +181,21 @@ class _Reader:
     def _sequence(self) -> Part:
         parts: list[Part] = []
         while self._peek() not in ("", "|", ")"):
+            if self._taken("\\Q"):
+                self._quote(parts)
+                continue
             part = self._atom()
             if part is not None:
                 parts.append(self._repeated(part))
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _quote(self, parts: list[Part]) -> None:
+        """Read what follows `\\Q`, character for character, until `\\E` or the end."""
+        quoted, _, _ = self._text[self._at :].partition("\\E")
+        parts += [One(self._same(character)) for character in quoted]
+        self._at += len(quoted)
+        if self._taken("\\E") and quoted:
+            parts.append(self._repeated(parts.pop()))
 
     def _repeated(self, part: Part) -> Part:
         bounds = self._bounds()
@@ -168,6 +224,8 @@ class _Reader:
     # -- atoms -------------------------------------------------------------------------------
 
     def _atom(self) -> Part | None:
+        if _COUNT.match(self._text, self._at):
+            raise wrong("there is nothing to repeat")
         character = self._take()
         match character:
             case "(":
@@ -187,10 +245,11 @@ class _Reader:
         return One(self._same(character))
 
     def _same(self, character: str) -> Test:
-        if "i" not in self._flags:
-            return lambda other: other == character
-        folded = character.casefold()
-        return lambda other: other.casefold() == folded
+        return self._set(lambda other: other == character)
+
+    def _set(self, test: Test) -> Test:
+        """A set of characters as the flags want it; it is negated after this, as RE2 does."""
+        return _any_case(test) if "i" in self._flags else test
 
     def _group(self) -> Part | None:
         self._nesting += 1
@@ -217,20 +276,31 @@ class _Reader:
             return flags.group(3) == ")"
         name = re.compile(r"\?P?<[A-Za-z_][A-Za-z0-9_]*>").match(self._text, self._at)
         if name is None:
-            raise wrong("look-around and other `(?…)` forms are not part of RE2")
+            raise self._unknown_group()
         self._at = name.end()
         return False
+
+    def _unknown_group(self) -> CelEvalError:
+        if self._text.startswith(("?=", "?!", "?<=", "?<!"), self._at):
+            return wrong("look-around is not part of RE2")
+        if _OTHER_FLAGS.match(self._text, self._at - 1):
+            return wrong("RE2 has the flags i, m, s and U, and no other")
+        return wrong("this form of `(?…)` is not part of RE2")
 
     def _escape(self) -> Part:
         character = self._take()
         places = {"b": "b", "B": "B", "A": "^", "z": "$"}
         if character in places:
             return Place(places[character])
-        if character in _CLASSES:
-            return One(_CLASSES[character])
-        if character in "pP":
-            return One(self._category(character == "P"))
-        return One(self._same(self._escaped(character)))
+        named = self._named_set(character)
+        return One(self._same(self._escaped(character)) if named is None else named)
+
+    def _named_set(self, character: str) -> Test | None:
+        """`\\d`, `\\pL` and their like; None for an escape that is one character."""
+        if character.lower() in _CLASSES:
+            test = self._set(_CLASSES[character.lower()])
+            return test if character.islower() else _not(test)
+        return self._category(character == "P") if character in ("p", "P") else None
 
     def _escaped(self, character: str) -> str:
         if character in _CONTROLS:
@@ -244,19 +314,33 @@ class _Reader:
                 raise wrong("`\\x` needs two hexadecimal digits")
             self._at = found.end()
             return chr(code)
-        if character.isascii() and character.isalnum():
-            raise wrong("an escape that RE2 does not know (back references are none of them)")
-        return character
+        octal = _OCTAL.match(self._text, self._at - 1)
+        if octal is not None:
+            self._at = octal.end()
+            return chr(int(octal.group(), 8))
+        if not (character.isascii() and character.isalnum()):
+            return character
+        if character.isdigit():
+            raise wrong("back references are not part of RE2")
+        if character == "C":
+            raise wrong("RE2's `\\C` (one byte) is not supported here; `.` is one character")
+        raise wrong("RE2 has no such escape")
 
     def _category(self, negated: bool) -> Test:
-        found = re.compile(r"\{(\^?)([A-Z][a-z]?)\}|()([A-Z])").match(self._text, self._at)
+        found = _CATEGORY.match(self._text, self._at)
         if found is None:
             raise wrong("`\\p` takes a general category such as \\p{L} or \\pN")
         self._at = found.end()
         wanted = found.group(2) or found.group(4)
-        if found.group(1):
-            negated = not negated
-        return lambda character: unicodedata.category(character).startswith(wanted) != negated
+        if wanted != "Any" and not _has_category(wanted):
+            if len(wanted) > 2:
+                raise wrong(
+                    "RE2's scripts, such as \\p{Greek}, are not supported here; "
+                    "use a general category such as \\p{L}, or a range"
+                )
+            raise wrong("there is no such general category; \\p{L}, \\p{Lu} and \\pN are some")
+        test = self._set(_anything if wanted == "Any" else _is_category(wanted))
+        return _not(test) if negated != bool(found.group(1)) else test
 
     def _class(self) -> Test:
         negated = self._peek() == "^"
@@ -277,7 +361,7 @@ class _Reader:
             if posix.group(2) not in _POSIX:
                 raise wrong("unknown character class between `[:` and `:]`")
             self._at = posix.end()
-            test = _POSIX[posix.group(2)]
+            test = self._set(_POSIX[posix.group(2)])
             return _not(test) if posix.group(1) else test
         low = self._class_character()
         if not isinstance(low, str):
@@ -288,23 +372,14 @@ class _Reader:
         high = self._class_character()
         if not isinstance(high, str) or high < low:
             raise wrong("a range of characters goes from the smaller to the larger")
-        return self._range(low, high)
-
-    def _range(self, low: str, high: str) -> Test:
-        if "i" not in self._flags:
-            return lambda character: low <= character <= high
-        return lambda c: low <= c <= high or low <= c.lower() <= high or low <= c.upper() <= high
+        return self._set(lambda character: low <= character <= high)
 
     def _class_character(self) -> str | Test:
         character = self._take()
         if character != "\\":
             return character
         escaped = self._take()
-        if escaped in _CLASSES:
-            return _CLASSES[escaped]
-        if escaped in "pP":
-            return self._category(escaped == "P")
-        return self._escaped(escaped)
+        return self._named_set(escaped) or self._escaped(escaped)
 
 
 def _anything(_character: str) -> bool:

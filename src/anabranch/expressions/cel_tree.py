@@ -18,6 +18,7 @@ class Literal:
 @dataclass(frozen=True, slots=True)
 class Name:
     name: str
+    outside: bool = False  # `.name`: never the variable of a macro
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def free_names(node: Node) -> frozenset[str]:
     while open_nodes:
         each, bound = open_nodes.pop()
         if isinstance(each, Name):
-            if each.name not in bound:
+            if each.outside or each.name not in bound:
                 found.add(each.name)
         elif isinstance(each, Macro):
             inner = bound | {each.variable}
@@ -162,8 +163,8 @@ def written(node: Node) -> str:
     match node:
         case Literal(value):
             return _literal(value)
-        case Name(name):
-            return name
+        case Name(name, outside):
+            return f".{name}" if outside else name
         case Select(operand, field, test):
             text = f"{_operand(operand)}.{field}"
             return f"has({text})" if test else text

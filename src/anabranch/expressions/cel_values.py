@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
@@ -71,6 +72,13 @@ class Uint256(int):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class BoolKey:
+    """A boolean as the key of a map: 1 is another one, though not to Python."""
+
+    value: bool
+
+
 KINDS: Final[Mapping[type, str]] = {
     type(None): "null", bool: "bool", int: "int", UInt: "uint", Int256: "int256",
     Uint256: "uint256", float: "double", str: "string", bytes: "bytes", list: "list",
@@ -87,6 +95,16 @@ RANGES: Final[Mapping[type, tuple[int, int]]] = {
 def kind_of(value: Any) -> str:
     """The CEL type of a value, for messages."""
     return KINDS.get(type(value), type(value).__name__)
+
+
+def map_key(value: Any) -> Any:
+    """A value as the key under which a map keeps it."""
+    return BoolKey(value) if value is True or value is False else value
+
+
+def key_value(key: Any) -> Any:
+    """The key of a map as the value that the author wrote."""
+    return key.value if type(key) is BoolKey else key
 
 
 def within_range(kind: type, number: int) -> Any:
@@ -145,7 +163,9 @@ def plain_of(value: Any, depth: int = 0, left: list[int] | None = None) -> Any:
     if kind is list or kind is tuple:
         return [plain_of(item, depth + 1, left) for item in value]
     if kind is dict:
-        return {text_of(key): plain_of(item, depth + 1, left) for key, item in value.items()}
+        return {
+            text_of(key_value(key)): plain_of(item, depth + 1, left) for key, item in value.items()
+        }
     if kind not in KINDS:
         raise CelEvalError(f"a {kind.__name__} is no value of an expression")
     return value
