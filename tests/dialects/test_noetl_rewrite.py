@@ -8,9 +8,11 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from anabranch.dialects.nodes import Fields
 from anabranch.dialects.noetl.rewrite import canonical
 from anabranch.dialects.registry import compile_source
 from anabranch.dialects.source import read_source
@@ -164,6 +166,42 @@ def test_a_json_playbook_stays_json() -> None:
 def test_what_is_no_playbook_is_refused(text: str) -> None:
     with pytest.raises(DefinitionError):
         canonical(text)
+
+
+@pytest.mark.parametrize("ends", ["", "\n", "\n\n", "\n\n\n"])
+@pytest.mark.parametrize("place", ["workload", "step", "last"])
+def test_a_text_keeps_its_line_ends_wherever_it_stands(ends: str, place: str) -> None:
+    texts = dict.fromkeys(("workload", "step", "last"), "x")
+    texts[place] = "one\ntwo" + ends
+    playbook = {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": {"name": "t"},
+        "workload": {"text": texts["workload"]},
+        "workflow": [
+            {"step": "start", "tool": "noop", "desc": texts["step"], "next": [{"step": "end"}]},
+            {"step": "end", "tool": "noop", "desc": texts["last"]},
+        ],
+    }
+    written = check(json.dumps(playbook))
+    again = value_of(written)
+    assert again["workload"]["text"] == texts["workload"]
+    assert [step["desc"] for step in again["workflow"]] == [texts["step"], texts["last"]]
+
+
+@pytest.mark.parametrize("number", [0.00001, 1e16, -1.5e-9, 1e300, 0.5, 3.0, 123456789.25])
+def test_numbers_are_written_as_every_yaml_reader_takes_them(number: float) -> None:
+    root = read_source(json.dumps({"n": number, "l": [number]}), file="x.json").root
+    assert isinstance(root, Fields)
+    written = YamlWriter(Comments()).write(root)
+    assert yaml.safe_load(written) == value_of(written) == {"n": number, "l": [number]}
+
+
+@pytest.mark.parametrize("word", [".5_0", "1e-05", "1_000", "0777", "12:30", "0b1", ".inf", "on"])
+def test_texts_that_other_readers_take_for_something_else_are_quoted(word: str) -> None:
+    root = read_source(json.dumps({"t": word}), file="x.json").root
+    assert isinstance(root, Fields)
+    assert yaml.safe_load(YamlWriter(Comments()).write(root)) == {"t": word}
 
 
 json_like = st.recursive(

@@ -154,6 +154,13 @@ def test_json_values() -> None:
         ('["a\nb"]', (1, 4, "syntax"), ""),
         ("[1] [2]", (1, 5, "syntax"), "remove it"),
         ("[1e999]", (1, 2, "bad-value"), ""),
+        ('{"a": 1\u0661}', (1, 8, "syntax"), ""),
+        ('{"a": \u0661}', (1, 7, "syntax"), ""),
+        ("[1.\u0661]", (1, 3, "syntax"), ""),
+        ("[1e\u0661]", (1, 3, "syntax"), ""),
+        ("hello", (1, 1, "syntax"), ""),
+        ("name: x", (1, 1, "syntax"), ""),
+        ("- 1", (1, 1, "syntax"), ""),
         ("[99999999999999999999]", (1, 2, "bad-value"), ""),
         ('[\n  "\\ud800"]', (2, 3, "bad-value"), ""),
     ],
@@ -167,6 +174,14 @@ def test_json_mistakes_have_their_place(text: str, place: tuple[int, int, str], 
 def test_flow_yaml_is_read_although_it_looks_like_json() -> None:
     assert value_of("{a: 1, b: [x]}") == {"a": 1, "b": ["x"]}
     assert read("{a: 1}", "strict.json").root is None
+
+
+def test_a_json_file_is_json_whatever_it_begins_with() -> None:
+    assert value_of('"text"', "x.json") == "text"
+    assert value_of(" 12", "X.JSON") == 12
+    assert value_of("true", "x.json") is True
+    assert places(read("yes", "X.JSON").problems) == [(1, 1, "syntax")]
+    assert places(read(" \n", "x.json").problems) == [(1, 1, "empty")]
 
 
 def test_what_is_neither_is_reported_as_json() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -66,6 +67,22 @@ def test_nothing_is_not_null() -> None:
     assert parse_path("/b").find({"a": None}) is MISSING
     assert not MISSING
     assert repr(MISSING) == "MISSING"
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("/ ", "blank"), ("/", "empty"), ("/a /b", 1), ("/a/b", MISSING), ("/list/1\n", "y")],
+)
+def test_blanks_belong_to_the_keys_of_a_pointer(path: str, found: Any) -> None:
+    value = {"": "empty", " ": "blank", "a ": {"b": 1}, "list": ["x", "y"]}
+    assert parse_path(path).find(value) == found
+
+
+@pytest.mark.parametrize("path", ["/list/1\u0661", "list[1\u0661]", "$.list[1\u0661]"])
+def test_an_index_is_written_in_ascii_digits(path: str) -> None:
+    with suppress(ExpressionError):
+        assert parse_path(path).find({"list": ["x"] * 20}) is MISSING
+    assert parse_path("/\u0661").find({"\u0661": 1}) == 1
 
 
 @pytest.mark.parametrize("path", ["a..b", "a[", "a[x]", "[", ".", "a.", "$.", "/a~", "/~2"])

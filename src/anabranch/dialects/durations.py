@@ -17,7 +17,7 @@ from typing import Any
 DURATION_MS_MAX = 100 * 366 * 86_400_000
 
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_NUMBER = r"\d{1,15}(?:\.\d{1,9})?"
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _PLAIN = re.compile(_NUMBER)
 _PARTS = re.compile(rf"({_NUMBER})\s*(ms|d|h|m|s)\s*")
 _ISO = re.compile(

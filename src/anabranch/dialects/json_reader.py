@@ -12,7 +12,7 @@ from anabranch.dialects.reading import Reading, Stop
 from anabranch.net.problems import Position
 
 _BLANK = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _STRINGS = JSONDecoder()
 _WORDS = {"true": True, "false": False, "null": None}
 

@@ -78,12 +78,16 @@ def _decoded(data: str | bytes, reading: Reading) -> str | None:
 
 
 def _parsed(text: str, reading: Reading) -> Node | None:
-    """JSON is tried where the text looks like it; what is not JSON may still be YAML."""
-    if text.lstrip()[:1] not in ("{", "["):
+    """A file named `.json` is JSON. Other text is tried as JSON where it looks like it; what is
+    not JSON may still be YAML."""
+    only_json = reading.file.lower().endswith(".json")
+    if only_json and not text.strip():
+        return None
+    if not only_json and text.lstrip()[:1] not in ("{", "["):
         return read_yaml(text, reading)
     as_json = Reading(reading.file, reading.limits)
     root = read_json(text, as_json)
-    if root is None and as_json.syntax_error and not reading.file.endswith(".json"):
+    if root is None and as_json.syntax_error and not only_json:
         as_yaml = Reading(reading.file, reading.limits)
         root = read_yaml(text, as_yaml)
         if not as_yaml.syntax_error:

@@ -20,7 +20,7 @@ WIDTH = 100
 LEAVES_MAX = 6  # of a collection in one line
 DEPTH_MAX = 3
 _PLAIN = re.compile(
-    r"[A-Za-z_/.][A-Za-z0-9_./@%+-]*( [A-Za-z0-9_./@%+()-]+)*"
+    r"(?!\.[0-9])[A-Za-z_/.][A-Za-z0-9_./@%+-]*( [A-Za-z0-9_./@%+()-]+)*"
     r"|[0-9]+(ms|[smhd])"  # durations; other readers take other words for numbers
 )
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -51,14 +51,16 @@ class YamlWriter:
         self._together = together
         self._lines: list[str] = []
         self._said: set[int] = set()  # lines whose comments are written
+        self._kept = 0  # lines written when a text that keeps its line ends was the last
 
     def write(self, root: Fields) -> str:
         for number, (key, value) in enumerate(root.fields.items()):
             if number and key not in self._together:
-                self._lines.append("")
+                self._separate()
             self._entry(key, value, root.keys[key], "", "", spaced=key in self._spaced, top=True)
         if self._comments.last:
-            self._lines += ["", *self._comments.last]
+            self._separate()
+            self._lines += self._comments.last
         return "\n".join(self._lines) + "\n"
 
     # -- blocks ------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ class YamlWriter:
     def _list(self, node: Items, indent: str, *, spaced: bool = False) -> None:
         for number, item in enumerate(node):
             if spaced and number:
-                self._lines.append("")
+                self._separate()
             self._item(item, indent, spaced=spaced)
 
     def _item(self, item: Node, indent: str, *, spaced: bool) -> None:
@@ -129,6 +131,13 @@ class YamlWriter:
         self._lines.append(f"{head}|{chomp}")
         rows = text[:-1].split("\n") if ends else text.split("\n")
         self._lines += [f"{indent}  {row}" if row else "" for row in rows]
+        if ends > 1:
+            self._kept = len(self._lines)
+
+    def _separate(self) -> None:
+        """A blank line; behind a text that keeps its line ends it would become part of the text."""
+        if self._kept != len(self._lines):
+            self._lines.append("")
 
     def _above(self, at: Position, indent: str, first: str) -> str:
         """Write the comments above an entry; gives the one behind it."""
@@ -215,13 +224,19 @@ def scalar_text(value: str | int | float | bool | None) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
-        return repr(value)
+        return _number(value)
     if _PLAIN.fullmatch(value) and _stays_text(value):
         return value
     if '"' in value and "'" not in value and _ODD.search(value) is None and "\n" not in value:
         return f"'{value}'"
     quoted = json.dumps(value, ensure_ascii=False)
     return _ODD.sub(lambda odd: f"\\u{ord(odd.group()):04x}", quoted)
+
+
+def _number(value: float) -> str:
+    """Without the point, readers of YAML 1.1 take `1e-05` for a text."""
+    digits, exponent, power = repr(value).partition("e")
+    return f"{digits}.0e{power}" if exponent and "." not in digits else repr(value)
 
 
 def _stays_text(word: str) -> bool:

@@ -16,8 +16,8 @@ from anabranch.errors import ExpressionError
 
 PATH_SEGMENTS_MAX = 64
 
-_DOTTED = re.compile(r"""\.?([^.\[\]]+)|\[(\d+)\]|\[(?:'([^']*)'|"([^"]*)")\]""")
-_INDEX = re.compile(r"0|[1-9]\d{0,8}")
+_DOTTED = re.compile(r"""\.?([^.\[\]]+)|\[([0-9]+)\]|\[(?:'([^']*)'|"([^"]*)")\]""")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class _Missing:
@@ -48,7 +48,8 @@ class Path:
 
 def parse_path(text: str) -> Path:
     """Raises `ExpressionError` where the text is no path."""
-    text = text.strip()
+    # Blanks belong to the keys of a pointer; a line end is that of a block in YAML.
+    text = text.rstrip("\r\n") if text.startswith("/") else text.strip()
     if text in ("", "$"):
         return Path(text, (), "/")
     path = _pointer(text) if text.startswith("/") else _dotted(text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 
-_PART = re.compile(r"""\.?([^.\[\]'"]+)|\[(-?\d+)\]|\[(['"])(.*?)\3\]""")
+_PART = re.compile(r"""\.?([^.\[\]'"]+)|\[(-?[0-9]+)\]|\[(['"])(.*?)\3\]""")
 
 Path = tuple[str | int, ...]
 MISSING: Any = object()
@@ -50,4 +50,4 @@ def lookup(value: Any, path: Path) -> Any:
 
 
 def _is_index(part: str | int) -> bool:
-    return isinstance(part, int) or part.isdecimal()
+    return isinstance(part, int) or (part.isascii() and part.isdecimal())

@@ -35,7 +35,7 @@ EVENT = "Anabranch-Event"
 TOLERANCE_SECONDS = 300
 URL_MAX = 2000
 _ANSWER_BYTES = 4096  # of the answer nobody needs more
-_SIGNED = re.compile(r"t=(\d{1,15})((?:,v1=[0-9a-f]{64}){1,4})")
+_SIGNED = re.compile(r"t=([0-9]{1,15})((?:,v1=[0-9a-f]{64}){1,4})")
 _WAIT_MOST = 3600.0  # seconds that a receiver can ask for
 #: Other letters become these on the way, and numbers an address: `①②⑦.0.0.1`, `0177.1`.
 _NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_-]*\.?")
@@ -171,7 +171,7 @@ def _bad_url(message: str) -> InputError:
 
 def _wait_seconds(text: str) -> float:
     """What `Retry-After` says: seconds, or the instant as a date; 0 when it says nothing."""
-    if text.strip().isdecimal():
+    if text.isascii() and text.strip().isdecimal():
         return min(float(text), _WAIT_MOST)
     try:
         left = (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()

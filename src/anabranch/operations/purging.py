@@ -22,7 +22,7 @@ AT_ONCE = 100  # runs in one transaction: an engine on the same store waits no l
 STEP_BYTES = 1024 * 1024  # given back in one transaction: some milliseconds of a writer's time
 STEPS_AT_ONCE = 256  # for those who must answer soon
 PAUSE_SECONDS = 0.002  # between two of them, for whoever waits to write
-_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([smhdw])")
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS, "w": 7 * DAY_MS}
 
 

@@ -156,7 +156,7 @@ class Artifact:
 def _count(value: Any, name: str, default: int) -> int:
     if value is None:
         return default
-    if isinstance(value, str) and value.strip().isdecimal():
+    if isinstance(value, str) and value.isascii() and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InputError(f"{name} must be a whole number from 0 up, not {brief(value)}")

@@ -58,7 +58,7 @@ def attempts_of(rule: Rule, names: Mapping[str, Any]) -> int:
     if isinstance(given, int):
         return given
     found = given.evaluate(names)
-    if isinstance(found, str) and found.strip().isdecimal():
+    if isinstance(found, str) and found.isascii() and found.strip().isdecimal():
         found = int(found)
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= ATTEMPTS_MAX:
         raise InputError(f"attempts must be a whole number from 1 up, not {brief(found)}")

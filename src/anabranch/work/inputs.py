@@ -10,7 +10,7 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.work.redaction import brief
 
-_DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(ms|s|m|h|)\s*")
+_DURATION = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ms|s|m|h|)\s*")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -199,7 +199,7 @@ class Loops:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, str) and has_template(value):
             return self.templates.tree(node)
-        if isinstance(value, str) and value.isdecimal():
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
             value = int(value)
         what = "the number of items in flight"
         if type(value) is not int:

@@ -40,7 +40,7 @@ def canonical(text: str | bytes, file: str = "<text>") -> str:
         raise DefinitionError(errors)
     if plain(root) == plain(document.root):
         return document.text
-    if file.endswith(".json"):
+    if file.lower().endswith(".json"):
         return json.dumps(plain(root), indent=2, ensure_ascii=False) + "\n"
     comments = _comments(document.text, root)
     written = YamlWriter(comments, spaced=SPACED, together=HEAD).write(root)

@@ -47,7 +47,7 @@ class RuleInputs:
         return {
             "payload": names["payload"],
             "owner": labels.get(OWNER, ""),
-            "budget": int(budget) if budget.isdecimal() else 0,
+            "budget": int(budget) if budget.isascii() and budget.isdecimal() else 0,
             "orchestration": labels.get("registry", ""),
             "ostcId": labels.get("ostcId", ""),
             "ostcHash": labels.get("ostcHash", ""),

@@ -188,7 +188,7 @@ class _Reader:
         if self._peek() == "]":
             return -1
         text = self._next()
-        if not text.isdigit() or not 1 <= int(text) <= _ARRAY_MAX:
+        if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _ARRAY_MAX:
             raise self._wrong(f"an array has 1 to {_ARRAY_MAX} elements, not {text[:20]!r}")
         return int(text)
 
