@@ -86,7 +86,7 @@ def step(step_id: str = "s", **fields: Any) -> dict[str, Any]:
 def ask(*participants: str, policy: str | None = None, step_id: str = "s", **fields: Any) -> Any:
     """A fan-out to these; what is not a field of a step belongs to `fan_in`."""
     fan_in = {"policy": policy} if policy is not None else {}
-    for key in ("min_responses", "score_field", "score_order"):
+    for key in ("min_responses", "score_field", "score_order", "min_score", "max_score"):
         if key in fields:
             fan_in[key] = fields.pop(key)
     target = {"resolve": "static", "participants": list(participants)}

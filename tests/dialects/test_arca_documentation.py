@@ -33,6 +33,7 @@ KEYS = [
     *("input_from", "input_from_step", "depends_on", "target", "fan_in", "timing", "fulfillment"),
     *("max_retries", "retry_delay_ms", "fail_policy", "resolve", "participants", "capability_id"),
     *("task_type", "limit", "filter", "policy", "min_responses", "score_field", "score_order"),
+    *("min_score", "max_score"),
     *("timeout", "on_timeout", "retry.max_attempts", "retry.backoff", "retry.backoff_multiplier"),
     *("decision_source.kind", "result_match.path", "on_not_fulfilled", "on_error"),
     *("deadline_seconds", "missing_parameter", "unknown_parameter", "parameter_type"),

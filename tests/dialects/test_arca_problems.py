@@ -122,6 +122,36 @@ REFUSED: dict[str, tuple[Any, str, str, str]] = {
         '"score_field"',
         "write /a/b",
     ),
+    "a bound that is text": (
+        fan_out(fan_in={"score_field": "/a", "max_score": "cheap"}),
+        "wrong-type",
+        '"max_score"',
+        "a number or a reference",
+    ),
+    "a bound with text around its reference": (
+        fan_out(fan_in={"score_field": "/a", "min_score": "{{input.a}} EUR"}),
+        "wrong-type",
+        '"min_score"',
+        "a number or a reference",
+    ),
+    "bounds that leave nothing": (
+        fan_out(fan_in={"score_field": "/a", "min_score": 3, "max_score": 2}),
+        "conflicting-keys",
+        '"min_score"',
+        "exchange them",
+    ),
+    "a bound without a score": (
+        fan_out(fan_in={"max_score": 3}),
+        "missing-key",
+        '"fan_in"',
+        "the number that is bounded",
+    ),
+    "a bound that reads a step that never ran": (
+        fan_out(fan_in={"score_field": "/a", "max_score": "{{steps.other.output.a}}"}),
+        "unknown-step",
+        '"fan_in"',
+        "",
+    ),
     "a score order nobody knows": (
         fan_out(
             fan_in={"policy": "best_of", "score_field": "/a", "score_order": "up"},
@@ -263,6 +293,11 @@ WARNED: dict[str, tuple[Any, str, str]] = {
         fan_out(max_retries=1, timing={"retry": {"max_attempts": 1}}),
         "ignored-key",
         "does not use `max_retries`",
+    ),
+    "a bound that nobody looks at": (
+        fan_out(fan_in={"policy": "all", "max_score": 3}),
+        "ignored-key",
+        "`max_score` has no effect",
     ),
     "a score that nobody looks at": (
         fan_out(fan_in={"policy": "all", "score_field": "/a"}),

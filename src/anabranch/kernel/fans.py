@@ -167,12 +167,21 @@ def _judge(turn: Turn, job: Job) -> tuple[str, float | None]:
     names = turn.values.view({"answer": job.answer.result, "outcome": job.answer.outcome})
     if fan.usable is not None and not fan.usable.evaluate(names):
         return _said_no(names["answer"]), None
-    if fan.score is None:
-        return "", None
+    outside = _outside(turn, job, fan, names["answer"])
+    if outside or fan.score is None:
+        return outside, None
     score = fan.score.evaluate(names)
     if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
         return "no score" if fan.rule.select == "score" else "", None
     return "", float(score)
+
+
+def _outside(turn: Turn, job: Job, fan: Fan, answer: Any) -> str:
+    """Why the answer lies outside the bounds of the fan, or nothing."""
+    if fan.bounds is None:
+        return ""
+    names = names_for(turn.state, turn.state.tokens[job.token], turn.values)
+    return str(fan.bounds.evaluate({**names, "answer": answer}))
 
 
 def _said_no(answer: Any) -> str:

@@ -162,6 +162,8 @@ class Fan:
     window: int | None = None  # jobs in flight at once
     score: Expression | None = None  # over `answer`; no number means no candidate
     usable: Expression | None = None  # over `answer` and `outcome`; false is a negative answer
+    #: Over `answer` and what a job of the token sees; a text says why the answer does not count.
+    bounds: Expression | None = None
     #: A job that finds out whom to ask, each time anew.
     targets: Work | None = None
     #: How often everybody is asked again when a round came to nothing or ran out of time.

@@ -48,6 +48,7 @@ class Dispatch:
     gather: str
     attempt: int
     outcome: str = ""  # usable, negative, unreachable
+    reason: str = ""  # why an answer that says yes cannot be used
     selected: bool = False
     score: float | None = None
     late_at: str | None = None  # an answer that came when nobody needed it any more
@@ -61,6 +62,8 @@ class Dispatch:
         fields: dict[str, Any] = msgspec.to_builtins(self.record)
         del fields["response"]
         more = {"attempt": self.attempt, "outcome": self.outcome, "selected": self.selected}
+        if self.reason:
+            more["reason"] = self.reason
         if self.score is not None:
             more["score"] = self.score
         if self.late_at is not None:
@@ -201,8 +204,8 @@ class _Walk:
             return
         if isinstance(event, e.Delivered):
             dispatch.score = event.score
-        elif event.reason == "no score":
-            dispatch.outcome = "negative"
+        elif event.reason == "no score" or event.reason.startswith("score "):
+            dispatch.outcome, dispatch.reason = "negative", event.reason
 
     def _settled(self, event: e.GatherSettled) -> None:
         gather = self._gathers.get(event.gather)

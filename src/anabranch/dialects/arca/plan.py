@@ -183,6 +183,9 @@ class Plans:
             if step.target is not None:
                 for reference in step.target.references():
                     self._check_reference(step, reference, step.target.position, steps, before)
+            if step.fan_in is not None and step.fan_in.bounds is not None:
+                for reference in step.fan_in.bounds.references():
+                    self._check_reference(step, reference, step.fan_in.position, steps, before)
             for reference in judged:
                 at, own = step.reads_at[1], before | {step.step_id}
                 self._check_reference(step, reference, at, steps, own)

@@ -95,7 +95,7 @@ class PlanStep:
     @property
     def _is_looked_into(self) -> bool:
         """Its answers are scored or matched, which cannot be done with a ref to a large one."""
-        scored = self.fan_in is not None and self.fan_in.policy == "best_of"
+        scored = self.fan_in is not None and self.fan_in.is_scored
         return scored or self.decision.policy == "output_match"
 
     def _request(self, inputs: Inputs) -> Work:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from anabranch.dialects.arca import bounds
+from anabranch.dialects.arca.bounds import Bounds, read_bounds
 from anabranch.dialects.arca.requests import Facts, Found, Listed, Positive
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
@@ -75,6 +77,12 @@ class FanIn:
     min_responses: int = 1
     score: Path | None = None
     order: Literal["asc", "desc"] = "desc"
+    bounds: Bounds | None = None
+
+    @property
+    def is_scored(self) -> bool:
+        """Its answers are looked into for a number."""
+        return self.policy == "best_of" or self.bounds is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +185,12 @@ def read_fan_in(section: Section | None) -> FanIn | None:
     asked = section.whole("min_responses", 1, least=1, most=LIMIT_MAX)
     score = _score(section)
     order = section.choice("score_order", ORDERS, "desc")
+    bounded = read_bounds(section, score)
     if section.sound:
         _check_fan_in(section, policy, asked)
     section.finish()
-    return FanIn(policy, section.position, asked, score, order)
+    bounded = None if policy == "all" else bounded
+    return FanIn(policy, section.position, asked, score, order, bounded)
 
 
 def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
@@ -189,13 +199,13 @@ def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
         section.require("min_responses", "say how many answers are enough")
     if policy == "best_of" and "score_field" not in section:
         section.require("score_field", "name the number to choose by, such as /price")
-    if policy != "best_of":
-        for key in ("score_field", "score_order"):
-            if key in section:
-                message = f"`{key}` has no effect with the policy {policy!r}"
-                section.findings.warn(
-                    section.key_position(key), "ignored-key", message, "remove it"
-                )
+    has_bounds = any(key in section for key in bounds.KEYS)
+    if has_bounds and policy not in ("all", "best_of") and "score_field" not in section:
+        section.require("score_field", "name the number that is bounded, such as /price")
+    for key in _without_effect(policy, has_bounds):
+        if key in section:
+            message = f"`{key}` has no effect with the policy {policy!r}"
+            section.findings.warn(section.key_position(key), "ignored-key", message, "remove it")
     if policy in ("all", "best_of") and asked > 1:
         message = f"`min_responses` has no effect with the policy {policy!r}"
         at = section.key_position("min_responses")
@@ -204,6 +214,14 @@ def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
         message = f"any_one goes on with one answer, and `min_responses` asks for {asked}"
         at = section.key_position("min_responses")
         section.findings.add(at, "conflicting-keys", message, "choose the policy quorum")
+
+
+def _without_effect(policy: Policy, has_bounds: bool) -> tuple[str, ...]:
+    if policy == "best_of":
+        return ()
+    if policy == "all":
+        return "score_field", "score_order", *bounds.KEYS
+    return ("score_order",) if has_bounds else ("score_field", "score_order")
 
 
 def _score(section: Section) -> Path | None:
@@ -225,6 +243,7 @@ def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> F
         rule=_rule(fan_in),
         score=Score(fan_in.score) if fan_in.policy == "best_of" and fan_in.score else None,
         usable=None if fan_in.policy == "all" else Positive(),
+        bounds=fan_in.bounds,
         targets=_search(target, service_type) if searched else None,
         rounds=rounds,
     )

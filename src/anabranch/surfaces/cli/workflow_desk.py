@@ -189,4 +189,5 @@ def _dispatch(fields: Row) -> Dispatch:
         selected=fields["selected"],
         score=fields["score"],
         late_at=fields["late_response_at"],
+        reason=fields.get("reason", ""),
     )

@@ -57,7 +57,7 @@ def _fate(dispatch: Dispatch) -> str:
         return ""
     said = dispatch.record.response
     if not is_negative(said):
-        return "no score"
+        return dispatch.reason or "no score"
     error = said.get("error") if isinstance(said, Mapping) else None
     code = error.get("code") if isinstance(error, Mapping) else None
     status = said.get("status") if isinstance(said, Mapping) else None

@@ -56,6 +56,7 @@ class DispatchShown(msgspec.Struct, frozen=True, kw_only=True):
     selected: bool
     score: float | None
     late_response_at: str | None
+    reason: str = ""  # why an answer that says yes cannot be used
 
 
 class DispatchPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +158,7 @@ def shown(number: int, one: Dispatch) -> DispatchShown:
         selected=one.selected,
         score=one.score,
         late_response_at=one.late_at,
+        reason=one.reason,
     )
 
 

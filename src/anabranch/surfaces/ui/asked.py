@@ -205,7 +205,7 @@ def _became(one: Dispatch) -> str:
         case "unreachable":
             return "could not be reached"
         case "negative":
-            return _no(one.record.response)
+            return _no(one.record.response, one.reason)
         case "usable":
             return "usable"
     match one.record.status:
@@ -219,9 +219,9 @@ def _became(one: Dispatch) -> str:
             return ""
 
 
-def _no(said: Any) -> str:
+def _no(said: Any, reason: str) -> str:
     if not is_negative(said):
-        return "no number to compare"
+        return "no number to compare" if reason in ("", "no score") else reason
     error = said.get("error") if isinstance(said, Mapping) else None
     code = error.get("code") if isinstance(error, Mapping) else None
     status = said.get("status") if isinstance(said, Mapping) else None
