@@ -148,7 +148,7 @@ REFUSED: dict[str, tuple[Any, str, str, str]] = {
     ),
     "a bound that reads a step that never ran": (
         fan_out(fan_in={"score_field": "/a", "max_score": "{{steps.other.output.a}}"}),
-        "unknown-step",
+        "unknown-reference",
         '"fan_in"',
         "",
     ),

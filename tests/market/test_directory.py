@@ -65,9 +65,9 @@ def test_only_allowed_issuers_and_operators_of_the_node_count() -> None:
 
 
 def test_another_capability_does_not_count() -> None:
-    found = directory(passports=[passport(2, capability_id="network-ledger")], bindings=BINDINGS)
+    found = directory(passports=[passport(2, capability_id="name-service")], bindings=BINDINGS)
     assert holders(found) == []
-    assert holders(found, "network-ledger") == [participant(2)]
+    assert holders(found, "name-service") == [participant(2)]
 
 
 def test_what_is_tampered_with_or_malformed_spoils_nothing_but_itself() -> None:

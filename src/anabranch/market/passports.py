@@ -20,6 +20,7 @@ from anabranch.market.identities import SigningKey, is_signed_by, public_key
 PASSPORT = "capability-passport.v1"
 REVOCATION = "capability-passport-revocation.v1"
 NOT_SIGNED = ("issuer_delegation",)
+LEDGER, NAMESPACES = "network-ledger", "account_namespaces"
 
 _CAPABILITY = re.compile(
     r"~?[a-z0-9][a-z0-9_/.-]*(@(participant|node|org):did:key:z[1-9A-HJ-NP-Za-km-z]+)?"
@@ -85,6 +86,7 @@ def read_passport(document: Any) -> Passport:
     ends = None if expires is None else instant(expires, "expires_at")
     if not is_signed_by(document, issuer, NOT_SIGNED):
         raise InputError("the signature does not hold")
+    _check_scope(document["capability_id"], document["scope"])
     return Passport(
         document["passport_id"],
         document["node_id"],
@@ -94,6 +96,19 @@ def read_passport(document: Any) -> Passport:
         ends,
         document["scope"],
     )
+
+
+def _check_scope(capability: str, scope: Mapping[str, Any]) -> None:
+    """Which accounts a ledger may keep belongs to its passport, and to no other one."""
+    ledger = capability.partition("@")[0] == LEDGER
+    if not ledger:
+        if NAMESPACES in scope:
+            raise InputError(f"`scope.{NAMESPACES}` is only for {LEDGER}")
+        return
+    found = scope.get(NAMESPACES)
+    named = isinstance(found, list) and all(isinstance(each, str) and each for each in found)
+    if not named or not found:
+        raise InputError(f"a passport for {LEDGER} needs `scope.{NAMESPACES}`, a list of names")
 
 
 def _require_role(name: str, role: str, what: str) -> None:
@@ -194,6 +209,21 @@ def issue_passport(
         "revocation_ref": None,
     }
     signed = issuer.sign(document, NOT_SIGNED)
+    read_passport(signed)
+    return signed
+
+
+def renew_passport(
+    issuer: SigningKey, passport: Mapping[str, Any], *, issued_at: str, expires_at: str
+) -> dict[str, Any]:
+    """The same passport for another time: of two with one id the one issued later counts."""
+    before = read_passport(dict(passport))
+    if issuer.identity("participant") != before.issuer:
+        raise InputError(f"only its issuer can renew it, which is {before.issuer}")
+    if instant(issued_at, "issued_at") <= before.issued_at:
+        raise InputError("it was issued at that time or later; check the clock of this machine")
+    renewed = {**passport, "issued_at": issued_at, "expires_at": expires_at}
+    signed = issuer.sign(renewed, NOT_SIGNED)
     read_passport(signed)
     return signed
 

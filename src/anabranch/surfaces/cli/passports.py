@@ -11,7 +11,14 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.market.identities import SigningKey
-from anabranch.market.passports import issue_passport, passports_in, read_passport
+from anabranch.market.passports import (
+    NAMESPACES,
+    issue_passport,
+    passports_in,
+    read_passport,
+    renew_passport,
+    revoke_passport,
+)
 from anabranch.market.sources import fetch_source, load_source
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render
@@ -44,9 +51,50 @@ def _issue(options: argparse.Namespace) -> int:
         options.capability,
         issued_at=rfc3339(now),
         expires_at=rfc3339(now + options.days * _DAY),
+        scope={NAMESPACES: options.account_namespace} if options.account_namespace else None,
     )
     print(render.json_line(signed))
     return 0
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    key, chosen = _key(options.file), _chosen(options)
+    before = read_passport(chosen)
+    if before.issuer != key.identity("participant") and before.node_id != key.identity("node"):
+        message = "only its issuer and its node can revoke it, and this is the key of neither"
+        raise InputError(message)
+    signed = revoke_passport(key, chosen, revoked_at=rfc3339(int(time.time() * 1000)))
+    print(render.json_line(signed))
+    return 0
+
+
+def _renew(options: argparse.Namespace) -> int:
+    now = int(time.time() * 1000)
+    signed = renew_passport(
+        _key(options.file),
+        _chosen(options),
+        issued_at=rfc3339(now),
+        expires_at=rfc3339(now + options.days * _DAY),
+    )
+    print(render.json_line(signed))
+    return 0
+
+
+def _chosen(options: argparse.Namespace) -> dict[str, Any]:
+    """The passport in the file, or the one of several that `--id` names."""
+    document = load_source(fetch_source(options.passport), options.passport)
+    found = [each for each in passports_in(document) if isinstance(each, dict)]
+    found = found or ([document] if isinstance(document, dict) else [])
+    if options.id is not None:
+        found = [each for each in found if each.get("passport_id") == options.id]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        named = f" with the id {options.id}" if options.id is not None else ""
+        raise InputError(f"{options.passport} holds no passport{named}", code="usage")
+    ids = ", ".join(render.clean(str(each.get("passport_id"))) for each in found[:5])
+    message = f"{options.passport} holds {len(found)} passports; say which with --id: {ids}"
+    raise InputError(message, code="usage")
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -81,4 +129,4 @@ def _say(options: argparse.Namespace, facts: dict[str, str]) -> int:
     return 0
 
 
-_ACTIONS = {"new": _new, "issue": _issue, "verify": _verify}
+_ACTIONS = {"new": _new, "issue": _issue, "verify": _verify, "revoke": _revoke, "renew": _renew}

@@ -54,11 +54,13 @@ def add_passport(verbs: Verbs) -> None:
     text = "Make identities and capability passports, and look whether they hold."
     why = "works on files of this machine, and a secret key stays there: leave --server out"
     actions = c.family(verbs, "passport", text)
-    new, issue, verify = (
+    new, issue, renew, revoke, verify = (
         c.action(actions, name, words, store=False, local=why)
         for name, words in (
             ("new", "Make a secret key; print its identities."),
             ("issue", "Sign a passport for a node."),
+            ("renew", "Sign a passport again, for a time from now on."),
+            ("revoke", "Sign a revocation of a passport, by its issuer or its node."),
             ("verify", "Say of each passport whether it holds."),
         )
     )
@@ -66,5 +68,18 @@ def add_passport(verbs: Verbs) -> None:
     issue.add_argument("file", metavar="KEY", help="the file with the secret key to sign with")
     issue.add_argument("node", metavar="NODE", help="node:did:key:…")
     issue.add_argument("capability", metavar="CAPABILITY", help="what the node may do")
-    issue.add_argument("--days", type=c.natural, default=30, metavar="N", help="valid so long (30)")
+    issue.add_argument(
+        "--account-namespace",
+        action="append",
+        metavar="NAME",
+        help="accounts that a network-ledger may keep (repeatable); for no other capability",
+    )
+    for one in (renew, revoke):
+        one.add_argument("file", metavar="KEY", help="the file with the secret key to sign with")
+        one.add_argument("passport", metavar="FILE", help="a passport, or a directory of them")
+        one.add_argument("--id", metavar="ID", help="which of several, by its passport_id")
+    for one in (issue, renew):
+        one.add_argument(
+            "--days", type=c.natural, default=30, metavar="N", help="valid so long (30)"
+        )
     verify.add_argument("file", metavar="FILE", help="a passport, or a directory of them")
