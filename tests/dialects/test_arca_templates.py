@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from anabranch.dialects.arca.normal import normal_form
+from anabranch.dialects.arca.template_check import template_problems
 from anabranch.dialects.arca.templates import Template, definition_text, read_template
 from anabranch.dialects.registry import compile_source
 from anabranch.errors import DefinitionError, InputError
 
 from .arca import line_of, read, step
+from .support import shape
 
 TEMPLATE: dict[str, Any] = {
     "schema": "workflow-template.v1",
@@ -180,3 +183,108 @@ def test_a_template_may_have_every_new_field() -> None:
     fan = compiled.net.steps["s"].fan
     assert fan is not None
     assert fan.rule.mode == "best_of"
+
+
+# -- checked as what it will become ----------------------------------------------------------------
+
+
+def problems(text: str) -> list[str]:
+    return [
+        f"{one.position.line}: {one.code}" for one in template_problems(text, file="template.json")
+    ]
+
+
+def test_a_template_without_a_fault_has_no_problem_whatever_its_parameters_are() -> None:
+    assert problems(json.dumps(TEMPLATE)) == []
+    typed = {kind: kind for kind in ("string", "integer", "boolean", "array", "object", "any")}
+    free = {
+        "template_id": "free.v1",
+        "parameters": typed,
+        "deadline": "{{params.string}}",
+        "max_parallel_steps": "{{params.integer}}",
+        "plan": {
+            "steps": [
+                step(
+                    "ask",
+                    target={"resolve": "{{params.string}}", "participants": "{{params.array}}"},
+                    fan_in={"policy": "{{params.any}}", "min_responses": "{{params.integer}}"},
+                    timing={"timeout": "{{params.string}}", "on_timeout": "{{params.any}}"},
+                    fulfillment="{{params.object}}",
+                ),
+                step("{{params.string}}", depends_on=["{{params.any}}"], input_from="ask"),
+            ]
+        },
+    }
+    assert problems(json.dumps(free)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "code"),
+    [
+        ({"plan": {"steps": [step(fan_in={})]}}, "   {", "missing-key"),
+        ({"plan": {"steps": [step(depends_on=["b"])]}}, '"b"', "unknown-step"),
+        ({"plan": {"steps": [step(timing={"timeout": "5 min"})]}}, '"timeout"', "bad-duration"),
+        ({"plan": {"steps": []}}, "{", "no-steps"),
+        ({"plan": {"steps": [step(colour="{{params.topic}}")]}}, '"colour"', "unknown-key"),
+        (
+            {
+                "parameters": {"wait": {"type": "string", "default": "soon"}},
+                "plan": {"steps": [step(timing={"timeout": "{{params.wait}}"})]},
+            },
+            '"timeout"',
+            "bad-duration",
+        ),
+    ],
+)
+def test_what_is_wrong_for_all_parameters_is_found_before_any_are_given(
+    changes: dict[str, Any], place: str, code: str
+) -> None:
+    document = {**TEMPLATE, **changes}
+    found = problems(json.dumps(document, indent=1))
+    assert found == [f"{line_of(document, place)}: {code}"]
+
+
+# -- the normal form ---------------------------------------------------------------------------
+
+
+def test_the_normal_form_has_one_spelling_and_means_the_same() -> None:
+    story = {
+        "definition_id": "story",
+        "plan": {"deadline": "PT1H", "max_parallel_steps": 2},
+        "steps": [
+            {"id": "a", "service_type": "x/y", "retry": {"max_attempts": 2, "backoff_seconds": 3}},
+            {
+                "service_type": "x/y",
+                "input_from_step": "a",
+                "depends_on": "a",
+                "request_input": {"n": 1},
+                "id": "b",
+            },
+        ],
+    }
+    normal = normal_form(json.dumps(story))
+    assert normal == {
+        "workflow_id": "story",
+        "deadline": "PT1H",
+        "max_parallel_steps": 2,
+        "plan": {
+            "steps": [
+                {
+                    "step_id": "a",
+                    "service_type": "x/y",
+                    "timing": {"retry": {"max_attempts": 2, "backoff": "PT3S"}},
+                },
+                {
+                    "step_id": "b",
+                    "service_type": "x/y",
+                    "input": {"n": 1},
+                    "input_from": ["a"],
+                    "depends_on": ["a"],
+                },
+            ]
+        },
+    }
+    assert normal_form(json.dumps(normal)) == normal
+    before, after = compile_source(json.dumps(story)), compile_source(json.dumps(normal))
+    assert before.errors == after.errors == ()
+    assert shape(before.net) == shape(after.net)

@@ -157,6 +157,22 @@ def test_a_template_is_kept_in_versions_listed_and_shown() -> None:
     run(go())
 
 
+def test_a_template_is_deleted_and_can_be_put_again() -> None:
+    async def go() -> None:
+        async with serving() as client:
+            await client.post("/templates", {"template": TEMPLATE})
+            gone = await client.ask("DELETE", NAMED)
+            assert (gone.status, gone.json["version"]) == (200, 2)
+            assert (await client.get("/templates")).json["items"] == []
+            missing = await client.get(NAMED)
+            assert (missing.status, missing.code) == (404, "not_found")
+            assert (await client.ask("DELETE", NAMED)).status == 404
+            again = await client.post("/templates", {"template": TEMPLATE})
+            assert (again.status, again.json["version"]) == (201, 3)
+
+    run(go())
+
+
 def test_the_versions_of_a_template_come_oldest_first_and_in_pages() -> None:
     async def go() -> None:
         async with serving() as client:

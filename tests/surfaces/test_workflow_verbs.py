@@ -182,6 +182,46 @@ def test_a_template_with_deadline_seconds_is_not_kept(there: Here) -> None:
     assert there.run("template", "list", "--json").out == ""
 
 
+def test_a_deleted_template_is_found_no_more_and_can_be_put_again(there: Here) -> None:
+    there.run("template", "put", "template.json")
+    done = there.run("template", "delete", "solicit.v1")
+    assert (done.code, done.out) == (0, "solicit.v1 is deleted (version 2 says so)\n")
+    assert there.run("template", "list", "--json").out == ""
+    for words in (("show",), ("versions",), ("run", "--param", "topic=x"), ("delete",)):
+        verb, *more = words
+        refused = there.run("template", verb, "solicit.v1", *more)
+        assert refused.code == 2
+        assert "template solicit.v1 is deleted; put it again to use it" in refused.err
+    assert there.run("template", "put", "template.json", "--json").json["version"] == 3
+    assert there.run("template", "put", "template.json", "--json").json["version"] == 3
+    (row,) = there.run("template", "versions", "solicit.v1", "--json").out.splitlines()
+    assert json.loads(row)["version"] == 3
+    assert there.run("template", "delete", "solicit.v1", "--json").json["version"] == 4
+    assert "no template 'other'" in there.run("template", "delete", "other").err
+
+
+def test_a_template_that_can_become_nothing_is_not_kept(there: Here) -> None:
+    broken = TEMPLATE | {"plan": {"steps": [{"step_id": "a", "service_type": "x", "fan_in": {}}]}}
+    there.write("broken.json", json.dumps(broken))
+    done = there.run("template", "put", "broken.json")
+    assert done.code == 2
+    assert "missing-key" in done.err
+    assert "broken.json:1:" in done.err
+    assert there.run("template", "list", "--json").out == ""
+
+
+def test_a_dry_run_prints_the_normal_form(there: Here) -> None:
+    ask = TEMPLATE["plan"]["steps"][0]
+    steps = {"ask": ask, "buy": {"service_type": "x/y", "request_input": {}, "input_from": "ask"}}
+    there.write("map.json", json.dumps(TEMPLATE | {"plan": {"steps": steps, "deadline": "PT1M"}}))
+    there.run("template", "put", "map.json")
+    done = there.run("template", "run", "solicit.v1", "--param", "topic=x", "--dry-run")
+    made = json.loads(done.out)
+    assert made["deadline"] == "PT1M"
+    assert [one["step_id"] for one in made["plan"]["steps"]] == ["ask", "buy"]
+    assert made["plan"]["steps"][1]["input_from"] == ["ask"]
+
+
 # -- a decision source decides alone -------------------------------------------------------------
 
 JUDGED = {

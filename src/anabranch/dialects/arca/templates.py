@@ -32,7 +32,7 @@ _OWN = (
     *("schema", "template_id", "template_kind", "participant_id", "parameters"),
     *("deleted", "created_at", "updated_at", "request_input_hints"),
 )
-_PASSED_ON = (
+PASSED_ON = (
     *("plan", "steps", "deadline", "input", "workflow_kind", "label", "description"),
     *("max_parallel_steps", "deadline_seconds", "workflow_id", "definition_id"),
 )
@@ -54,6 +54,7 @@ class Template:
     body: Mapping[str, Any]
     label: str = ""
     description: str = ""
+    deleted: bool = False
 
     def materialise(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The definition for these parameters. `InputError` names the parameter at fault."""
@@ -148,10 +149,10 @@ def _template(root: Section, findings: Findings) -> Template | None:
     if "plan" not in root and "steps" not in root:
         root.require("plan", 'add `"plan": {"steps": […]}`')
     parameters = _parameters(root)
-    for key in (*_OWN, *_PASSED_ON):
+    for key in (*_OWN, *PASSED_ON):
         root.ask(key)
     root.finish()
-    body = {key: plain(node) for key, node in root.node.fields.items() if key in _PASSED_ON}
+    body = {key: plain(node) for key, node in root.node.fields.items() if key in PASSED_ON}
     _check_references(root, body, parameters, findings)
     return Template(
         str(template_id.value) if template_id is not None else "",
@@ -159,6 +160,7 @@ def _template(root: Section, findings: Findings) -> Template | None:
         body,
         root.string("label"),
         root.string("description"),
+        root.flag("deleted"),
     )
 
 

@@ -36,6 +36,8 @@ class WorkflowDesk(Protocol):
 
     async def put(self, text: str, file: str) -> Row: ...
 
+    async def delete(self, name: str) -> Row: ...
+
     async def templates(self) -> list[Row]: ...
 
     async def versions(self, name: str) -> list[Row]: ...
@@ -85,6 +87,15 @@ class LocalWorkflows:
         try:
             with noted(store, self._actor, "templates.create", file):
                 return Templates(store).put(text, file).fields()
+        finally:
+            store.close()
+
+    async def delete(self, name: str) -> Row:
+        values.require_store(self._settings)
+        store = app.open_store(self._settings)
+        try:
+            with noted(store, self._actor, "templates.delete", name):
+                return Templates(store).delete(name).fields()
         finally:
             store.close()
 
@@ -141,6 +152,10 @@ class RemoteWorkflows:
             told: Row = await self._client.post("templates", body=body, once=True)
         except DefinitionError as error:
             raise DefinitionError([_at(one, file) for one in error.problems]) from None
+        return told
+
+    async def delete(self, name: str) -> Row:
+        told: Row = await self._client.delete("templates", name)
         return told
 
     async def templates(self) -> list[Row]:

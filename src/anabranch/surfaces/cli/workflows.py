@@ -89,6 +89,16 @@ async def _put(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+async def _delete(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        gone = await at.delete(options.id)
+    if options.json:
+        print(render.json_line(gone))
+    else:
+        print(f"{gone['template_id']} is deleted (version {gone['version']} says so)")
+    return 0
+
+
 def _text(file: str) -> str:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -164,4 +174,5 @@ _TEMPLATE_VERBS = {
     "versions": _versions,
     "show": _show,
     "run": _run,
+    "delete": _delete,
 }

@@ -203,6 +203,12 @@ async def show(request: web.Request) -> web.StreamResponse:
     return answer(await look(request, lambda by: Templates(by.store).show(name, version)))
 
 
+async def delete(request: web.Request) -> web.StreamResponse:
+    name = request[SUBJECT] = request.match_info["template"]
+    gone = await asyncio.to_thread(Templates(request.app[PARTS].store).delete, name)
+    return answer(gone.fields())
+
+
 async def materialise(request: web.Request) -> web.StreamResponse:
     """What a run of it would be, without one."""
     given = await read_body(request, Parameters, optional=True)
@@ -269,6 +275,14 @@ ROUTES = (
         "Show a template with its text",
         returns=TemplateShown,
         query=(Query("version", "instead of the newest", "integer", least=1, example=1),),
+    ),
+    Route(
+        "DELETE",
+        ONE,
+        "operate",
+        delete,
+        "Let a template be found no more; its runs stay, and it can be put again",
+        returns=TemplateKept,
     ),
     Route(
         "GET",

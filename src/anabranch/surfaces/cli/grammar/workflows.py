@@ -33,7 +33,8 @@ def add_template(verbs: Verbs) -> None:
     versions = c.action(actions, "versions", "List the versions of a template, oldest first.")
     show = c.action(actions, "show", "Print a template.")
     run = c.action(actions, "run", "Make a definition of a template, and run it.")
-    for one in (versions, show, run):
+    delete = c.action(actions, "delete", "Let a template be found no more; runs of it stay.")
+    for one in (versions, show, run, delete):
         one.add_argument("id", metavar="TEMPLATE", help="its template_id")
     for one in (show, run):
         one.add_argument(
@@ -46,7 +47,11 @@ def add_template(verbs: Verbs) -> None:
         metavar="K=V",
         help="a parameter of the template (repeatable); V is JSON if it can be, text otherwise",
     )
-    run.add_argument("--dry-run", action="store_true", help="print the definition, run nothing")
+    run.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the definition in its normal form, run nothing",
+    )
     c.starting(run)
 
 
