@@ -15,9 +15,11 @@ from typing import Any, Literal
 
 from anabranch import settings as config
 from anabranch.clock import SystemClock
+from anabranch.errors import InputError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.market.directory import PassportDirectory
+from anabranch.market.signatures import Ed25519Signatures
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.available import available_in
 from anabranch.operations.bundles import Rules
@@ -122,6 +124,9 @@ class Parts:
     ) -> None:
         self.store = store
         self.toolbox = toolbox
+        self._participants = participants
+        self._settings = settings
+        self._reloading = asyncio.Lock()
         self.book = _book(participants, settings)
         self._directory = PassportDirectory(self.book, SystemClock())
         self.redactor = Redactor()
@@ -206,8 +211,9 @@ class Parts:
         self.performers["loop.cut"] = ReadAhead(self._reader)
         self.performers["playbook"] = Child(self._start_child)
         self.performers["targets"] = Targets(self._directory)
-        self.performers["dispatch"] = Dispatch(self.book)
-        self.performers["request"] = Request(self.book)
+        elsewhere = self._directory.elsewhere
+        self.performers["dispatch"] = Dispatch(self.book, elsewhere=elsewhere)
+        self.performers["request"] = Request(self.book, elsewhere=elsewhere)
         self.performers["capability"] = Capability(self.book)
         self.performers["rule"] = Lazily(self._rule_performer, self._of_chain.secrets)
 
@@ -235,6 +241,15 @@ class Parts:
         await self._directory.open()
         await self.verbs.read.look_at_files(unfinished(self.store, only))
         await self.engine.open(only=only)
+
+    async def reload_participants(self) -> None:
+        """Read the book and its directory anew. A book with a mistake changes nothing."""
+        if isinstance(self._participants, Book | Mapping):
+            raise InputError("the participants were given by the program, not by a file")
+        async with self._reloading:
+            new = await asyncio.to_thread(_book, self._participants, self._settings)
+            await self._directory.reconfigure(new)
+            self.book.become(new)
 
     async def _keyring(self, net: Net, workload: Mapping[str, Any], run: str) -> Mapping[str, Any]:
         return await keyring_of(self._keychain, net, workload, run)
@@ -318,10 +333,18 @@ def _book(given: Participants | None, settings: Settings) -> Book:
     limits = HttpLimits(
         total_seconds=settings.participant_seconds, reply_bytes=settings.participant_reply_bytes
     )
+    signatures = Ed25519Signatures()
     if isinstance(given, Mapping):
-        return Book(given, limits=limits)
+        return Book(given, limits=limits, signatures=signatures)
     path = given if given is not None else settings.participants
-    return read_book(Path(path), limits=limits) if path else Book(limits=limits)
+    if not path:
+        return Book(limits=limits)
+    return read_book(Path(path), limits=limits, signatures=signatures)
+
+
+def book_of(settings: Settings) -> Book:
+    """The book that the settings name."""
+    return _book(None, settings)
 
 
 def _book_name(given: Participants | None, settings: Settings) -> str:

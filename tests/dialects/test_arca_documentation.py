@@ -33,7 +33,7 @@ KEYS = [
     *("input_from", "input_from_step", "depends_on", "target", "fan_in", "timing", "fulfillment"),
     *("max_retries", "retry_delay_ms", "fail_policy", "resolve", "participants", "capability_id"),
     *("task_type", "limit", "filter", "policy", "min_responses", "score_field", "score_order"),
-    *("min_score", "max_score"),
+    *("min_score", "max_score", "order", "fixed", "least_recently_asked"),
     *("timeout", "on_timeout", "retry.max_attempts", "retry.backoff", "retry.backoff_multiplier"),
     *("decision_source.kind", "result_match.path", "on_not_fulfilled", "on_error"),
     *("deadline_seconds", "missing_parameter", "unknown_parameter", "parameter_type"),
@@ -124,3 +124,46 @@ def test_the_template_is_put_and_run(there: Terminal) -> None:
     assert done.code == 0, done
     prices = [answer["price"] for answer in done.json["result"]["responses"]]
     assert prices == [9, 4]
+
+
+COMING = (ROOT / "docs" / "coming-from-arca.md").read_text(encoding="utf-8")
+STATIC = {"resolve": "static", "participants": ["p"]}
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        ({"offer_ref": {"from": "/x"}}, "unknown-key", "has no key 'offer_ref'"),
+        (
+            {"target": STATIC | {"selection_mode": "first-n"}},
+            "unknown-key",
+            "has no key 'selection_mode'",
+        ),
+        (
+            {"timing": {"timeout": "P1M"}},
+            "bad-duration",
+            "is not an ISO 8601 duration of weeks, days, hours, minutes and seconds",
+        ),
+        ({"timing": {"deadline_seconds": 5}}, "removed-key", "is no longer read"),
+    ],
+)
+def test_the_messages_for_what_is_not_there_are_those_of_the_page(
+    step: dict[str, Any], code: str, words: str
+) -> None:
+    document = {
+        "workflow_id": "w",
+        "plan": {"steps": [{"step_id": "s", "service_type": "x", **step}]},
+    }
+    (problem,) = read(document).problems
+    assert (problem.code, words in problem.message) == (code, True), problem
+    assert f"`{code}: " in COMING
+    assert words in COMING
+
+
+def test_every_row_of_what_upstream_has_says_yes_differently_or_no() -> None:
+    table = COMING.partition("## What upstream has")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 25
+    for _, here, get, *_ in rows:
+        assert here in ("yes", "differently", "no")
+        assert here == "yes" or get.strip(" |"), "what is missing has its message"

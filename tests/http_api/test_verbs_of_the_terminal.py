@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from anabranch.operations.access import SCOPES
 
@@ -30,7 +33,7 @@ def test_a_playbook_is_respelled_and_nothing_is_kept() -> None:
             again = {"definition": told["definition"]}
             settled = (await client.post("/definitions/format", again)).json
             assert settled == {"definition": told["definition"], "changed": False}
-            asked = {"definition": OLD, "file": "old.json"}
+            asked = {"definition": json.dumps(yaml.safe_load(OLD)), "file": "old.json"}
             as_json = (await client.post("/definitions/format", asked)).json["definition"]
             assert as_json.startswith("{\n")
             for wrong in ("", "x", "[", "{a: workflow}"):

@@ -97,6 +97,25 @@ def test_a_server_asks_the_participants_that_it_is_started_with(terminal: Termin
         assert server.process.end().code == 0
 
 
+def test_a_hangup_reads_the_book_of_participants_anew(terminal: Terminal) -> None:
+    terminal.write("book.json", '{"participants": {"one": {"function": "json:dumps"}}}')
+    with serving(terminal, "--participants", "book.json") as server:
+
+        def names() -> list[str]:
+            return [one["participant"] for one in server.get("/participants")["items"]]
+
+        assert names() == ["one"]
+        terminal.write("book.json", '{"participants": {"two": {"function": "json:dumps"}}}')
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: names() == ["two"])
+        terminal.write("book.json", "{")
+        server.process.send_signal(signal.SIGHUP)
+        server.process.interrupt(signal.SIGTERM)
+        done = server.process.end()
+    assert done.code == 0
+    assert "1 participants are read anew" in done.err
+
+
 def test_a_second_signal_stops_it_at_once_and_nothing_is_lost(terminal: Terminal) -> None:
     terminal.write("sleeper.yaml", sleeper(30))
     with serving(terminal) as server:

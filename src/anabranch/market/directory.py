@@ -16,12 +16,12 @@ from typing import Any
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError
 from anabranch.expressions.pointer import MISSING, parse_path, same
+from anabranch.market.endpoints import rows_in
 from anabranch.market.identities import public_key
 from anabranch.market.nobody import Cache, nobody_holds
 from anabranch.market.passports import (
     Issuers,
     Passport,
-    passports_in,
     problem_of,
     read_passport,
     read_revocation,
@@ -29,12 +29,14 @@ from anabranch.market.passports import (
 from anabranch.market.sources import fetch_source, load_source
 from anabranch.net.problems import did_you_mean
 from anabranch.work.participants.book import NO_BOOK, Book, Listing
-from anabranch.work.participants.port import NotKnown, Query
+from anabranch.work.participants.port import NotKnown, Participant, Query
+from anabranch.work.participants.rotation import Rotation
 from anabranch.work.threads import Threads
 
 logger = logging.getLogger(__name__)
 
 SYNC_SECONDS = 60.0
+LEAST_RECENTLY_ASKED = "least_recently_asked"
 SOONEST_SECONDS = 1.0
 _NO_DIRECTORY = "there is no directory of passports: add `directory: {passports: …}` to the book"
 
@@ -43,7 +45,7 @@ class PassportDirectory:
     def __init__(
         self, book: Book, clock: Clock, fetch: Callable[[str], bytes] | None = None
     ) -> None:
-        self._book = book
+        self.book = book
         self._clock = clock
         self._fetch = fetch or fetch_source
         self._config = book.directory
@@ -52,6 +54,8 @@ class PassportDirectory:
         self._unread = ""  # why the sources could not be read
         self._thread: Threads | None = None
         self._syncing: asyncio.Task[None] | None = None
+        self._opened = False
+        self._rotation = Rotation()
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -65,16 +69,52 @@ class PassportDirectory:
                 found = self._offering(query.service_type or query.task_type, query)
             case other:
                 raise InputError(f"targets cannot be resolved by {other!r}")
+        if query.order == LEAST_RECENTLY_ASKED:
+            return self._rotation.chosen(found, 1 if query.one else query.limit)
         if query.one:
             return self._cheapest(found)[:1]
         return found[: query.limit]
+
+    def elsewhere(self, name: str) -> Participant | str:
+        """Somebody by the endpoints of its rows in the directory, or why not, or ""."""
+        now, cache = self._clock.now(), self.cache
+        rows = [
+            cache.endpoints.get(passport.key, ((), ()))
+            for passport in cache.passports.values()
+            if cache.issuers.operators.get(passport.node_id, passport.issuer) == name
+            and not problem_of(passport, now, cache.revoked, cache.issuers)
+        ]
+        spoken = tuple(dict.fromkeys(url for urls, _ in rows for url in urls))
+        if spoken:
+            return self.book.at_endpoints(spoken)
+        others = [url for _, urls in rows for url in urls]
+        if others:
+            scheme = others[0].partition(":")[0]
+            return f"its endpoints in the directory are for {scheme!r:.20}, not for HTTP"
+        return "the directory gives no endpoint of it" if rows else ""
+
+    async def reconfigure(self, book: Book) -> None:
+        """Take the directory of another book, once it has been read; raises where it cannot be."""
+        other = PassportDirectory(book, self._clock, self._fetch)
+        if other._config:
+            thread = Threads(1, close_seconds=0.1)
+            try:
+                other.cache = await thread.run(lambda: other._read(self._clock.now()))
+            finally:
+                await thread.close()
+        was_open = self._opened
+        await self.close()
+        self._config, self._allowed = other._config, other._allowed
+        self.cache, self._unread = other.cache, ""
+        if was_open:
+            await self.open()
 
     def _holders(self, query: Query) -> list[str]:
         """Participants with a passport that counts now, in a fixed order, each once."""
         if self.cache.read_at is None:
             if self._config:
                 raise NotKnown(self._unread or "the directory of passports has not been read yet")
-            raise InputError(_NO_DIRECTORY if self._book.is_there else NO_BOOK)
+            raise InputError(_NO_DIRECTORY if self.book.is_there else NO_BOOK)
         now, cache = self._clock.now(), self.cache
         holders = {
             cache.issuers.operators.get(passport.node_id, passport.issuer)
@@ -88,11 +128,11 @@ class PassportDirectory:
     def why_nobody(self, query: Query) -> str:
         if query.resolve == "capability":
             return nobody_holds(self.cache, query, self._clock.now())
-        if not self._book.is_there:
+        if not self.book.is_there:
             return NO_BOOK
         wanted = query.service_type or query.task_type
-        known = {each for one in self._book.listings.values() for each in one.service_types}
-        offering = sum(wanted in one.service_types for one in self._book.listings.values())
+        known = {each for one in self.book.listings.values() for each in one.service_types}
+        offering = sum(wanted in one.service_types for one in self.book.listings.values())
         if offering:
             return f"{offering} in the book offer {wanted!r}, and the filter fits none of them"
         return f"nobody in the book offers {wanted!r}; {did_you_mean(wanted, known)}".rstrip("; ")
@@ -108,7 +148,7 @@ class PassportDirectory:
 
     def _has(self, name: str, query: Query, entry: Mapping[str, Any]) -> bool:
         """Keys of the filter against what is known; who lists no services may have any."""
-        listing = self._book.listings.get(name, Listing(name))
+        listing = self.book.listings.get(name, Listing(name))
         for key, wanted in (query.filter or {}).items():
             if key in ("service_type", "service/type"):
                 if listing.service_types and wanted not in listing.service_types:
@@ -120,14 +160,14 @@ class PassportDirectory:
     def _offering(self, service_type: str, query: Query) -> list[str]:
         offering = [
             name
-            for name, listing in self._book.listings.items()
+            for name, listing in self.book.listings.items()
             if service_type in listing.service_types and self._has(name, query, {})
         ]
         return self._cheapest(offering)
 
     def _cheapest(self, names: Sequence[str]) -> list[str]:
         """The lowest price first, then by name; who names no price comes last."""
-        listings = self._book.listings
+        listings = self.book.listings
 
         def rank(name: str) -> tuple[bool, float, str]:
             price = listings[name].price if name in listings else None
@@ -139,6 +179,7 @@ class PassportDirectory:
 
     async def open(self) -> None:
         """Read once; from now on read again and again, beside the work."""
+        self._opened = True
         if not self._config or self._syncing is not None:
             return
         self._thread = Threads(1, close_seconds=0.1)  # one that hangs keeps nobody from leaving
@@ -146,6 +187,7 @@ class PassportDirectory:
         self._syncing = asyncio.get_running_loop().create_task(self._keep_synced(self._thread))
 
     async def close(self) -> None:
+        self._opened = False
         if self._syncing is not None:
             self._syncing.cancel()
             await asyncio.wait([self._syncing])
@@ -187,11 +229,15 @@ class PassportDirectory:
             count, first = len(self.cache.refused), self.cache.refused[0]
             logger.warning("%d documents of the directory do not count, such as: %s", count, first)
 
+    def read(self) -> None:
+        """Read the sources once, and raise where they cannot be read."""
+        self.cache = self._read(self._clock.now())
+
     def _read(self, now: int) -> Cache:
         cache = Cache(read_at=now)
         cache.issuers = Issuers(self._allowed, self._operators())
         of_id: dict[str, list[Passport]] = {}
-        for document in passports_in(self._loaded("passports")):
+        for document, *endpoints in rows_in(self._loaded("passports")):
             try:
                 passport = read_passport(document)
             except InputError as error:
@@ -200,6 +246,7 @@ class PassportDirectory:
             if passport.key not in cache.passports or _newer(passport, cache):
                 cache.passports[passport.key] = passport
                 of_id.setdefault(passport.passport_id, []).append(passport)
+                cache.endpoints[passport.key] = (endpoints[0], endpoints[1])
         for document in _revocations(self._loaded("revocations")):
             try:
                 cache.revoked.update(read_revocation(document, of_id))

@@ -21,6 +21,8 @@ class Cache:
     revoked: set[Key] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)  # what was there and does not count
     issuers: Issuers = field(default_factory=Issuers)
+    #: Where each node is reached: the URLs that can be asked, and those that cannot.
+    endpoints: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
     read_at: int | None = None
 
 

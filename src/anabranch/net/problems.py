@@ -119,6 +119,13 @@ CODES: Mapping[str, str] = {
     "decision-arc": "an arc of a decision that does not say which way it means",
     "no-reducer": "`set_shared` without a reducer for it",
     "lost-order": "a sequential loop that is run as a fan-out",
+    # books of participants
+    "bad-book": "an entry of a book of participants that cannot be used",
+    "bad-passport": "a passport or a revocation that does not count",
+    "missing-variable": "an environment variable that a book needs and that is not set",
+    "unknown-participant": "a participant that is not in the book",
+    "unknown-capability": "a decision source that is not in the book",
+    "nobody-to-ask": "a step for which the book has nobody",
     # rules
     "bad-expression": "an expression that cannot be read",
     "text-candidate": "a text that looks like an expression, or the other way round",

@@ -93,6 +93,9 @@ def outsiders(net: Net, names: Iterable[str]) -> list[str]:
 def everybody(net: Net, names: Iterable[str], task: Task) -> Answer:
     """What a search finds that nobody scripted."""
     one, scripted = task.inputs.get("one"), list(names)
+    named = task.inputs.get("participants")  # of a static target, whose turn is found out
+    if named:
+        return succeeded({"targets": list(named)[: 1 if one else task.inputs.get("limit")]})
     found = [] if one and task.step in scripted else outsiders(net, scripted)
     found = found or [f"a provider for {task.step}"]  # whose answers stand under the step
     return succeeded({"targets": found[: 1 if one else task.inputs.get("limit")]})

@@ -151,8 +151,8 @@ class AddressPolicy(msgspec.Struct, frozen=True):
             )
         if self.text == "public":
             return (
-                f"{text} is not a public address (setting {self.setting}): start with "
-                f"{_variable(self.setting)}=any to allow it"
+                f"{text} is not a public address (setting {self.setting}): "
+                f"{_to_allow_all(self.setting)} to allow it"
             )
         return f"{text} is not among the addresses that {self.setting} allows ({self.text})"
 
@@ -165,7 +165,14 @@ ANY = AddressPolicy()
 
 
 def _variable(setting: str) -> str:
-    return f"ANABRANCH_{setting.upper()}"
+    """A setting is a variable of the environment; one with a dot is a key of a file."""
+    return f"`{setting}`" if "." in setting else f"ANABRANCH_{setting.upper()}"
+
+
+def _to_allow_all(setting: str) -> str:
+    if "." in setting:
+        return f"write `{setting}: any` into the book"
+    return f"start with {_variable(setting)}=any"
 
 
 def read_policy(text: str, setting: str = "http_addresses") -> AddressPolicy:

@@ -79,17 +79,22 @@ class Facts:
 
     facts: Mapping[str, Any]
     filter: References | None = None
+    named: References | None = None  # the participants among the facts, which may be references
 
     @property
     def reads(self) -> Paths:
-        return NOTHING if self.filter is None else self.filter.reads
+        given = (self.filter, self.named)
+        return NOTHING.union(*(one.reads for one in given if one is not None))
 
     @property
     def text(self) -> str:
         return repr(dict(self.facts))
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        return _with_filter(self.facts, self.filter, names)
+        facts = _with_filter(self.facts, self.filter, names)
+        if self.named is None:
+            return facts
+        return {**facts, "participants": self.named.render(document_of(names))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ LIMIT_MAX = 100_000
 #: A search is our own affair: a directory that could not be read is tried again before it counts.
 SEARCH_RETRY = Retry(attempts=3, delay_ms=1_000, backoff="exponential")
 ORDERS: tuple[Literal["asc", "desc"], ...] = ("asc", "desc")
+TARGET_ORDERS: tuple[Literal["fixed", "least_recently_asked"], ...] = (
+    "fixed",
+    "least_recently_asked",
+)
 #: Which key each way to resolve needs, and which it knows besides.
 _NEEDS = {"capability": "capability_id", "static": "participants", "task_type": "task_type"}
 
@@ -49,6 +53,12 @@ class Target:
     participants: tuple[str, ...] = ()
     filter: References | None = None
     limit: int | None = None
+    order: Literal["fixed", "least_recently_asked"] = "fixed"
+
+    @property
+    def is_searched(self) -> bool:
+        """Whom it asks is found out by a job, not read from the definition."""
+        return self.resolve != "static" or self.order != "fixed"
 
     @property
     def described(self) -> dict[str, Any]:
@@ -59,6 +69,7 @@ class Target:
             "task_type": self.task_type,
             "participants": list(self.participants),
             "limit": self.limit,
+            "order": "" if self.order == "fixed" else self.order,
         }
         return {key: value for key, value in facts.items() if value not in ("", None, [])}
 
@@ -115,6 +126,7 @@ def read_target(section: Section | None) -> Target | None:
         _participants(section),
         _filter(section),
         section.whole("limit", 0, least=1, most=LIMIT_MAX) or None,
+        section.choice("order", TARGET_ORDERS, "fixed"),
     )
     if "resolve" in section and resolve != plain(section.node.fields["resolve"]):
         section.finish()
@@ -237,7 +249,7 @@ def _score(section: Section) -> Path | None:
 
 def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> Fan:
     """The fan that asks those targets under that policy."""
-    searched = target.resolve != "static"
+    searched = target.is_searched
     return Fan(
         over=Found(target.limit) if searched else Listed(target.participants, target.limit),
         rule=_rule(fan_in),
@@ -252,7 +264,7 @@ def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> F
 def choice_of(target: Target | None, service_type: str, search_again: Retry) -> Fan:
     """A fan over the one provider that an ordinary step asks, and keeps asking."""
     rule = GatherRule(mode="any", combine="one", losers="kill", exclude_lost=True)
-    if target is not None and target.resolve == "static":
+    if target is not None and not target.is_searched:
         return Fan(Listed(target.participants, 1), rule, keeps_targets=True)
     search = _search(target, service_type, one=True)
     return Fan(Found(1), rule, targets=search, rounds=search_again, keeps_targets=True)
@@ -261,7 +273,8 @@ def choice_of(target: Target | None, service_type: str, search_again: Retry) -> 
 def _search(target: Target | None, service_type: str, *, one: bool = False) -> Work:
     described = target.described if target is not None else {"resolve": "service_type"}
     facts = {**described, "service_type": service_type, **({"one": True} if one else {})}
-    inputs = Facts(facts, target.filter if target is not None else None)
+    named = compile_references(facts["participants"]) if "participants" in facts else None
+    inputs = Facts(facts, target.filter if target is not None else None, named)
     return Work(kind="targets", inputs=inputs, timeout_ms=60_000, retry=SEARCH_RETRY)
 
 

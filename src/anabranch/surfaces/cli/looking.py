@@ -12,10 +12,11 @@ import msgspec
 
 from anabranch import app
 from anabranch.dialects.port import ToolSignature
-from anabranch.errors import InputError
+from anabranch.errors import AnabranchError, InputError
 from anabranch.net.problems import Position, Problem
-from anabranch.operations.definitions import replace_text
+from anabranch.operations.definitions import prepare, replace_text
 from anabranch.operations.items import Wanted
+from anabranch.operations.participants import BookCheck
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
@@ -28,20 +29,43 @@ DEFINITIONS = (".yaml", ".yml", ".json")
 
 
 async def check(options: argparse.Namespace, settings: Settings) -> int:
+    if not options.files and options.participants is None:
+        raise InputError("name a definition, or a book with --participants", code="usage")
     problems: list[Problem] = []
     async with desk(options, settings) as at:
         tools = _tools(options)
+        book = _book(options)
+        problems += book.problems if book is not None else ()
         for file in options.files:
             problems += await _problems(at, file, tools, options.rules)
+            problems += _of_book(book, file, tools)
     wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
     if options.json:
         print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
     else:
         for problem in problems:
             print(problem)
-        files = ", ".join(options.files)
+        named = [options.participants] if options.participants is not None else []
+        files = ", ".join([*named, *options.files])
         print(f"{files}: {_verdict(problems, wrong)}")
     return 2 if wrong else 0
+
+
+def _book(options: argparse.Namespace) -> BookCheck | None:
+    if options.participants is None:
+        return None
+    values.look_here()  # for the functions that it names
+    return BookCheck(options.participants)
+
+
+def _of_book(book: BookCheck | None, file: str, tools: Sequence[ToolSignature]) -> list[Problem]:
+    """What a definition needs of the book; of one that cannot be read there is nothing to say."""
+    if book is None or file == "-":
+        return []
+    try:
+        return book.problems_of(prepare(Path(file), tools).net)
+    except AnabranchError:
+        return []
 
 
 def _tools(options: argparse.Namespace) -> list[ToolSignature]:

@@ -54,6 +54,7 @@ VERBS = {
     "dispatches": "workflows.dispatches",
     "snapshot": "workflows.snapshot",
     "template": "workflows.template",
+    "participants": "participants.participants",
     "passport": "passports.passport",
     "serve": "serving.serve",
     "dev": "serving.dev",

@@ -42,6 +42,7 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     workflows.add_dispatches,
     workflows.add_snapshot,
     workflows.add_template,
+    workflows.add_participants,
     workflows.add_passport,
     serving.add_serve,
     serving.add_dev,

@@ -8,13 +8,14 @@ import contextlib
 import gc
 import os
 import shlex
+import signal
 import sys
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch.errors import InputError
+from anabranch.errors import AnabranchError, InputError
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, stop_signals, values
@@ -47,9 +48,11 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
         values.look_here()  # for the functions that it names
     _allow_many_files()
     stopping = asyncio.Event()
-    stop_signals.on_stop(stopping.set)
     chosen = _settings(options, settings)
     server = Server(chosen, grace_seconds=options.grace)
+    reloading = _Reloading(server, stopping)
+    also = {signal.SIGHUP: reloading.heard} if settings.participants else {}
+    stop_signals.on_stop(stopping.set, also=also)
     async with server:
         began = await _load_example(server) if example else ""
         _spare_the_collector()
@@ -62,6 +65,40 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
         _say(f"anabranch: {failed}")
         return 1
     return 0
+
+
+class _Reloading:
+    """SIGHUP: read the book of participants again; or stop, where the terminal is gone."""
+
+    def __init__(self, server: Server, stopping: asyncio.Event) -> None:
+        self._server = server
+        self._stopping = stopping
+        self._terminal = sys.stdin is not None and sys.stdin.isatty()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def heard(self) -> None:
+        if self._terminal and _is_gone():
+            self._stopping.set()
+            return
+        task = asyncio.ensure_future(self._reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload(self) -> None:
+        try:
+            await self._server.parts.reload_participants()
+        except AnabranchError as error:
+            _say(f"anabranch: the participants stay as they are: {error.message}")
+        else:
+            _say(f"anabranch: {len(self._server.parts.book.names)} participants are read anew")
+
+
+def _is_gone() -> bool:
+    try:
+        os.tcgetpgrp(0)
+    except OSError:
+        return True
+    return False
 
 
 def _require_no_server(options: argparse.Namespace, settings: Settings) -> None:

@@ -28,10 +28,12 @@ from anabranch import files
 from anabranch.dialects.nodes import Fields, plain
 from anabranch.dialects.source import SourceLimits, read_source
 from anabranch.errors import InputError
-from anabranch.net.problems import Position, did_you_mean
+from anabranch.net.problems import Position, Problem, did_you_mean
+from anabranch.work.addresses import read_policy
 from anabranch.work.participants.entries import (
     BOOK_KEYS,
     ENTRY_KEYS,
+    PUBLIC,
     Address,
     BookError,
     Keys,
@@ -40,8 +42,10 @@ from anabranch.work.participants.entries import (
     redactor_of,
 )
 from anabranch.work.participants.functions import FunctionParticipant, Rooms
+from anabranch.work.participants.health import HealthOfParticipants
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import Participant
+from anabranch.work.participants.signed import Check, Signatures, accept, signature_check
 from anabranch.work.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -53,7 +57,8 @@ NO_BOOK = (
     "there is no book of participants; give one with --participants FILE, with "
     "ANABRANCH_PARTICIPANTS or with Engine(participants=…)"
 )
-_LIMITS = SourceLimits(bytes_max=16 * 1024 * 1024, values_max=1_000_000)
+ADDRESSES = "directory.addresses"
+BOOK_LIMITS = SourceLimits(bytes_max=16 * 1024 * 1024, values_max=1_000_000)
 
 
 class Book:
@@ -66,7 +71,14 @@ class Book:
         limits: HttpLimits | None = None,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        signatures: Signatures | None = None,
     ) -> None:
+        self._signatures = signatures
+        self._at_endpoints: dict[tuple[str, ...], Participant] = {}
+        self._endpoint_sessions: Sessions | None = None
+        #: Of the books before a reload: whoever is being asked still uses them.
+        self._retired: list[tuple[Sessions | None, Sessions | None, Rooms]] = []
+        self.health = HealthOfParticipants()
         self._limits = limits or HttpLimits()
         self._sessions: Sessions | None = None
         self._rooms = Rooms(self._limits.reply_bytes)
@@ -105,9 +117,46 @@ class Book:
 
     async def close(self) -> None:
         """Close whatever is open; the next request opens it again."""
-        if self._sessions is not None:
-            await self._sessions.close()
-        await self._rooms.close()
+        retired, self._retired = self._retired, []
+        for opened in (*retired, (self._sessions, self._endpoint_sessions, self._rooms)):
+            for one in opened:
+                if one is not None:
+                    await one.close()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.listings)
+
+    @property
+    def capabilities(self) -> list[str]:
+        return list(self._capabilities)
+
+    def become(self, other: Book) -> None:
+        """Say what the other book says, for requests that begin from now on.
+
+        Those that are out have what they need; how everybody has answered stays known."""
+        self._retired.append((self._sessions, self._endpoint_sessions, self._rooms))
+        self._participants, self._capabilities = other._participants, other._capabilities
+        self.listings, self.directory = other.listings, other.directory
+        self._redactors, self._rooms, self._sessions = (
+            other._redactors,
+            other._rooms,
+            other._sessions,
+        )
+        self._endpoint_sessions, self._at_endpoints = None, {}
+
+    def at_endpoints(self, urls: tuple[str, ...]) -> Participant:
+        """Somebody that a directory knows the endpoints of, within what the book allows."""
+        from anabranch.work.participants.http import FirstReachable, HttpParticipant, Sessions
+
+        if self._endpoint_sessions is None:
+            policy = read_policy(str(self.directory.get("addresses") or PUBLIC), ADDRESSES)
+            self._endpoint_sessions = Sessions(self._limits, policy)
+        if urls not in self._at_endpoints:
+            nothing = redactor_of(())
+            each = [HttpParticipant(url, self._endpoint_sessions, {}, nothing) for url in urls]
+            self._at_endpoints[urls] = FirstReachable(each)
+        return self._at_endpoints[urls]
 
     def _read(
         self, reading: Reading, fields: Mapping[str, Any], part: str
@@ -135,21 +184,29 @@ class Book:
                 message = f"participant {name!r}: `headers` are for a `url`, not for a function"
                 reading.complain((*keys, "headers"), message)
             called = reading.function(name, entry["function"], (*keys, "function"))
-            return None if called is None else FunctionParticipant(name, called, self._rooms)
+            check = self._check(reading, name, entry, keys)
+            return None if called is None else FunctionParticipant(name, called, self._rooms, check)
         address = reading.address(name, entry, keys)
+        check = self._check(reading, name, entry, keys)
         if reading.wrong:
             return None  # it may not even be an address
         secrets = self._redactors.get(address.secrets)
         if secrets is None:
             secrets = self._redactors[address.secrets] = redactor_of(address.secrets)
-        return self._by_http(address, secrets)
+        return self._by_http(address, secrets, check)
 
-    def _by_http(self, address: Address, secrets: Redactor) -> Participant:
+    def _check(self, reading: Reading, name: str, entry: Mapping[str, Any], keys: Keys) -> Check:
+        key = reading.key(name, entry.get("key"), (*keys, "key"), self._signatures)
+        if not key or self._signatures is None:
+            return accept
+        return signature_check(name, key, self._signatures)
+
+    def _by_http(self, address: Address, secrets: Redactor, check: Check) -> Participant:
         from anabranch.work.participants.http import HttpParticipant, Sessions
 
         if self._sessions is None:
             self._sessions = Sessions(self._limits)
-        return HttpParticipant(address.url, self._sessions, address.headers, secrets)
+        return HttpParticipant(address.url, self._sessions, address.headers, secrets, check)
 
 
 def read_book(
@@ -157,10 +214,11 @@ def read_book(
     *,
     limits: HttpLimits | None = None,
     environment: Mapping[str, str] | None = None,
+    signatures: Signatures | None = None,
 ) -> Book:
     """The book in a YAML or JSON file; paths and modules in it are looked for beside it."""
-    data = files.read_limited(path, _LIMITS.bytes_max)
-    document = read_source(data, file=str(path), limits=_LIMITS)
+    data = files.read_limited(path, BOOK_LIMITS.bytes_max)
+    document = read_source(data, file=str(path), limits=BOOK_LIMITS)
     if document.problems:
         raise InputError("\n".join(map(str, document.problems)), code="bad_book")
     if not isinstance(document.root, Fields):
@@ -171,10 +229,18 @@ def read_book(
     if isinstance(listed.get("directory"), Mapping):
         listed["directory"] = _relative(listed["directory"], path.parent)
     try:
-        return Book(listed, limits=limits, environment=environment, folder=path.parent)
+        return Book(
+            listed,
+            limits=limits,
+            environment=environment,
+            folder=path.parent,
+            signatures=signatures,
+        )
     except BookError as error:
+        placed = [(keys, _place(document.root, keys), said) for keys, said in error.wrong]
         raise BookError(
-            (keys, f"{_place(document.root, keys)}: {message}") for keys, message in error.wrong
+            ((keys, f"{place}: {said}") for keys, place, said in placed),
+            [Problem(place, "bad-book", said) for _, place, said in placed],
         ) from None
 
 

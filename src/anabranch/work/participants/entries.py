@@ -13,12 +13,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from anabranch.errors import InputError
-from anabranch.net.problems import did_you_mean
+from anabranch.net.problems import Problem, did_you_mean
+from anabranch.work.addresses import read_policy
+from anabranch.work.http_request import bare
+from anabranch.work.participants.signed import Signatures
 from anabranch.work.redaction import Redactor
 
 BOOK_KEYS = ("participants", "capabilities", "directory")
-DIRECTORY_KEYS = ("passports", "revocations", "issuers", "bindings", "sync_seconds")
-ENTRY_KEYS = ("url", "function", "headers", "service_types", "price", "labels")
+DIRECTORY_KEYS = (
+    *("passports", "revocations", "issuers", "bindings", "sync_seconds", "addresses"),
+)
+ENTRY_KEYS = ("url", "function", "headers", "service_types", "price", "labels", "key", "health")
+
+#: Which endpoints of a directory are asked, where the book says nothing else.
+PUBLIC = "public"
 
 #: These are ours to say.
 _OUR_HEADERS = frozenset(
@@ -37,8 +45,9 @@ Keys = tuple[str, ...]
 class BookError(InputError):
     """Everything that is wrong with a book: where, and what."""
 
-    def __init__(self, wrong: Iterable[tuple[Keys, str]]) -> None:
+    def __init__(self, wrong: Iterable[tuple[Keys, str]], problems: Iterable[Problem] = ()) -> None:
         self.wrong = tuple(wrong)
+        self.problems = tuple(problems)  # of a book that is a file
         super().__init__("\n".join(message for _, message in self.wrong), code="bad_book")
 
 
@@ -50,6 +59,9 @@ class Listing:
     service_types: tuple[str, ...] = ()
     price: float | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
+    health: str = ""  # a URL that answers with 2xx while it is well
+    place: str = ""  # where it is asked: a URL without its secrets, or a function
+    signed: bool = False  # its answers must be signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,9 @@ class Reading:
             price = None
         what = f"`labels` of participant {name!r}"
         labels = self.mapping(entry.get("labels"), (*keys, "labels"), what)
-        return Listing(name, tuple(types), price, labels)
+        health = self.health_url(name, entry, keys)
+        signed = entry.get("key") is not None
+        return Listing(name, tuple(types), price, labels, health, _place_of(entry), signed)
 
     def directory(self, value: Any) -> Mapping[str, Any]:
         keys, what = ("directory",), "`directory` of the book"
@@ -118,10 +132,47 @@ class Reading:
         if found and found.get("passports") is None:
             message = f"{what} needs `passports`: a file, a URL or a list of them"
             self.complain(keys, message)
+        self._check_addresses(found.get("addresses"), (*keys, "addresses"), what)
         issuers = found.get("issuers")
         if issuers is not None and not isinstance(issuers, list | tuple):
             self.complain((*keys, "issuers"), f"{what}: `issuers` is a list of participants")
         return found
+
+    def _check_addresses(self, value: Any, keys: Keys, what: str) -> None:
+        try:
+            if value is not None and not isinstance(value, str):
+                raise InputError("`addresses` is text, such as public or 10.0.0.0/8")
+            read_policy(value or PUBLIC, "directory.addresses")
+        except InputError as error:
+            self.complain(keys, f"{what}: {error.message}")
+
+    def key(self, name: str, value: Any, keys: Keys, signatures: Signatures | None) -> str:
+        """The key that a participant signs its answers with, "" for none."""
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            self.complain(
+                keys, f"participant {name!r}: `key` is text such as participant:did:key:…"
+            )
+            return ""
+        if signatures is None:
+            self.complain(keys, f"participant {name!r}: `key` cannot be checked here")
+            return ""
+        problem = signatures.problem_of(value)
+        if problem:
+            self.complain(keys, f"participant {name!r}: `key`: {problem}")
+        return value
+
+    def health_url(self, name: str, entry: Mapping[str, Any], keys: Keys) -> str:
+        """Where one may look whether it is well, "" for nowhere."""
+        if entry.get("health") is None:
+            return ""
+        at = (*keys, "health")
+        url = self._filled(entry["health"], at, f"`health` of {name!r}", set())
+        problem = _problem_of_url(url) if url else ""
+        if problem:
+            self.complain(at, f"participant {name!r}: `health` {problem}")
+        return url
 
     # -- how somebody is reached -------------------------------------------------------------
 
@@ -198,6 +249,15 @@ class Reading:
             self.complain(keys, f"{what} is text, not {type(value).__name__}")
             return ""
         return _VARIABLE.sub(look_up, str(value))
+
+
+def _place_of(entry: Mapping[str, Any]) -> str:
+    """For people: the address as the book has it, with its variables left alone."""
+    if entry.get("url") is not None:
+        url = str(entry["url"])
+        return "" if _problem_of_url(url) else bare(url)
+    written = entry.get("function")
+    return written if isinstance(written, str) else getattr(written, "__qualname__", "a function")
 
 
 def is_number(value: Any) -> bool:

@@ -20,6 +20,7 @@ from anabranch.errors import InputError
 from anabranch.work.json_values import require_json
 from anabranch.work.participants.port import Ask, BadReply, Unreachable
 from anabranch.work.participants.replies import check_dispatch
+from anabranch.work.participants.signed import Check, accept
 from anabranch.work.texts import clip
 from anabranch.work.threads import Threads
 
@@ -78,8 +79,9 @@ class Rooms:
 
 
 class FunctionParticipant:
-    def __init__(self, name: str, function: Answering, rooms: Rooms) -> None:
+    def __init__(self, name: str, function: Answering, rooms: Rooms, check: Check = accept) -> None:
         self._name = name
+        self._check = check
         self._function = function
         self._rooms = rooms
         self._waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -117,4 +119,5 @@ class FunctionParticipant:
             message = f"{self._name} answered with more than participant_reply_bytes ({most:,})"
             raise BadReply(message, code="reply_too_large")
         check_dispatch(plain, request.dispatch_id, self._name)
+        self._check(plain, request)
         return plain

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import errno
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
 import msgspec
 
 from anabranch.work import tracing
+from anabranch.work.addresses import ANY, AddressPolicy, connector_options
 from anabranch.work.http_request import bare
 from anabranch.work.one_session import OneSession
 from anabranch.work.participants.limits import HttpLimits
@@ -25,6 +26,7 @@ from anabranch.work.participants.names import Names
 from anabranch.work.participants.pace import Pace
 from anabranch.work.participants.port import Ask, BadReply, CannotAsk, Unreachable
 from anabranch.work.participants.replies import check_dispatch, parsed, refusal
+from anabranch.work.participants.signed import Check, accept
 from anabranch.work.redaction import Redactor
 from anabranch.work.texts import clip
 
@@ -38,8 +40,9 @@ _OUR_WANT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADD
 class Sessions:
     """One client for all participants, opened at the first request."""
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, limits: HttpLimits, policy: AddressPolicy = ANY) -> None:
         self.limits = limits
+        self._policy = policy
         self.pace = Pace()
         self._session = OneSession(self._opened)
         self.get = self._session.get
@@ -49,10 +52,13 @@ class Sessions:
         seconds = self.limits.connect_seconds
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=connections_max(),
-                force_close=True,
-                ttl_dns_cache=60,
-                resolver=Names(seconds),
+                **{
+                    "limit": connections_max(),
+                    "force_close": True,
+                    "ttl_dns_cache": 60,
+                    "resolver": Names(seconds),
+                    **connector_options(self._policy),
+                }
             ),
             timeout=aiohttp.ClientTimeout(sock_connect=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -77,9 +83,15 @@ class HttpParticipant:
     """`secrets` knows what in the URL and the headers must not be shown: a server may echo them."""
 
     def __init__(
-        self, url: str, sessions: Sessions, headers: Mapping[str, str], secrets: Redactor
+        self,
+        url: str,
+        sessions: Sessions,
+        headers: Mapping[str, str],
+        secrets: Redactor,
+        check: Check = accept,
     ) -> None:
-        self._url = url
+        self.url = url
+        self._check = check
         self._sessions = sessions
         self._secrets = secrets
         self.place = secrets.text(bare(url))
@@ -111,7 +123,7 @@ class HttpParticipant:
     async def _exchange(self, request: Ask) -> Any:
         await self._sessions.pace.turn()
         async with self._sessions.get().post(
-            self._url,
+            self.url,
             data=msgspec.json.encode(request.body()),
             headers={
                 **tracing.headers(),
@@ -123,6 +135,7 @@ class HttpParticipant:
         ) as response:
             reply = await self._reply(response)
         check_dispatch(reply, request.dispatch_id, self.place)
+        self._check(reply, request)
         return reply
 
     def _not_there(self, error: aiohttp.ClientConnectorError) -> CannotAsk | Unreachable:
@@ -169,6 +182,22 @@ class HttpParticipant:
         response.close()
         message = f"{self.place} answered with more than participant_reply_bytes ({most:,})"
         raise BadReply(message, code="reply_too_large")
+
+
+class FirstReachable:
+    """A participant with several endpoints: the next one is tried where nobody is there."""
+
+    def __init__(self, endpoints: Sequence[HttpParticipant]) -> None:
+        self._endpoints = endpoints
+
+    async def ask(self, request: Ask) -> Any:
+        away: list[str] = []
+        for endpoint in self._endpoints:
+            try:
+                return await endpoint.ask(request)
+            except Unreachable as error:
+                away.append(error.message)
+        raise Unreachable("; ".join(away))
 
 
 def _said(error: BaseException) -> str:

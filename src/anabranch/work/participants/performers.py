@@ -20,6 +20,7 @@ from anabranch.ids import dispatch_id
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault
 from anabranch.work.participants.book import Book
+from anabranch.work.participants.health import Outcome
 from anabranch.work.participants.port import (
     Ask,
     BadReply,
@@ -63,9 +64,16 @@ class Targets:
 
 
 class _Asking:
-    def __init__(self, book: Book, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        book: Book,
+        clock: Clock | None = None,
+        elsewhere: Callable[[str], Participant | str] | None = None,
+    ) -> None:
+        """`elsewhere` knows some who are not in the book, or says why they cannot be asked."""
         self._book = book
         self._clock = clock or SystemClock()
+        self._elsewhere = elsewhere
 
     def _request(self, task: Task, participant: str) -> Ask:
         inputs = task.inputs
@@ -85,21 +93,38 @@ class _Asking:
 
     async def _ask(self, task: Task, on_no: Callable[[Any], Answer]) -> Answer:
         name = str(task.inputs.get("target") or "")
-        participant = self._book.participant(name)
-        if participant is None:
-            message = self._book.missing_participant(name)
-            return fault(UNREACHABLE, message, code="unknown_participant", retryable=False)
+        participant = self._participant(name)
+        if isinstance(participant, str):
+            return fault(UNREACHABLE, participant, code="unknown_participant", retryable=False)
         try:
             reply = await participant.ask(self._request(task, name))
         except Unreachable as error:
+            self._note(name, "unreachable", error.message)
             one = task.kind == "request"  # an ordinary step asks its one provider again, if it may
             return fault(UNREACHABLE, f"{name}: {error.message}", retryable=one)
         except CannotAsk as error:
             return fault("no_means", f"{name}: {error.message}", code=error.code)
         except BadReply as error:
+            self._note(name, "nonsense", error.message)
             return on_no(nonsense(error))
-        answer = on_no(reply) if is_negative(reply) else succeeded(reply)
+        negative = is_negative(reply)
+        self._note(name, "negative" if negative else "answered")
+        answer = on_no(reply) if negative else succeeded(reply)
         return whole(answer) if task.inputs.get("whole") else answer
+
+    def _participant(self, name: str) -> Participant | str:
+        """Whom to ask, or why nobody can be asked."""
+        found = self._book.participant(name)
+        if found is not None:
+            return found
+        missing = self._book.missing_participant(name)
+        if self._elsewhere is None:
+            return missing
+        other = self._elsewhere(name)
+        return f"{missing}; {other}" if isinstance(other, str) and other else other or missing
+
+    def _note(self, name: str, outcome: Outcome, problem: str = "") -> None:
+        self._book.health.note(name, outcome, self._clock.now(), problem)
 
 
 class Dispatch(_Asking):

@@ -78,6 +78,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     filter: Mapping[str, Any] | None = None
     limit: int | None = None
     one: bool = False  # the best one is wanted, not all of them
+    order: str = ""  # `least_recently_asked`: whose turn it is, before the limit cuts
 
 
 class NotKnown(AnabranchError):

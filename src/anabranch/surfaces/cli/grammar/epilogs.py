@@ -34,6 +34,7 @@ _CODES: dict[str, dict[int, str]] = {
         2: "not a playbook that can be read, or bad usage",
     },
     "bulk": {**_PLAIN, 3: "some runs were left alone; the reason stands beside each"},
+    "participants": {**_PLAIN, 1: f"of `probe`: one is not there; else {_BROKEN}"},
     "passport": {0: "done; of `verify`: all hold", 2: "of `verify`: one does not; or bad usage"},
     "store": {
         0: "done; of `check`: everything is sound",
@@ -89,6 +90,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "template put examples/arca/template.json",
         "template run solicit.v1 --param text=rivers --dry-run",
     ),
+    "participants": ("participants list --participants book.yaml",),
     "passport": ("passport new node.key", "passport verify passports"),
     "serve": ("serve", "serve --store runs.db --port 0 --tokens-required"),
     "dev": ("dev", "dev --no-browser --port 0"),

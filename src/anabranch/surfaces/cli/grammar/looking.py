@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 def add_check(verbs: Verbs) -> None:
     parser = c.verb(verbs, "check", "Report every problem of a definition.", store=False)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="`-` reads standard input")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="`-` reads standard input")
+    parser.add_argument(
+        "--participants",
+        metavar="BOOK",
+        help="check this book of participants, by itself or with the definitions",
+    )
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     c.rules(parser)
     c.tools(parser)

@@ -55,6 +55,23 @@ def add_template(verbs: Verbs) -> None:
     c.starting(run)
 
 
+def add_participants(verbs: Verbs) -> None:
+    text = "Show who can be asked and how they have answered; look whether they are there."
+    actions = c.family(verbs, "participants", text)
+    words = "List them, at a server with how they have answered."
+    listed = c.action(actions, "list", words, store=False)
+    why = "looks from this machine: leave --server out"
+    probe = c.action(
+        actions, "probe", "Look whether each is there, without asking it.", store=False, local=why
+    )
+    c.action(actions, "reload", "Have a server read its book again.", store=False)
+    for one in (listed, probe):
+        one.add_argument("--participants", metavar="FILE", help="the book of participants")
+    probe.add_argument(
+        "--seconds", type=float, default=5.0, metavar="N", help="wait so long for each (5)"
+    )
+
+
 def add_passport(verbs: Verbs) -> None:
     text = "Make identities and capability passports, and look whether they hold."
     why = "works on files of this machine, and a secret key stays there: leave --server out"

@@ -1,0 +1,24 @@
+"""Whose turn it is: of those that may be asked, the ones that were asked least recently.
+
+It counts turns and not time, so the same searches in the same order find the same participants.
+What a search found is recorded with its job; a replay looks nothing up. An engine counts the turns
+since it was opened, and begins with the order of the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Rotation:
+    def __init__(self) -> None:
+        self._turns = 0
+        self._last: dict[str, int] = {}  # which turn was the last of each
+
+    def chosen(self, names: Sequence[str], limit: int | None) -> list[str]:
+        """At most `limit`: those never asked first, then by the last turn; equals as they stand."""
+        found = sorted(names, key=lambda name: self._last.get(name, 0))[:limit]
+        for name in found:
+            self._turns += 1
+            self._last[name] = self._turns
+        return found
