@@ -24,6 +24,7 @@ from anabranch.net.net import Net, Reducer
 from anabranch.operations.available import available_in
 from anabranch.operations.bundles import Rules
 from anabranch.operations.definitions import Prepared, Source, compiler, prepare
+from anabranch.operations.participants import asked_before
 from anabranch.operations.pools import Pools
 from anabranch.operations.preflight import Available, Preflight, child_depth
 from anabranch.operations.reading import Reader
@@ -240,6 +241,8 @@ class Parts:
         """Begin to work; who can be asked is known before the first run is."""
         await self._directory.open()
         await self.verbs.read.look_at_files(unfinished(self.store, only))
+        if self.book.is_there:
+            self._directory.rotation.recall(await asyncio.to_thread(asked_before, self.store))
         await self.engine.open(only=only)
 
     async def reload_participants(self) -> None:

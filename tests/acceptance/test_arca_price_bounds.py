@@ -54,7 +54,7 @@ def test_a_bound_may_read_the_output_of_an_earlier_step() -> None:
 
 @pytest.mark.parametrize("policy", ["any_one", "quorum"])
 def test_bounds_hold_for_the_first_and_for_a_quorum_too(policy: str) -> None:
-    more = {"min_responses": 1} if policy == "quorum" else {}
+    more: dict[str, Any] = {"min_responses": 1} if policy == "quorum" else {}
     one = ask("p1", "p2", "p3", policy=policy, score_field="/price", max_score=4, **more)
     there = stage(workflow(one), offers(p1=9, p2=4, p3=1))
     assert there.played.seconds == 2

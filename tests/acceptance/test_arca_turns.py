@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from anabranch.app import Engine
 from anabranch.kernel.events import GatherOpened
 from anabranch.kernel.replay import replay
 from anabranch.runtime.live import history
@@ -59,7 +61,11 @@ def test_a_further_round_asks_those_who_were_not_asked() -> None:
     asked: list[str] = []
 
     def no(name: str) -> Any:
-        return lambda _request: asked.append(name) or {"status": "declined"}
+        def answer(_request: Any) -> dict[str, str]:
+            asked.append(name)
+            return {"status": "declined"}
+
+        return answer
 
     async def go() -> str:
         people = {name: {"function": no(name)} for name in ("a", "b", "c")}
@@ -89,3 +95,17 @@ def test_whose_turn_it_was_is_in_the_log_and_replayed_from_there() -> None:
                 assert replay(log).results["s"] == {"responses": [{"price": 1}]}
 
     run(go())
+
+
+def test_turns_go_on_after_a_restart(tmp_path: Path) -> None:
+    turning = definition(
+        {**TASK, "limit": 2, "order": "least_recently_asked"}, fan_in={"policy": "all"}
+    )
+
+    async def once() -> list[str]:
+        async with Engine(tmp_path / "runs.db", participants={"participants": PEOPLE}) as opened:
+            started = await opened.start(turning)
+            await opened.wait(started)
+            return [one.record.target for one in opened.read.dispatches(started)]
+
+    assert [run(once()) for _ in range(3)] == [["a", "b"], ["c", "a"], ["b", "c"]]

@@ -210,6 +210,17 @@ def test_a_template_that_can_become_nothing_is_not_kept(there: Here) -> None:
     assert there.run("template", "list", "--json").out == ""
 
 
+def test_a_template_is_checked_by_itself(there: Here) -> None:
+    done = there.run("check", "template.json")
+    assert (done.code, done.out) == (0, "template.json: no problems\n")
+    broken = TEMPLATE | {"plan": {"steps": [{"step_id": "a", "service_type": "x", "fan_in": {}}]}}
+    there.write("broken.json", json.dumps(broken))
+    done = there.run("check", "broken.json")
+    assert (done.code, "missing-key" in done.out) == (2, True)
+    done = there.run("run", "template.json")
+    assert (done.code, "has no key 'template_id'" in done.err) == (2, True)
+
+
 def test_a_dry_run_prints_the_normal_form(there: Here) -> None:
     ask = TEMPLATE["plan"]["steps"][0]
     steps = {"ask": ask, "buy": {"service_type": "x/y", "request_input": {}, "input_from": "ask"}}

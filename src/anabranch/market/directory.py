@@ -55,7 +55,7 @@ class PassportDirectory:
         self._thread: Threads | None = None
         self._syncing: asyncio.Task[None] | None = None
         self._opened = False
-        self._rotation = Rotation()
+        self.rotation = Rotation()
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class PassportDirectory:
             case other:
                 raise InputError(f"targets cannot be resolved by {other!r}")
         if query.order == LEAST_RECENTLY_ASKED:
-            return self._rotation.chosen(found, 1 if query.one else query.limit)
+            return self.rotation.chosen(found, 1 if query.one else query.limit)
         if query.one:
             return self._cheapest(found)[:1]
         return found[: query.limit]

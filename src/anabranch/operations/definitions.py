@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from anabranch.dialects.nodes import Fields
 from anabranch.dialects.port import Compiled, RegisteredTool
 from anabranch.dialects.registry import in_order, load
-from anabranch.dialects.source import SourceLimits
+from anabranch.dialects.source import SourceLimits, read_source
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
@@ -43,12 +44,28 @@ def check(
     file: str = TEXT,
 ) -> Compiled:
     """Everything that can be said about a definition without running it."""
-    compiled = _compiled(source, tools, rules, file)[0]
+    compiled, text, origin = _compiled(source, tools, rules, file)
+    if compiled.net is None and compiled.dialect == "arca" and "template_id" in text:
+        return _checked_template(compiled, text, origin)
     path = path_in(source)
     if path is None or compiled.net is None:
         return compiled  # of a text from elsewhere no file is looked at
     missing = missing_children(compiled.net, path.parent)
     return replace(compiled, problems=in_order((*compiled.problems, *missing)))
+
+
+def _checked_template(compiled: Compiled, text: str, file: str) -> Compiled:
+    """A template is checked as what it will become; anything else is what it was."""
+    from anabranch.dialects.arca.template_check import template_problems  # few check templates
+
+    root = read_source(text, file=file).root
+    if not isinstance(root, Fields) or "template_id" not in root or "workflow_id" in root:
+        return compiled
+    try:
+        problems = template_problems(text, file=file)
+    except DefinitionError as error:
+        problems = list(error.problems)
+    return Compiled(None, in_order(problems), "workflow-template")
 
 
 def prepare(

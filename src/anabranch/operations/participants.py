@@ -12,13 +12,20 @@ from anabranch import files
 from anabranch.clock import SystemClock
 from anabranch.dialects.source import read_source
 from anabranch.errors import AnabranchError, InputError
+from anabranch.kernel import events as e
 from anabranch.market.directory import PassportDirectory
 from anabranch.market.signatures import Ed25519Signatures
 from anabranch.net.net import Net, Step
-from anabranch.net.problems import Position, Problem, did_you_mean
+from anabranch.net.problems import Position, Problem, Severity, did_you_mean
+from anabranch.runtime.live import history
+from anabranch.store.ports import HeadFilter, Store
 from anabranch.work.participants.book import BOOK_LIMITS, Book, BookError, read_book
 from anabranch.work.participants.entries import Listing
 from anabranch.work.participants.port import Query
+
+RUNS_RECALLED = 50
+ROWS_RECALLED = 500
+BYTES_RECALLED = 256 * 1024
 
 
 def rows(book: Book) -> list[dict[str, Any]]:
@@ -37,6 +44,24 @@ def _described(one: Listing) -> dict[str, Any]:
         "labels": dict(one.labels),
         "signed": one.signed,
     }
+
+
+def asked_before(store: Store) -> list[str]:
+    """Whom the newest runs asked, in that order, so that turns go on after a restart.
+
+    A bounded look: some runs, and none with a log too long to be read at once."""
+    asked: list[tuple[int, str]] = []
+    for head in store.heads(HeadFilter(dialect="arca", limit=RUNS_RECALLED)):
+        if head.damage or store.weight(head.run, 0, ROWS_RECALLED + 1)[1] > BYTES_RECALLED:
+            continue
+        try:
+            log = history(store.read(head.run, limit=ROWS_RECALLED), run=head.run)
+        except AnabranchError:  # damaged: whoever opens it is told
+            continue
+        for at, event in log:
+            if isinstance(event, e.GatherOpened) and event.kind == "fan":
+                asked += [(at, name) for name in event.labels]
+    return [name for _, name in sorted(asked, key=lambda one: one[0])]
 
 
 # -- checking a book -------------------------------------------------------------------------------
@@ -136,7 +161,7 @@ class BookCheck:
         if source is not None and source.kind == "capability":
             name = str(_facts(source).get("capability_id") or "")
             if book.capability(name) is None:
-                yield Problem(step.position, "unknown-capability", book.missing_capability(name))
+                yield Problem(_place(step), "unknown-capability", book.missing_capability(name))
         if step.fan is None:
             return
         search = _facts(step.fan.targets)
@@ -155,8 +180,8 @@ class BookCheck:
         for name in missing:
             hint = did_you_mean(name, book.listings) or "add it to `participants` of the book"
             message = f"step {step.name!r} asks {name!r}, who is not in the book"
-            severity = "error" if nobody else "warning"
-            yield Problem(step.position, "unknown-participant", message, hint, severity)
+            severity: Severity = "error" if nobody else "warning"
+            yield Problem(_place(step), "unknown-participant", message, hint, severity)
 
     def _is_known(self, book: Book, name: str) -> bool:
         if book.participant(name) is not None:
@@ -170,14 +195,14 @@ class BookCheck:
         if not book.directory:
             message = f"{wanted}, and the book has no directory of passports"
             hint = "add `directory: {passports: …}`"
-            yield Problem(step.position, "nobody-to-ask", message, hint)
+            yield Problem(_place(step), "nobody-to-ask", message, hint)
         if self._directory is None:
             return
         query = Query(resolve="capability", capability_id=str(search.get("capability_id")))
         holders = self._directory.find(query)
         if not holders:
             message = f"{wanted}: {self._directory.why_nobody(query)}"
-            yield Problem(step.position, "nobody-to-ask", message, severity="warning")
+            yield Problem(_place(step), "nobody-to-ask", message, severity="warning")
         yield from self._of_names(book, step, holders)
 
     def _of_service(self, book: Book, step: Step, search: Mapping[str, Any]) -> Iterator[Problem]:
@@ -187,7 +212,11 @@ class BookCheck:
         known = sorted({each for one in book.listings.values() for each in one.service_types})
         message = f"step {step.name!r} needs {wanted!r}, which nobody in the book offers"
         hint = did_you_mean(wanted, known) or "add it to the `service_types` of somebody"
-        yield Problem(step.position, "nobody-to-ask", message, hint)
+        yield Problem(_place(step), "nobody-to-ask", message, hint)
+
+
+def _place(step: Step) -> Position:
+    return step.position or Position(1, 1)
 
 
 def _facts(work: Any) -> Mapping[str, Any]:

@@ -70,8 +70,8 @@ def read_bounds(section: Section, score: Path | None) -> Bounds | None:
                 section.node.fields[key], f"`{key}` of {section.what}", expected
             )
             return None
-    least, most = (given.get(key) for key in KEYS)
-    if _is_number(least) and _is_number(most) and least > most:
+    least, most = (given[key] if _is_number(given.get(key)) else None for key in KEYS)
+    if least is not None and most is not None and least > most:
         message = f"`min_score` {least:g} is above `max_score` {most:g}: no answer can be used"
         at = section.key_position("min_score")
         section.findings.add(at, "conflicting-keys", message, "exchange them")
