@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hangs import HANG_SECONDS
 
 from .support import GATE, HELLO, Process, Terminal, beginning, sleeper, until
@@ -97,6 +99,7 @@ def test_a_server_asks_the_participants_that_it_is_started_with(terminal: Termin
         assert server.process.end().code == 0
 
 
+@pytest.mark.slow
 def test_a_hangup_reads_the_book_of_participants_anew(terminal: Terminal) -> None:
     terminal.write("book.json", '{"participants": {"one": {"function": "json:dumps"}}}')
     with serving(terminal, "--participants", "book.json") as server:

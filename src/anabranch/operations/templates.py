@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,6 +39,8 @@ class Version:
     version: int
     text: str
     created_at: int
+    fingerprint: str = ""
+    is_new: bool = False  # it was not kept before
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -74,6 +76,7 @@ class Templates:
         deletions = sum(card.origin == DELETED for _, card in before)
         # A text that was there before it was deleted is another version now.
         mark = fingerprint(f"{DIALECT}:{deletions}" if deletions else DIALECT, text)
+        is_new = all(card.fingerprint != mark for _, card in before)
         last = before[-1][1].created_at if before else 0
         self._store.put_definition(
             Definition(
@@ -88,7 +91,7 @@ class Templates:
         number, card = next(
             (number, card) for number, card in self._every(template_id) if card.fingerprint == mark
         )
-        return self._kept(card, number)
+        return replace(self._kept(card, number), is_new=is_new)
 
     def newest(self, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
         """The newest version of each, by name: those behind `after`, at most so many."""
@@ -148,7 +151,7 @@ class Templates:
     def _kept(self, card: DefinitionCard, number: int) -> Version:
         kept = self._store.definition(card.fingerprint)
         assert kept is not None  # definitions are never deleted
-        return Version(kept.name, number, kept.source, kept.created_at)
+        return Version(kept.name, number, kept.source, kept.created_at, card.fingerprint)
 
     def _names(self) -> set[str]:
         """Of those that are not deleted: the newest version decides."""

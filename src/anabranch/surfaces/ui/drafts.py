@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from anabranch.dialects.arca.template_check import template_problems
 from anabranch.dialects.arca.templates import Template, definition_text, read_template
 from anabranch.dialects.nodes import Fields
 from anabranch.dialects.port import ToolSignature
@@ -96,8 +97,11 @@ def _template(text: str, form: Any) -> Draft:
     """A template is drawn as the definition that its parameters make of it, once they do."""
     try:
         template = read_template(text, file="<text>")
+        problems = template_problems(text, file="<text>")
     except DefinitionError as error:
-        return Draft(text, TEMPLATE, problems=list(error.problems))
+        problems = list(error.problems)
+    if problems:
+        return Draft(text, TEMPLATE, problems=problems)
     wanted = parameters_of(template)
     net = None
     try:
@@ -123,10 +127,8 @@ async def runnable(
 async def keep(ui: Ui, text: str, rules: Mapping[str, Any] | None) -> tuple[str, bool]:
     """Put it into the store; its fingerprint, and whether it was not there before."""
     if await in_thread(_is_template, text):
-        mark = fingerprint(TEMPLATE, text)
-        known = ui.parts.store.definition(mark) is not None
-        Templates(ui.parts.store).put(text, "<text>")
-        return mark, not known
+        kept = await in_thread(Templates(ui.parts.store).put, text, "<text>")
+        return kept.fingerprint, kept.is_new
     ready = await in_thread(prepare, text, _tools(ui), rules)
     mark = ready.definition.fingerprint
     if ui.parts.store.definition(mark) is not None:
