@@ -162,8 +162,12 @@ def test_the_messages_for_what_is_not_there_are_those_of_the_page(
 
 def test_every_row_of_what_upstream_has_says_yes_differently_or_no() -> None:
     table = COMING.partition("## What upstream has")[2].partition("\n## ")[0]
-    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert len(rows) > 25
-    for _, here, get, *_ in rows:
+    corpus = ROOT / "tests" / "corpus" / "arca"
+    for _, here, get, shown in rows:
         assert here in ("yes", "differently", "no")
-        assert here == "yes" or get.strip(" |"), "what is missing has its message"
+        assert here == "yes" or get, "what is missing has its message"
+        for name in re.findall(r"`(\w+)`", shown):
+            assert (corpus / f"{name}.expect.yaml").exists(), name
