@@ -250,7 +250,7 @@ class Parts:
         if isinstance(self._participants, Book | Mapping):
             raise InputError("the participants were given by the program, not by a file")
         async with self._reloading:
-            new = await asyncio.to_thread(_book, self._participants, self._settings)
+            new = await asyncio.to_thread(_book, self._participants, self._settings, self.book)
             await self._directory.reconfigure(new)
             self.book.become(new)
 
@@ -329,7 +329,7 @@ def http_options(settings: Settings) -> HttpOptions:
     )
 
 
-def _book(given: Participants | None, settings: Settings) -> Book:
+def _book(given: Participants | None, settings: Settings, sharing: Book | None = None) -> Book:
     """Who can be asked: as given, or as in the file that the settings name."""
     if isinstance(given, Book):
         return given
@@ -342,7 +342,7 @@ def _book(given: Participants | None, settings: Settings) -> Book:
     path = given if given is not None else settings.participants
     if not path:
         return Book(limits=limits)
-    return read_book(Path(path), limits=limits, signatures=signatures)
+    return read_book(Path(path), limits=limits, signatures=signatures, sharing=sharing)
 
 
 def book_of(settings: Settings) -> Book:

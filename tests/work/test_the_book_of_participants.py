@@ -250,3 +250,29 @@ def test_the_client_is_loaded_with_the_first_url_and_not_before() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_book_that_becomes_another_lets_those_who_are_asked_answer() -> None:
+    async def go() -> None:
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_request: Any) -> int:
+            asked.set()
+            await go_on.wait()
+            return 1
+
+        book = Book({"participants": {"x": slow, "gone": slow}})
+        before = book.participant("x")
+        assert before is not None
+        waiting = asyncio.ensure_future(before.ask(request()))
+        await asked.wait()
+        book.become(Book({"participants": {"x": lambda _request: 2}}, sharing=book))
+        assert (book.names, book.participant("gone")) == (["x"], None)
+        after = book.participant("x")
+        assert after is not None
+        assert await after.ask(request()) == 2
+        go_on.set()
+        assert await waiting == 1
+        await book.close()
+
+    run(go())

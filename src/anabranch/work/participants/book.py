@@ -58,6 +58,7 @@ NO_BOOK = (
     "ANABRANCH_PARTICIPANTS or with Engine(participants=…)"
 )
 ADDRESSES = "directory.addresses"
+ENDPOINTS_KEPT = 4096
 BOOK_LIMITS = SourceLimits(bytes_max=16 * 1024 * 1024, values_max=1_000_000)
 
 
@@ -72,16 +73,18 @@ class Book:
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
         signatures: Signatures | None = None,
+        sharing: Book | None = None,
     ) -> None:
+        """`sharing` is the book that will `become` this one: both use its threads and client."""
         self._signatures = signatures
         self._at_endpoints: dict[tuple[str, ...], Participant] = {}
         self._endpoint_sessions: Sessions | None = None
-        #: Of the books before a reload: whoever is being asked still uses them.
-        self._retired: list[tuple[Sessions | None, Sessions | None, Rooms]] = []
+        #: Those of an earlier policy: whoever is being asked still uses them.
+        self._retired: list[Sessions] = []
         self.health = HealthOfParticipants()
         self._limits = limits or HttpLimits()
-        self._sessions: Sessions | None = None
-        self._rooms = Rooms(self._limits.reply_bytes)
+        self._sessions: Sessions | None = sharing._sessions if sharing is not None else None
+        self._rooms = Rooms(self._limits.reply_bytes) if sharing is None else sharing._rooms
         self._redactors: dict[frozenset[str], Redactor] = {}
         self.listings: dict[str, Listing] = {}
         reading = Reading(os.environ if environment is None else environment, folder)
@@ -118,10 +121,10 @@ class Book:
     async def close(self) -> None:
         """Close whatever is open; the next request opens it again."""
         retired, self._retired = self._retired, []
-        for opened in (*retired, (self._sessions, self._endpoint_sessions, self._rooms)):
-            for one in opened:
-                if one is not None:
-                    await one.close()
+        for sessions in (*retired, self._sessions, self._endpoint_sessions):
+            if sessions is not None:
+                await sessions.close()
+        await self._rooms.close()
 
     @property
     def names(self) -> list[str]:
@@ -135,15 +138,13 @@ class Book:
         """Say what the other book says, for requests that begin from now on.
 
         Those that are out have what they need; how everybody has answered stays known."""
-        self._retired.append((self._sessions, self._endpoint_sessions, self._rooms))
+        if self._endpoint_sessions is not None and not _same_addresses(self, other):
+            self._retired.append(self._endpoint_sessions)
+            self._endpoint_sessions = None
+        self._at_endpoints = {}
         self._participants, self._capabilities = other._participants, other._capabilities
         self.listings, self.directory = other.listings, other.directory
-        self._redactors, self._rooms, self._sessions = (
-            other._redactors,
-            other._rooms,
-            other._sessions,
-        )
-        self._endpoint_sessions, self._at_endpoints = None, {}
+        self._redactors, self._sessions = other._redactors, other._sessions
 
     def at_endpoints(self, urls: tuple[str, ...]) -> Participant:
         """Somebody that a directory knows the endpoints of, within what the book allows."""
@@ -153,6 +154,8 @@ class Book:
             policy = read_policy(str(self.directory.get("addresses") or PUBLIC), ADDRESSES)
             self._endpoint_sessions = Sessions(self._limits, policy)
         if urls not in self._at_endpoints:
+            if len(self._at_endpoints) >= ENDPOINTS_KEPT:  # rows come and go
+                self._at_endpoints.clear()
             nothing = redactor_of(())
             each = [HttpParticipant(url, self._endpoint_sessions, {}, nothing) for url in urls]
             self._at_endpoints[urls] = FirstReachable(each)
@@ -209,12 +212,17 @@ class Book:
         return HttpParticipant(address.url, self._sessions, address.headers, secrets, check)
 
 
+def _same_addresses(one: Book, other: Book) -> bool:
+    return bool(one.directory.get("addresses") == other.directory.get("addresses"))
+
+
 def read_book(
     path: Path,
     *,
     limits: HttpLimits | None = None,
     environment: Mapping[str, str] | None = None,
     signatures: Signatures | None = None,
+    sharing: Book | None = None,
 ) -> Book:
     """The book in a YAML or JSON file; paths and modules in it are looked for beside it."""
     data = files.read_limited(path, BOOK_LIMITS.bytes_max)
@@ -235,6 +243,7 @@ def read_book(
             environment=environment,
             folder=path.parent,
             signatures=signatures,
+            sharing=sharing,
         )
     except BookError as error:
         placed = [(keys, _place(document.root, keys), said) for keys, said in error.wrong]
