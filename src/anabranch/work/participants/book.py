@@ -84,7 +84,8 @@ class Book:
         self.health = HealthOfParticipants()
         self._limits = limits or HttpLimits()
         self._sessions: Sessions | None = sharing._sessions if sharing is not None else None
-        self._rooms = Rooms(self._limits.reply_bytes) if sharing is None else sharing._rooms
+        own = Rooms(self._limits.reply_bytes)
+        self._rooms: Rooms = own if sharing is None else sharing._rooms
         self._redactors: dict[frozenset[str], Redactor] = {}
         self.listings: dict[str, Listing] = {}
         reading = Reading(os.environ if environment is None else environment, folder)
