@@ -15,10 +15,10 @@ import anabranch
 from acceptance.cases import Act, fits
 from acceptance.clinic import Clinic, open_clinic
 from anabranch.net.problems import Problem
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions import canonical_text, check
 from anabranch.testing import error, ok, play
 
-from .cases import EXPECTED, FOLDER, Case, Expectation, all_cases, definitions
+from .cases import EXPECTED, FOLDER, Case, Expectation, all_cases, definitions, playbooks_that_run
 
 CASES = all_cases()
 SECONDS = 180  # of a very busy machine
@@ -248,6 +248,31 @@ def scripted(answer: Any) -> Any:
     if isinstance(answer, dict) and set(answer) == {"error"}:
         return error(answer["error"])
     return ok(answer)
+
+
+# -- written again ---------------------------------------------------------------------------
+
+PLAYBOOKS = playbooks_that_run()
+
+
+@pytest.mark.parametrize("case", PLAYBOOKS, ids=lambda case: case.name)
+def test_fmt_gives_a_text_that_says_the_same_and_stays(case: Case, places: Places) -> None:
+    expected = places.expectation(case)
+    _, written = canonical_text(case.path)
+    copy = places.folder / case.path.name
+    copy.write_text(written, encoding="utf-8")
+    assert canonical_text(copy)[1] == written, "formatting it again changes it"
+    compiled = check(copy)
+    assert compiled.errors == ()
+    left = [code for code in expected.warnings if code != "old-spelling"]
+    found = [one.code for one in compiled.problems if one.severity == "warning"]
+    assert sorted(found) == sorted(left)
+    before, after = check(case.path).net, compiled.net
+    assert before is not None
+    assert after is not None
+    assert [step.barrier for step in after.steps.values()] == [
+        step.barrier for step in before.steps.values()
+    ]
 
 
 # -- the corpus itself -----------------------------------------------------------------------

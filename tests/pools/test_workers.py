@@ -43,6 +43,26 @@ async def result_of(text: str, toolbox: Toolbox | None = None, **given: Any) -> 
         return state.results
 
 
+def test_code_on_a_worker_sees_in_its_context_what_templates_see() -> None:
+    text = playbook("""
+  - step: fetch
+    tool: {kind: noop, result: {rows: [1, 2]}}
+    next: {arcs: [{step: far, args: {batch: 3}}]}
+  - step: far
+    spec: {pool: gpu}
+    tool:
+      kind: python
+      code: |
+        def main(fetch, context):
+            return [fetch['rows'], context['n'], context['batch'], 'execution_id' in context]
+""")
+
+    async def scenario() -> None:
+        assert (await result_of(text, n=21))["far"] == [[1, 2], 21, 3, True]
+
+    run(scenario())
+
+
 def test_a_pipeline_with_rules_and_context_writes_runs_on_a_worker() -> None:
     text = playbook("""
   - step: far

@@ -20,7 +20,7 @@ from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.errors import ExpressionError
-from anabranch.expressions.port import Expression
+from anabranch.expressions.port import Expression, Paths
 from anabranch.net.program import Rule
 
 CONDITION = "condition"
@@ -36,6 +36,10 @@ class Unmet:
     @property
     def text(self) -> str:
         return self.condition.text
+
+    @property
+    def reads(self) -> Paths | None:
+        return getattr(self.condition, "reads", None)
 
     def evaluate(self, names: Mapping[str, Any]) -> bool:
         if names["local"]["outcome"]["status"] != "ok":

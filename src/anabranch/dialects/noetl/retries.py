@@ -23,7 +23,7 @@ from anabranch.dialects.noetl.outcomes import EMPTY, Given, as_result, is_respon
 from anabranch.dialects.noetl.rules import BACKOFFS
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.errors import ExpressionError
-from anabranch.expressions.port import Constant, Expression
+from anabranch.expressions.port import Constant, Expression, Paths
 from anabranch.net.program import Rule
 
 ATTEMPTS = 3
@@ -49,6 +49,11 @@ class Again:
     @property
     def text(self) -> str:
         return "after an error" if self.when is None else self.when.text
+
+    @property
+    def reads(self) -> Paths | None:
+        asked = [getattr(one, "reads", None) for one in (self.when, self.stop) if one is not None]
+        return None if None in asked else frozenset().union(*asked)
 
     def evaluate(self, names: Mapping[str, Any]) -> bool:
         local = names["local"]

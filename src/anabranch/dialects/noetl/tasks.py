@@ -15,6 +15,7 @@ from typing import Any, Literal
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.assertions import Assertions
+from anabranch.dialects.noetl.code_reads import with_code_reads
 from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.defaults import Defaults
 from anabranch.dialects.noetl.inner_loops import read_inner_loop
@@ -29,6 +30,7 @@ from anabranch.dialects.noetl.templates import Templates
 from anabranch.dialects.noetl.workbook import Workbook
 from anabranch.dialects.port import Options
 from anabranch.expressions.jinja import has_template
+from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import Decision, Retry, Work
 from anabranch.net.problems import did_you_mean
 from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
@@ -222,7 +224,7 @@ class Tasks:
         made = TaskSpec(
             label=labels[number],
             kind=kind,
-            inputs=self.templates.compose(structure) if structure else None,
+            inputs=self._composed(kind, structure),
             rules=(*retries, *asserted, *policy.rules),
             timeout_ms=timeout,
             on_unmatched_error=policy.on_unmatched,
@@ -242,6 +244,16 @@ class Tasks:
         if spec is not None:
             spec.finish(free=MEANT)
         return made
+
+    def _composed(self, kind: str, structure: dict[str, Any]) -> Expression | None:
+        if not structure:
+            return None
+        inputs = self.templates.compose(structure)
+        if kind != "python":
+            return inputs
+        code = structure.get("code")
+        written = code if isinstance(code, str) else getattr(code, "text", None)
+        return with_code_reads(inputs, code.value if isinstance(code, Constant) else written)
 
     def _named(self, writes: Writes, output: Mapping[str, Any] | None, around: Around) -> Writes:
         """`as` of a result policy: the result under that name, in the context; of an item of a loop
