@@ -28,6 +28,10 @@ PATIENTS = {
     "harbour": [],
 }
 PAGE = 2
+SCRIPTS = {
+    "beds.sql": "select 40 + 25 as beds;",
+    "beds.py": "def main(north, south):\n    return {'beds': north + south}\n",
+}
 TOKEN = "token-of-the-clinic"
 
 
@@ -143,6 +147,18 @@ class Handler(BaseHTTPRequestHandler):
                 "trace": headers.get("x-trace"),
             },
         )
+
+    def at_script(self, name: str) -> None:
+        """Code and SQL, as text."""
+        if name not in SCRIPTS:
+            return self._send(404, {"error": f"there is no script {name}"})
+        content = SCRIPTS[name].encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/plain; charset=utf-8")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        return None
 
     def at_token(self) -> None:
         fields = dict(parse_qsl(self.body))

@@ -37,5 +37,5 @@ def test_a_main_reads_what_its_parameters_are_called(code: str) -> None:
 
 def test_other_code_reads_its_arguments_only() -> None:
     found = reads("{kind: python, args: {n: \"{{ fetch.n }}\"}, code: 'result = n'}")
-    assert found.results == {"fetch"}
+    assert found.results == frozenset({"fetch"})
     assert reads("{kind: python, code: 'result = 1'}").results == frozenset()

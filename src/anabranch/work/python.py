@@ -13,12 +13,10 @@ import contextlib
 import io
 import logging
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work import inputs
@@ -29,7 +27,7 @@ from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
 from anabranch.work.python_context import layers_of
 from anabranch.work.redaction import given_to_work
-from anabranch.work.scripts import script_text
+from anabranch.work.scripts import Fetch, ScriptNotFetched, read_script, script_text
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +37,8 @@ _OUTPUT_BYTES = 64 * 1024
 class Python:
     """Performs inline Python code in a pool of processes."""
 
+    fetch: Fetch | None = None  # for scripts that are at an address
+
     def __init__(self, options: ProcessOptions | None = None) -> None:
         self._options = options
         self._isolation = (options or ProcessOptions()).isolation
@@ -46,9 +46,11 @@ class Python:
 
     async def perform(self, task: Task) -> Answer:
         try:
-            code = await self._code(task.inputs)
+            code = await self._code(task)
             limit = inputs.timeout(task.inputs)
             request = _request(task, code)
+        except ScriptNotFetched as error:
+            return error.answer
         except InputError as error:
             return misconfigured(error)
         if self._processes is None:
@@ -65,11 +67,11 @@ class Python:
             logger.debug("step %s printed: %s", task.step, text)
         return _answer(outcome, self._isolation)
 
-    async def _code(self, given: Mapping[str, Any]) -> str:
-        """A script is a file: it is not read in the event loop."""
-        if given.get("script") is None:
+    async def _code(self, task: Task) -> str:
+        given = task.inputs
+        if given.get("script") is None or given.get("code") or given.get("code_b64"):
             return code_of(given)
-        return await files.in_thread(partial(code_of, given), "script")
+        return await read_script(task, self.fetch)
 
     async def close(self) -> None:
         if self._processes is not None:

@@ -72,6 +72,9 @@ def standard_performers(
         "artifact": Artifact(payloads, chosen.artifact, loops=loops),
     }
     performers |= {kind: SwitchedOff(kind) for kind in chosen.without}
+    for performer in performers.values():
+        if isinstance(performer, Python | Sqlite | Postgres | DuckDb):
+            performer.fetch = performers["http"].perform
     tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))
     if taken := sorted(tools.keys() & performers.keys()):
         raise InputError(f"tool '{taken[0]}' has the name of a standard kind; choose another")

@@ -119,7 +119,7 @@ COMMON = (
     *("set_ctx", "set_iter", "set_shared", "set_prev", "loop", "tool"),
 )
 #: Where a script may be; others need a service, or a call of their own.
-SCRIPTS = ("file", "inline")
+SCRIPTS = ("file", "http", "inline")
 ACTIONS = ("get", "put")
 
 

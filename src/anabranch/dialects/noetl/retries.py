@@ -52,8 +52,13 @@ class Again:
 
     @property
     def reads(self) -> Paths | None:
-        asked = [getattr(one, "reads", None) for one in (self.when, self.stop) if one is not None]
-        return None if None in asked else frozenset().union(*asked)
+        found: Paths = frozenset()
+        for one in (self.when, self.stop):
+            asked: Paths | None = found if one is None else getattr(one, "reads", None)
+            if asked is None:
+                return None
+            found |= asked
+        return found
 
     def evaluate(self, names: Mapping[str, Any]) -> bool:
         local = names["local"]
