@@ -32,13 +32,14 @@ from anabranch.store.ports import (
     total_events,
 )
 from anabranch.testing.store_access import AccessSuite
+from anabranch.testing.store_credentials import CredentialsSuite
 from anabranch.testing.store_hooks import HooksSuite
 from anabranch.testing.store_lists import ListsSuite
 from anabranch.testing.store_retention import RetentionSuite
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
 
 
-class StoreSuite(ListsSuite, RetentionSuite, AccessSuite, HooksSuite):
+class StoreSuite(ListsSuite, RetentionSuite, AccessSuite, HooksSuite, CredentialsSuite):
     """What one store in one process owes its engine."""
 
     store: Store

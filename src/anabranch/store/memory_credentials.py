@@ -1,0 +1,54 @@
+"""The part of the reference store that is about credentials."""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from anabranch.errors import Conflict
+from anabranch.store.credential_ports import StoredCredential
+
+
+class MemoryCredentials:
+    """A part of `MemoryStore`."""
+
+    if TYPE_CHECKING:
+
+        def _open(self) -> RLock: ...
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._credentials: dict[str, StoredCredential] = {}
+
+    def add_credential(self, credential: StoredCredential) -> None:
+        with self._open():
+            if credential.name in self._credentials:
+                raise credential_exists(credential.name)
+            self._credentials[credential.name] = credential
+
+    def credential(self, name: str) -> StoredCredential | None:
+        with self._open():
+            return self._credentials.get(name)
+
+    def credentials(self) -> list[StoredCredential]:
+        with self._open():
+            return [self._credentials[name] for name in sorted(self._credentials)]
+
+    def change_credential(self, credential: StoredCredential, seen: int) -> bool:
+        with self._open():
+            known = self._credentials.get(credential.name)
+            if known is None or known.version != seen:
+                return False
+            self._credentials[credential.name] = credential
+            return True
+
+    def drop_credential(self, name: str) -> bool:
+        with self._open():
+            return self._credentials.pop(name, None) is not None
+
+
+def credential_exists(name: str) -> Conflict:
+    return Conflict(
+        f"there is a credential {name!r} already; nothing was written. `anabranch credential "
+        f"rotate {name}` gives it another value"
+    )

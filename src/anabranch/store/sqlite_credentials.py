@@ -1,0 +1,76 @@
+"""The part of the SQLite store that is about credentials."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from anabranch.errors import StoreError
+from anabranch.store.credential_ports import StoredCredential
+from anabranch.store.memory_credentials import credential_exists
+from anabranch.store.sqlite_errors import CONSTRAINT
+from anabranch.store.sqlite_file import STATEMENTS
+
+
+class SqliteCredentials:
+    """A part of `SqliteStore`."""
+
+    if TYPE_CHECKING:
+
+        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
+
+        def _transaction(
+            self, *, wipe: bool = False
+        ) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    def add_credential(self, credential: StoredCredential) -> None:
+        try:
+            with self._transaction() as db:
+                db.execute(STATEMENTS["add_credential"], _fields(credential))
+        except StoreError as error:
+            if error.code == CONSTRAINT and self.credential(credential.name) is not None:
+                raise credential_exists(credential.name) from None
+            raise
+
+    def credential(self, name: str) -> StoredCredential | None:
+        rows = self._rows(STATEMENTS["credential"], {"name": name})
+        return _credential(rows[0]) if rows else None
+
+    def credentials(self) -> list[StoredCredential]:
+        return [_credential(row) for row in self._rows(STATEMENTS["credentials"], {})]
+
+    def change_credential(self, credential: StoredCredential, seen: int) -> bool:
+        fields = {**_fields(credential), "seen": seen}
+        with self._transaction(wipe=True) as db:
+            return db.execute(STATEMENTS["change_credential"], fields).rowcount == 1
+
+    def drop_credential(self, name: str) -> bool:
+        with self._transaction(wipe=True) as db:
+            return db.execute(STATEMENTS["drop_credential"], {"name": name}).rowcount == 1
+
+
+def _fields(credential: StoredCredential) -> dict[str, Any]:
+    names = msgspec.json.encode(credential.fields).decode()
+    return {**msgspec.structs.asdict(credential), "fields": names}
+
+
+def _credential(row: Sequence[Any]) -> StoredCredential:
+    name, kind, fields, sealed, key_id, version, description, *stamps = row
+    created_at, created_by, updated_at, updated_by = stamps
+    return StoredCredential(
+        name=name,
+        type=kind,
+        fields=msgspec.json.decode(fields, type=tuple[str, ...]),
+        sealed=sealed,
+        key_id=key_id,
+        version=version,
+        description=description,
+        created_at=created_at,
+        created_by=created_by,
+        updated_at=updated_at,
+        updated_by=updated_by,
+    )
