@@ -41,7 +41,7 @@ ENGINE = {
         "redrive",
         "events",
     ),
-    *("read", "sessions"),
+    *("read", "sessions", "credentials"),
 }
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from anabranch import files
 from anabranch import settings as config
 from anabranch.clock import SystemClock
 from anabranch.errors import InputError
@@ -23,12 +25,15 @@ from anabranch.market.signatures import Ed25519Signatures
 from anabranch.net.net import Net, Reducer
 from anabranch.operations.available import available_in
 from anabranch.operations.bundles import Rules
+from anabranch.operations.catalog import Catalog
+from anabranch.operations.credentials import Credentials, StoreSource
 from anabranch.operations.definitions import Prepared, Source, compiler, prepare
 from anabranch.operations.participants import asked_before
 from anabranch.operations.pools import Pools
 from anabranch.operations.preflight import Available, Preflight, child_depth
 from anabranch.operations.reading import Reader
 from anabranch.operations.redrives import RedrivePlan
+from anabranch.operations.secret_key import key_of
 from anabranch.operations.sessions import Sessions
 from anabranch.operations.shown import EventRecord
 from anabranch.operations.supplies import Supplies
@@ -51,6 +56,7 @@ from anabranch.work.callables import Toolbox
 from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
+from anabranch.work.credential_sources import CredentialSource, find_in, outside_sources
 from anabranch.work.http import HttpOptions
 from anabranch.work.isolation import isolation_of
 from anabranch.work.keychain import Keychain
@@ -132,7 +138,7 @@ class Parts:
         self._directory = PassportDirectory(self.book, SystemClock())
         self.redactor = Redactor()
         self._unguard_logs = guard_logs(self.redactor)
-        self._keychain = Keychain(self.redactor, options=http_options(settings))
+        self._keychain = self._add_credentials(settings)
         read_policy(settings.rule_addresses, "rule_addresses")  # a bad one is said now
         self._rule_addresses = settings.rule_addresses
         self._of_chain = Redactor.of_job()  # keys and credentials, for as long as the engine lives
@@ -168,12 +174,14 @@ class Parts:
         self.preflight = Preflight(self._available(settings, participants, workers=workers))
         self.engine.core.require = self.preflight.require_for
         self.verbs = Verbs(self.engine, lambda: known, self.preflight)
+        self.catalog = Catalog(store, settings.catalog, lambda: known)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
         supplies = Supplies(
             self.engine,
             settings,
             loops=self._loop_results,
             start_child=self._start_child,
+            find_credential=partial(find_in, self.credential_sources),
         )
         self.pools = Pools(
             self.engine,
@@ -192,6 +200,14 @@ class Parts:
             participants=participants is not None or bool(settings.participants),
             book=_book_name(participants, settings),
         )
+
+    def _add_credentials(self, settings: Settings) -> Keychain:
+        """What work finds by name: in the store, and in those outside that the settings say."""
+        key = key_of(self.store, settings)
+        self.credentials = Credentials(self.store, SystemClock().now, key)
+        sources = [StoreSource(self.credentials), *outside_sources(settings)]
+        self.credential_sources: Sequence[CredentialSource] = sources
+        return Keychain(self.redactor, options=http_options(settings), sources=sources)
 
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
@@ -257,6 +273,11 @@ class Parts:
     async def _keyring(self, net: Net, workload: Mapping[str, Any], run: str) -> Mapping[str, Any]:
         return await keyring_of(self._keychain, net, workload, run)
 
+    async def _child_definition(self, path: str) -> Prepared | Path:
+        """What the catalog has under this path, or else the file."""
+        found = await files.in_thread(partial(self.catalog.prepared, path), path)
+        return found if found is not None else Path(path)
+
     async def _start_child(
         self,
         path: str,
@@ -276,7 +297,7 @@ class Parts:
         by = run_at_work.get()
         depth = child_depth(self.engine.state(by).depth if by else 0, self._child_depth_max)
         return await self.verbs.start(
-            Path(path),
+            await self._child_definition(path),
             given,
             run=run,
             parent=parent,
@@ -406,6 +427,11 @@ class Engine:
     def read(self) -> Reader:
         """Listing, showing and explaining runs."""
         return self._open.verbs.read
+
+    @property
+    def credentials(self) -> Credentials:
+        """What definitions ask for by name: kept encrypted, and never shown."""
+        return self._open.credentials
 
     @property
     def sessions(self) -> Sessions:

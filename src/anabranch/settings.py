@@ -75,6 +75,7 @@ class Settings:
     chain_sent: str = ""  # the file that remembers what was sent; beside the store if empty
     chain_gas_max: int = 5_000_000  # of one call
     chain_receipt_seconds: float = 120.0  # how long to wait until a call is mined
+    catalog: str = ""  # a folder of definitions that children and runs find by path
     participants: str = ""  # the file that says who can be asked, and how
     participant_reply_bytes: int = 1024 * 1024  # a larger reply of a participant is no answer
     participant_seconds: float = 300.0  # for one request, where the step has no timeout
@@ -83,6 +84,10 @@ class Settings:
     token_file: str = ""  # or the file that holds it
     secret_key: str = field(default="", repr=False)  # what secrets of a store are made from
     secret_key_file: str = ""  # or the file that holds it; `<store>.key` if empty
+    credential_env_prefix: str = ""  # variables that begin so are credentials; none if empty
+    credential_folder: str = ""  # the folder with a file for each credential
+    credential_command: str = ""  # prints the credential whose name it is given
+    credential_command_seconds: float = 10.0  # for one such call
     serve_host: str = "127.0.0.1"  # where `serve` listens; others than loopback need tokens
     serve_port: int = 8629
     serve_names: str = ""  # further names that a server is reached by: "a.example b.example"

@@ -73,8 +73,8 @@ IN_A_PIPELINE = [
     ("unknown-kind", "tool: {kind: snowflake}", 6, 16, "register a tool under that name"),
     ("unknown-task", "tool: {kind: workbook, name: x}", 6, 32, "add it to `workbook`"),
     ("missing-key", "tool: {kind: workbook}", 6, 9, "has no `name`"),
-    ("unknown-credential", "tool: {kind: http, url: u, auth: k}", 6, 36, "'k'"),
-    ("wrong-type", "tool: {kind: http, url: u, auth: 5}", 6, 36, "a name in the keychain"),
+    ("credential-by-name", "tool: {kind: http, url: u, auth: k}", 6, 36, "'k'"),
+    ("wrong-type", "tool: {kind: http, url: u, auth: 5}", 6, 36, "the name of a credential"),
     ("not-yet", "tool: {kind: noop, sink: {}}", 6, 22, "`sink`"),
     ("no-reducer", "tool: {kind: noop, set_shared: {a: 1}}", 6, 22, "no loop"),
     # kinds

@@ -145,7 +145,7 @@ def test_what_was_resolved_is_known_to_the_redactor() -> None:
 )
 def test_entries_that_cannot_be_resolved(entry: dict[str, Any], words: str) -> None:
     with pytest.raises(KeychainError) as raised:
-        ring(entry)
+        run(resolved(entry))["a"]
     assert words in raised.value.message
     assert (raised.value.kind, raised.value.retryable) == ("config", False)
 

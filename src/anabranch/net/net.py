@@ -277,6 +277,23 @@ class ChildPath:
     position: Position
 
 
+def child_target(given: Mapping[str, Any]) -> str:
+    """What the inputs of a task name as its child: the path of a file or of the catalog, one
+    version of it, or a number of the catalog. "" where they name none."""
+    number, version, path = given.get("catalog_id"), given.get("version"), given.get("path")
+    if number not in (None, ""):
+        return f"catalog-id:{number}"
+    if not isinstance(path, str) or not path or version in (None, "", "latest"):
+        return path if isinstance(path, str) else ""
+    return f"catalog://{path.removeprefix('catalog://')}@{version}"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialName:
+    name: str
+    position: Position
+
+
 @dataclass(frozen=True, slots=True)
 class Net:
     name: str
@@ -293,6 +310,10 @@ class Net:
     #: Named secrets, in order. Leaves may be expressions over `env`, `keychain` (the entries
     #: before) and `workload`; only workers resolve them.
     keychain: tuple[Mapping[str, Any], ...] = ()
+    #: Credentials that are named without an entry in `keychain`.
+    credentials: tuple[CredentialName, ...] = ()
+    #: It may ask for credentials by name: those, or names that are worked out.
+    asks_credentials: bool = False
     #: The first token's payload is the input of the run, and branches may hand it on.
     carries_payload: bool = False
     #: Payload keys that begin so travel with their token and are shown nowhere; "" hides none.
@@ -305,3 +326,9 @@ class Net:
     children: tuple[ChildPath, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
+    path: str = ""  # under which it is known in a catalog, where it says so
+
+    @property
+    def has_secrets(self) -> bool:
+        """Its work may look secrets up."""
+        return bool(self.keychain) or self.asks_credentials

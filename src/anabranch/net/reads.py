@@ -19,6 +19,7 @@ from anabranch.net.reach import Held, reachability
 #: name may be a key of the one or a step of the other.
 CONTEXT_NAMES = frozenset({"ctx", "vars"})
 RESULT_NAMES = frozenset({"steps", "results"})
+KEYCHAIN = "keychain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,25 @@ def _reads(parts: Any) -> Reads:
                 ctx.add(root)
                 results.add(root)
     return Reads(None if all_ctx else frozenset(ctx), None if all_results else frozenset(results))
+
+
+def keychain_names(parts: Any) -> tuple[frozenset[str], bool]:
+    """The names that these parts of a net look up in the keychain, and whether there may be more:
+    names that are worked out."""
+    names, more = set[str](), False
+    for expression in _expressions(parts):
+        paths: Iterable[tuple[str, ...]] | None = getattr(expression, "reads", None)
+        for root, *rest in paths or ():
+            if root == KEYCHAIN:
+                names.update(map(str, rest[:1]))
+                more = more or not rest
+        more = more or paths is None
+    return frozenset(names), more
+
+
+def reads_keychain(parts: Any) -> bool:
+    names, more = keychain_names(parts)
+    return more or bool(names)
 
 
 def _expressions(value: Any) -> Iterator[Any]:

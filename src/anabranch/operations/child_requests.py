@@ -18,7 +18,7 @@ from anabranch.expressions.port import Constant, Expression
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
-from anabranch.net.net import Net
+from anabranch.net.net import Net, child_target
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.parcels import Fetch, whole_names
 from anabranch.work.child import WAITING, Child, child_tasks
@@ -76,7 +76,7 @@ def agreed(
         if not alone:
             known |= {"local": _OnlyThere(), "ctx": _OnlyThere()}
         parts = _parts(inputs, known)
-        path = parts.get("path", _UNKNOWN)
+        path = _target(parts)
         if path == asked.path or (path is _UNKNOWN and near(asked.path)):
             candidates.append(_merged(parts, asked))
     if not candidates:
@@ -105,6 +105,13 @@ def _parts(inputs: Expression | None, names: Mapping[str, Any]) -> dict[str, Any
     if parts.get("args") is _UNKNOWN and isinstance(args, Mapping):
         parts["args"] = {name: _value(part, names) for name, part in args.items()}
     return parts
+
+
+def _target(parts: Mapping[str, Any]) -> Any:
+    named = [parts.get(name) for name in ("path", "version", "catalog_id")]
+    if parts.get("catalog_id") is None and parts.get("path", _UNKNOWN) is _UNKNOWN:
+        return _UNKNOWN
+    return _UNKNOWN if any(one is _UNKNOWN for one in named) else child_target(parts)
 
 
 def _value(part: Any, names: Mapping[str, Any]) -> Any:

@@ -294,7 +294,7 @@ class Claims:
         if travels(source) and not always:
             return parcel
         keys: Mapping[str, Any] = {}
-        if live.net.keychain:
+        if live.net.has_secrets:
             whole = resolve(live.state.workload, self._engine.rights.fetch(parcel.run))
             workload = Unsealed(whole, live.sealed.marks)
             keys = await self._keyring(live.net, workload, live.state.run)

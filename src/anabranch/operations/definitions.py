@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,17 @@ def check(
     rules: Rules | None = None,
     *,
     file: str = TEXT,
+    knows: Callable[[str], bool] = lambda _target: False,
 ) -> Compiled:
-    """Everything that can be said about a definition without running it."""
+    """Everything that can be said about a definition without running it. `knows` says whether the
+    catalog has a child."""
     compiled, text, origin = _compiled(source, tools, rules, file)
     if compiled.net is None and compiled.dialect == "arca" and "template_id" in text:
         return _checked_template(compiled, text, origin)
     path = path_in(source)
     if path is None or compiled.net is None:
         return compiled  # of a text from elsewhere no file is looked at
-    missing = missing_children(compiled.net, path.parent)
+    missing = missing_children(compiled.net, path.parent, knows)
     return replace(compiled, problems=in_order((*compiled.problems, *missing)))
 
 

@@ -212,14 +212,19 @@ def child_depth(above: int, most: int) -> int:
     return above + 1
 
 
-def missing_children(net: Net, beside: Path) -> Iterator[Problem]:
+def missing_children(
+    net: Net, beside: Path, knows: Callable[[str], bool] = lambda _target: False
+) -> Iterator[Problem]:
     """Child definitions that are named and not there: neither where this process runs, which is
-    where an engine looks, nor beside the definition."""
+    where an engine looks, nor beside the definition, nor in the catalog."""
     for child in net.children:
         path = Path(child.path)
-        if not any(_is_file(place) for place in (path, beside / path)):
-            message = f"there is no file {child.path} for the child"
-            hint = "paths of children begin in the folder that the engine runs in"
+        if not any(_is_file(place) for place in (path, beside / path)) and not knows(child.path):
+            message = f"there is no file {child.path} for the child, and the catalog has none"
+            hint = (
+                "paths of files begin in the folder that the engine runs in; `anabranch register` "
+                "and --catalog DIR make others known"
+            )
             yield Problem(child.position, "missing-child", message, hint, "warning")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +19,9 @@ from anabranch.errors import DefinitionError, InputError, NotFound, Refused
 from anabranch.kernel.jobs import idempotency_key
 from anabranch.kernel.state import Job
 from anabranch.kernel.tracker import loop_name
+from anabranch.operations.catalog import plain_path
 from anabranch.operations.child_requests import Asked, agreed, beside, has_children
+from anabranch.operations.credential_requests import require_credential
 from anabranch.operations.leases import Out, held
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.live import LiveRun
@@ -27,6 +30,7 @@ from anabranch.runtime.sealing import checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.work.child import child_of
+from anabranch.work.credential_sources import Credential
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
 from anabranch.work.loop_results import Loops
 from anabranch.work.payloads import StoredPayloads, encoded, purged
@@ -53,6 +57,9 @@ StartChild = Callable[
 ]
 
 
+FindCredential = Callable[[str], Awaitable[Credential]]
+
+
 class Supplies:
     """One per engine."""
 
@@ -63,11 +70,13 @@ class Supplies:
         *,
         loops: Loops,
         start_child: StartChild,
+        find_credential: FindCredential,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._loops = loops
         self._start_child = start_child
+        self._find_credential = find_credential
         self._payloads = StoredPayloads(engine.store)
 
     def definition(self, out: Out) -> Definition:
@@ -86,6 +95,13 @@ class Supplies:
         if content is None:
             raise purged(sha256)
         return content
+
+    async def credential(self, out: Out, name: str) -> Credential:
+        """A credential that a task of the job looks up by its name."""
+        live, job = held(self._engine, out, "running")
+        named = partial(self._engine.rights.named, out.run)
+        require_credential(live.net, job.step, name, named)
+        return await self._find_credential(name)
 
     async def put_payload(self, out: Out, content: bytes) -> str:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
@@ -194,7 +210,8 @@ class Supplies:
         """Whether a path that only the worker knows may be begun."""
         definition = self._engine.store.definition(live.state.definition)
         with_it = beside(definition.origin, path) if definition is not None else False
-        return with_it or self._engine.rights.named(live.state.run, path)
+        named = plain_path(path)
+        return with_it or (bool(named) and self._engine.rights.named(live.state.run, named))
 
 
 def _keys(live: LiveRun, job: Job) -> Iterator[str]:

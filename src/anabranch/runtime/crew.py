@@ -31,7 +31,7 @@ from anabranch.runtime.sealing import Unsealed
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.redaction import Redactor, given_to_work, giving
+from anabranch.work.redaction import Redactor, given_to_work, giving, with_credentials
 from anabranch.work.run_at_work import run_at_work
 from anabranch.work.tracing import traceparent, working_in
 
@@ -93,7 +93,7 @@ class Crew:
         if nobody_waits(live.state, job):  # its gather closed while the batch was written
             self._offer(effect.run, s.JobLose(effect.job, effect.attempt, "nobody waits for it"))
             return
-        if live.net.keychain or live.sealed.values:
+        if live.net.has_secrets or live.sealed.values:
             self._send_out(effect, partial(self._with_secrets, live, effect))
             return
         try:
@@ -129,12 +129,10 @@ class Crew:
     async def _done_with_secrets(self, live: LiveRun, effect: Execute) -> Answer | Parked:
         try:
             keyring = await self._keyring(live)
-            job = live.state.jobs.get(effect.job)
-            if job is None or nobody_waits(live.state, job):
+            found = await with_credentials(partial(self._built, live, effect, keyring))
+            if found is None:
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
-            task = build_task(live, effect.job, partial(self._content, effect.run), keyring)
-            if self.traces:
-                task = self._traced(live, task)
+            task = self._traced(live, found) if self.traces else found
         except AnabranchError as error:
             kind = getattr(error, "kind", error.code)
             may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
@@ -146,8 +144,17 @@ class Crew:
             return failed("config", f"there is no work of kind {task.kind!r}", retryable=False)
         return await carry_out(performer, task)
 
+    def _built(
+        self, live: LiveRun, effect: Execute, keyring: Mapping[str, Any] | None
+    ) -> Task | None:
+        """The task, or None where the run went on without it meanwhile."""
+        job = live.state.jobs.get(effect.job)
+        if job is None or nobody_waits(live.state, job):
+            return None
+        return build_task(live, effect.job, partial(self._content, effect.run), keyring)
+
     async def _keyring(self, live: LiveRun) -> Mapping[str, Any] | None:
-        if not live.net.keychain or self._safe is None:
+        if not live.net.has_secrets or self._safe is None:
             return None
         state = live.state
         workload = resolve(state.workload, partial(self._content, state.run))

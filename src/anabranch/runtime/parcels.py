@@ -26,6 +26,7 @@ from anabranch.kernel.routing import names_for
 from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net, Work
+from anabranch.net.reads import reads_keychain
 from anabranch.runtime.crew import tries_of
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.payloads import Resolved, holds_ref, loader, resolve, resolved
@@ -143,6 +144,8 @@ def _rendered(
 ) -> dict[str, Any] | None:
     """The inputs as JSON, for workers that do not compile definitions; secrets are not here."""
     secret = bool(live.net.keychain or live.state.sealed)
+    if live.net.asks_credentials and not secret:
+        secret = reads_keychain(work.inputs)
     if work.inputs is None or secret:
         return None if secret else {}
     inputs = work.inputs.evaluate(whole_names(names, fetch) if live.holds_refs else names)

@@ -13,6 +13,7 @@ from typing import Any
 from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
 from anabranch.store.memory_access import MemoryAccess
+from anabranch.store.memory_catalog import MemoryCatalog
 from anabranch.store.memory_credentials import MemoryCredentials
 from anabranch.store.memory_hooks import MemoryHooks
 from anabranch.store.ports import (
@@ -32,7 +33,7 @@ from anabranch.store.ports import (
 )
 
 
-class MemoryStore(MemoryCredentials, MemoryHooks, MemoryAccess):
+class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
     """One store per instance; two threads may use it, two processes cannot."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from anabranch.store.access_ports import Access
+from anabranch.store.catalog_ports import CatalogStore
 from anabranch.store.credential_ports import CredentialStore
 from anabranch.store.hook_ports import Feed, Hooks
 
@@ -275,7 +276,7 @@ class Mailbox(Protocol):
 
 class Store(
     Journal, Heads, Definitions, Payloads, Retention, Seals, Mailbox, Feed, Hooks, Access,
-    CredentialStore, Protocol,
+    CredentialStore, CatalogStore, Protocol,
 ):  # fmt: skip
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""

@@ -38,6 +38,7 @@ from anabranch.store.ports import (
 )
 from anabranch.store.saved_copy import save_copy
 from anabranch.store.sqlite_access import SqliteAccess
+from anabranch.store.sqlite_catalog import SqliteCatalog
 from anabranch.store.sqlite_credentials import SqliteCredentials
 from anabranch.store.sqlite_errors import CONSTRAINT, translate
 from anabranch.store.sqlite_file import (
@@ -65,7 +66,7 @@ _RUNS_AT_ONCE = 2000
 _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
 
-class SqliteStore(SqliteCredentials, SqliteHooks, SqliteAccess):
+class SqliteStore(SqliteCatalog, SqliteCredentials, SqliteHooks, SqliteAccess):
     """`synchronous="NORMAL"` gives up the newest commits, never the order, when power fails.
 
     With `read_only` nothing can be written, and the file must exist.

@@ -32,6 +32,7 @@ from anabranch.store.ports import (
     total_events,
 )
 from anabranch.testing.store_access import AccessSuite
+from anabranch.testing.store_catalog import CatalogSuite
 from anabranch.testing.store_credentials import CredentialsSuite
 from anabranch.testing.store_hooks import HooksSuite
 from anabranch.testing.store_lists import ListsSuite
@@ -39,7 +40,9 @@ from anabranch.testing.store_retention import RetentionSuite
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
 
 
-class StoreSuite(ListsSuite, RetentionSuite, AccessSuite, HooksSuite, CredentialsSuite):
+class StoreSuite(
+    ListsSuite, RetentionSuite, AccessSuite, HooksSuite, CredentialsSuite, CatalogSuite
+):
     """What one store in one process owes its engine."""
 
     store: Store

@@ -18,7 +18,7 @@ from anabranch.errors import AnabranchError
 from anabranch.expressions.port import Expression
 from anabranch.files import FileTimeout
 from anabranch.kernel.values import Answer, failed, succeeded
-from anabranch.net.net import Work
+from anabranch.net.net import Work, child_target
 from anabranch.net.program import Program
 from anabranch.work.faults import fault
 from anabranch.work.port import Parked, Task
@@ -42,11 +42,10 @@ class Child:
         return any(inputs.get(name) for name in WAITING)
 
     async def perform(self, task: Task) -> Answer | Parked:
-        path = task.inputs.get("path")
-        if not isinstance(path, str) or not path:
-            return failed(
-                "config", "a playbook task needs the `path` of a definition", retryable=False
-            )
+        path = child_target(task.inputs)
+        if not path:
+            said = "a playbook task needs the `path` of a definition, or its `catalog_id`"
+            return failed("config", said, retryable=False)
         given = task.inputs.get("args") or {}
         if not isinstance(given, Mapping):
             return failed("config", "the args of a playbook must be a mapping", retryable=False)

@@ -144,8 +144,13 @@ def _body(given: Mapping[str, Any], headers: dict[str, str]) -> bytes | None:
 
 
 def _authorize(auth: Any, headers: dict[str, str]) -> None:
-    """`{type: basic, username, password}` or `{type: bearer, token}`; also `{bearer: {token}}`."""
+    """`{type: basic, username, password}`, `{type: bearer, token}`, also `{bearer: {token}}`;
+    `{type: api_key, api_key, header}`; `{headers: {…}}`; a text is a token."""
     if auth is None:
+        return
+    if isinstance(auth, str):
+        scheme = auth.partition(" ")[0].lower() in ("bearer", "basic")
+        headers["authorization"] = _one_line(auth if scheme else f"Bearer {auth}", "auth")
         return
     fields = dict(inputs.mapping(auth, "auth"))
     kind = str(fields.get("type") or fields.get("kind") or "").lower()
@@ -153,8 +158,12 @@ def _authorize(auth: Any, headers: dict[str, str]) -> None:
         if name in fields:
             kind, inner = name, fields[name]
             fields = {"token": inner} if isinstance(inner, str) else {**inputs.mapping(inner, name)}
-    if not kind:
-        kind = "bearer" if "token" in fields else "basic"
+    if kind in ("", "http") and isinstance(fields.get("headers"), Mapping):
+        headers |= _headers({"headers": fields["headers"]})
+        if not fields.keys() & {"token", "username", "user", "api_key"}:
+            return
+    if kind in ("", "http"):
+        kind = "bearer" if "token" in fields else "api_key" if "api_key" in fields else "basic"
     if kind == "bearer":
         token = inputs.text(fields.get("token"), "auth.token") if "token" in fields else ""
         headers["authorization"] = f"Bearer {_one_line(token, 'auth.token')}"
@@ -163,8 +172,12 @@ def _authorize(auth: Any, headers: dict[str, str]) -> None:
         password = inputs.scalar(fields.get("password", ""), "auth.password")
         encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers["authorization"] = f"Basic {encoded}"
+    elif kind == "api_key":
+        given = next((fields[name] for name in ("api_key", "value", "key") if name in fields), None)
+        header = inputs.text(fields.get("header", "X-API-Key"), "auth.header")
+        headers |= _headers({"headers": {header: inputs.text(given, "auth.api_key")}})
     else:
-        raise InputError(f"auth.type '{kind:.20}' is not known here; use basic or bearer")
+        raise InputError(f"auth.type '{kind:.20}' is not known here; use basic, bearer or api_key")
 
 
 def _one_line(secret: str, what: str) -> str:

@@ -20,7 +20,7 @@ from anabranch.errors import AnabranchError, ExpressionError, InputError
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import InnerLoop
 from anabranch.work.faults import unexpected
-from anabranch.work.redaction import head_of
+from anabranch.work.redaction import head_of, with_credentials
 
 ITEMS_MAX = 100_000
 MESSAGE_MAX = 500
@@ -49,7 +49,8 @@ class InnerCrossing:
 
     async def run(self, one: OneItem) -> Done:
         try:
-            items = items_of(self._loop.over.evaluate(self._names))
+            found = await with_credentials(lambda: self._loop.over.evaluate(self._names))
+            items = items_of(found)
             window = self._window()
         except ExpressionError as error:
             return Done(failed("transform", str(error), retryable=False))

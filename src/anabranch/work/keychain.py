@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,11 +28,23 @@ from anabranch.clock import Clock, SystemClock
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import INTERNAL
 from anabranch.work import inputs
+from anabranch.work.credential_fields import for_work, password_in
+from anabranch.work.credential_sources import Credential, CredentialSource, find_in
 from anabranch.work.http import Http, HttpOptions
 from anabranch.work.isolation import not_ours
 from anabranch.work.oauth2 import KeychainError, TokenSource
 from anabranch.work.payloads import hash_of
-from anabranch.work.redaction import INSIDE, Keyring, Redactor, Secret, giving, revealed
+from anabranch.work.redaction import (
+    INSIDE,
+    Absent,
+    Keyring,
+    Redactor,
+    Secret,
+    giving,
+    revealed,
+    with_credentials,
+)
+from anabranch.work.secret_values import Unresolved
 
 __all__ = ["KINDS", "PUBLIC", "Keychain", "KeychainError", "Render"]
 
@@ -40,10 +52,16 @@ Render = Callable[[Any, Mapping[str, Any]], Any]
 
 log = logging.getLogger("anabranch")
 
+#: Kinds of entries whose fields come from elsewhere, and services that cannot be asked from here:
+#: a credential of ours stands for what is kept there.
+MANAGED = frozenset({"secret_manager", "credential", "postgres_credential"})
+ELSEWHERE = frozenset({"gcp", "aws", "azure", "vault", "k8s", "google"})
+
 #: Fields that are no secrets, wherever they stand.
 PUBLIC = frozenset(
     {"host", "hostname", "port", "user", "username", "database", "dbname", "db", "schema"}
     | {"type", "kind", "token_type", "region", "endpoint", "url", "driver", "sslmode", "path"}
+    | {"db_host", "db_port", "db_user", "db_name", "account", "warehouse", "role", "header"}
     | {"provider", "scope", "expires_at", "name", "client_id", "grant_type", "audience"}
 )
 _COMMON = frozenset({"name", "kind", "scope", "desc", "description", "ttl", "auth"})
@@ -62,7 +80,9 @@ class Keychain:
         options: HttpOptions | None = None,  # for calls of its own
         clock: Clock | None = None,
         environment: Mapping[str, str] | None = None,
+        sources: Sequence[CredentialSource] = (),  # of credentials by name
     ) -> None:
+        self._sources_by_name = sources
         self._redactor = redactor
         self._own_http = http is None
         self._http = http or Http(options)
@@ -79,40 +99,72 @@ class Keychain:
         handed out, for as long as the run lives. Cheap to call again: only tokens take time, and
         they are kept.
 
-        What the entries are made of is not given to the job: what it looks up is.
+        What the entries are made of is not given to the job: what it looks up is. An entry that
+        cannot be had is told to whoever looks it up; names of no entry are credentials.
         """
         scope = Redactor.of_job()
-        try:
-            with giving(scope):
-                values = await self._values(entries, render, scope, run)
-        except KeychainError as error:
-            message = scope.text(error.message)
-            raise KeychainError(message, kind=error.kind, retryable=error.retryable) from None
-        return Keyring(values)
+        with giving(scope):
+            values = await self._values(entries, render, scope, run)
+        find = partial(self._credential, run) if self._sources_by_name else None
+        return Keyring(values, find=find)
+
+    async def _credential(self, run: str, name: str) -> Any:
+        """The credential of this name, for one job; in its place why there is none."""
+        scope = Redactor.of_job()
+        with giving(scope):
+            return await self._known(name, f"credential {name!r}", self._by_name(name), scope, run)
+
+    async def _by_name(self, name: str) -> Any:
+        found = await find_in(self._sources_by_name, name)
+        fields = for_work(found.type, found.data)
+        if isinstance(fields, Mapping) and fields.get("type") == "oauth2":
+            return await self._token(name, {**fields, "name": name, "version": _stamp(found)})
+        return fields
 
     async def _values(
         self, entries: Iterable[Mapping[str, Any]], render: Render, scope: Redactor, run: str
     ) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for entry in entries:
-            name, rendered = _rendered(entry, render, Keyring(values))
-            if rendered.get("kind") in _WRITTEN:
-                scope.learn(_wrapped({k: v for k, v in rendered.items() if k not in _COMMON}))
-            try:
-                values[name] = _wrapped(await self._resolved(name, rendered))
-            except InputError as error:
-                may_heal = isinstance(error, files.FileTimeout)
-                said = f"keychain.{name}: {error.message}"
-                raise KeychainError(said, retryable=may_heal) from None
-            except KeychainError:
-                raise
-            except Exception as error:  # its text may quote the value that was not learnt yet
-                said = f"keychain.{name} cannot be resolved: {type(error).__name__}"
-                raise KeychainError(said, kind=INTERNAL, retryable=True) from None
-            scope.learn(values[name])
-            self._redactor.learn(values[name], run)
-            self._warn_of_short_ones(name, values[name])
+            name = _name_of(entry)
+            value = self._entry(entry, render, values, scope)
+            values[name] = await self._known(name, f"keychain.{name}", value, scope, run)
         return values
+
+    async def _entry(
+        self,
+        entry: Mapping[str, Any],
+        render: Render,
+        before: Mapping[str, Any],
+        scope: Redactor,
+    ) -> Any:
+        ring = Keyring(
+            before, find=partial(self._credential, "") if self._sources_by_name else None
+        )
+        name, rendered = await with_credentials(lambda: _rendered(entry, render, ring))
+        if rendered.get("kind") in _WRITTEN:
+            scope.learn(_wrapped({k: v for k, v in rendered.items() if k not in _COMMON}))
+        return await self._resolved(name, rendered)
+
+    async def _known(
+        self, name: str, what: str, value: Coroutine[Any, Any, Any], scope: Redactor, run: str
+    ) -> Any:
+        """The value with its secrets known to the redactor, or why it cannot be had."""
+        try:
+            found = _wrapped(await value)
+        except KeychainError as error:
+            said = error.message if what in error.message else f"{what}: {error.message}"
+            return _absent(scope, said, error.kind, error.retryable)
+        except (InputError, ExpressionError) as error:
+            may_heal = isinstance(error, files.FileTimeout)
+            return _absent(scope, f"{what}: {error.message}", "config", may_heal)
+        except Exception as error:  # its text may quote the value that was not learnt yet
+            said = f"{what} cannot be resolved: {type(error).__name__}"
+            return _absent(scope, said, INTERNAL, True)
+        scope.learn(found)
+        self._redactor.learn(found, run)
+        self._warn_of_short_ones(name, found)
+        return found
 
     def _warn_of_short_ones(self, name: str, value: Any) -> None:
         if name not in self._warned and any(len(text) < INSIDE for text in _secrets_in(value)):
@@ -134,6 +186,9 @@ class Keychain:
         kind = entry.get("kind")
         if kind == "oauth2":
             return await self._token(name, entry)
+        wanted = credential_of(entry)
+        if wanted is not None:
+            return _mapped(await self._managed(wanted, entry), entry.get("map"), name)
         resolve = KINDS.get(str(kind))
         if resolve is None:
             raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
@@ -141,6 +196,16 @@ class Keychain:
         if file is None:
             return resolve(entry, self._environment)
         return await files.in_thread(file.read, file.path)
+
+    async def _managed(self, wanted: str, entry: Mapping[str, Any]) -> Any:
+        try:
+            return await self._by_name(wanted)
+        except KeychainError as error:
+            provider = entry.get("provider")
+            if provider not in ELSEWHERE:
+                raise
+            said = f"the provider '{provider}' cannot be reached from here, and {error.message}"
+            raise KeychainError(said, kind=error.kind, retryable=error.retryable) from None
 
     async def _token(self, name: str, entry: Mapping[str, Any]) -> Any:
         self._redactor.learn(_wrapped({k: v for k, v in entry.items() if k not in _COMMON}))
@@ -172,6 +237,7 @@ class FileEntry(NamedTuple):
 
 #: Why this entry cannot be had: "" where it can, None where that is not known.
 FileLook = Callable[[FileEntry], str | None]
+_NOT_FOR_TEMPLATE = "what its template asks for is not there"
 
 
 def absent_entries(
@@ -181,44 +247,55 @@ def absent_entries(
     *,
     environment: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
-    """(name, why) of the entries that cannot be had. Nobody else is asked: tokens are taken to be
-    there, and of files counts what `look` says.
+    """(name, why) of the entries that cannot be had. Nobody else is asked: tokens and credentials
+    by name are taken to be there, and of files counts what `look` says.
 
     The reasons are shown to whoever reads the run, so what was found on the way is starred in them,
     and it is given to no job that happens to ask."""
     known = os.environ if environment is None else environment
     scope = Redactor.of_job()
     with giving(scope):
-        found = list(_absent(entries, render, look, known))
+        found = list(_missing(entries, render, look, known))
     return [(name, scope.text(why)) for name, why in found]
 
 
-def _absent(
+def _missing(
     entries: Iterable[Mapping[str, Any]],
     render: Render,
     look: FileLook,
     known: Mapping[str, str],
 ) -> Iterator[tuple[str, str]]:
     values: dict[str, Any] = {}
+    missing: set[str] = set()
     guessed = False  # an entry before this one is only taken to be there
     for entry in entries:
         resolve = KINDS.get(str(entry.get("kind")))
         if resolve is None:
             guessed = True
             continue
+        why: str | None = None
         try:
-            name, rendered = _rendered(entry, render, Keyring(values))
-            if (file := _file_entry(rendered, known)) is None:
+            name, rendered = _rendered(entry, render, Keyring(values, find=_not_asked))
+            if credential_of(rendered) is not None:
+                guessed = True
+            elif (file := _file_entry(rendered, known)) is None:
                 values[name] = _wrapped(resolve(rendered, known))
-                continue
-            guessed = True
-            if why := look(file):
-                yield name, why
+            else:
+                guessed, why = True, look(file)
+        except Unresolved as asked:  # an entry before this one, or a credential
+            guessed = guessed or asked.name not in missing
+            why = None if guessed else _NOT_FOR_TEMPLATE
         except (InputError, KeychainError) as error:
-            yield str(entry.get("name")), error.message
+            why = error.message
         except ExpressionError:
-            if not guessed:
-                yield str(entry.get("name")), "what its template asks for is not there"
+            why = None if guessed else _NOT_FOR_TEMPLATE
+        if why:
+            missing.add(str(entry.get("name")))
+            yield str(entry.get("name")), why
+
+
+async def _not_asked(_name: str) -> Any:
+    raise AssertionError("names of credentials are only noted here")
 
 
 def is_in_file(entry: Mapping[str, Any]) -> bool:
@@ -232,13 +309,57 @@ def _file_entry(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Fil
     return FileEntry(entry, path, partial(KINDS[str(entry.get("kind"))], entry, environment))
 
 
-def _rendered(
-    entry: Mapping[str, Any], render: Render, so_far: Keyring
-) -> tuple[str, Mapping[str, Any]]:
+def _name_of(entry: Mapping[str, Any]) -> str:
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         raise KeychainError("an entry of the keychain has no name")
+    return name
+
+
+def _rendered(
+    entry: Mapping[str, Any], render: Render, so_far: Keyring
+) -> tuple[str, Mapping[str, Any]]:
+    name = _name_of(entry)
     return name, inputs.mapping(render(entry, so_far), f"keychain.{name}")
+
+
+def _absent(scope: Redactor, message: str, kind: str, retryable: bool) -> Absent:
+    return Absent(KeychainError(scope.text(message), kind=kind, retryable=retryable))
+
+
+def _stamp(found: Credential) -> str:
+    """A token that was fetched with other fields is another token."""
+    return hash_of(msgspec.json.encode(found.data))
+
+
+def credential_of(entry: Mapping[str, Any]) -> str | None:
+    """The name of the credential that an entry stands for; None where it has values of its own.
+
+    It is the one that it names (`credential`), or that of its own name, where its provider is one
+    that cannot be asked, or where it says nothing else."""
+    if entry.get("kind") not in MANAGED:
+        return None
+    if isinstance(entry.get("credential"), str):
+        return str(entry["credential"])
+    provider = entry.get("provider")
+    own = {key for key, value in entry.items() if value is not None} - _COMMON - {"provider"}
+    if provider == "store" or provider in ELSEWHERE or (provider is None and not own):
+        return str(entry["name"])
+    return None
+
+
+def _mapped(found: Any, wanted: Any, name: str) -> Any:
+    """Under the names that `map` of an entry gives to the fields of a credential. Where it has no
+    such field, what `map` says is a place in another store, and the one text is the value."""
+    if wanted is None:
+        return found
+    names = inputs.mapping(wanted, f"keychain.{name}.map")
+    if not isinstance(found, Mapping):
+        return dict.fromkeys(names, found)
+    lacking = [out for out, field in names.items() if field not in found and out not in found]
+    if lacking:
+        raise InputError(f"the credential has no field '{lacking[0]}'; give it one, or change map")
+    return {out: found[field] if field in found else found[out] for out, field in names.items()}
 
 
 def _secrets_in(value: Any) -> Iterator[str]:
@@ -255,7 +376,9 @@ def _wrapped(value: Any, field: str = "") -> Any:
         return {key: _wrapped(revealed(item), str(key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_wrapped(item, field) for item in value]
-    if field.lower() in PUBLIC or value is None or isinstance(value, bool | Secret):
+    if value is None or isinstance(value, bool | Secret):
+        return value
+    if field.lower() in PUBLIC and not password_in(value):
         return value
     return Secret(value if isinstance(value, str) else str(value))
 

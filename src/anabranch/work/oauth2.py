@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from anabranch.clock import Clock
-from anabranch.errors import AnabranchError, InputError
+from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import Answer, Fault
 from anabranch.work import inputs
 from anabranch.work.http import Http
@@ -26,8 +26,9 @@ _MARGIN_SECONDS = 60.0  # renewed that long before the end, but never in the fir
 _SECOND_TRY_MS = 5_000
 
 
-class KeychainError(AnabranchError):
-    """A secret that cannot be had now, or not at all. The message names the entry, no value."""
+class KeychainError(ExpressionError):
+    """A secret that cannot be had now, or not at all. The message names the entry, no value. It
+    passes through templates as it is: whoever looks the secret up is told this and nothing else."""
 
     code = "keychain"
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -40,7 +41,7 @@ from anabranch.work.means import Means
 from anabranch.work.outcomes import outcome_of
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.progress import Before
-from anabranch.work.redaction import cleaned_for_store
+from anabranch.work.redaction import cleaned_for_store, with_credentials
 from anabranch.work.scope import Scope
 from anabranch.work.standing import Standing, Surroundings
 from anabranch.work.time_limit import time_limit
@@ -122,7 +123,7 @@ class Passage:
             names = self._standing.names(spec.label, attempt)
             if self._means.keyring is not None:
                 names["keychain"] = await self._means.keyring(self._task)
-            task = self._prepared(spec, attempt, names)
+            task = await with_credentials(partial(self._prepared, spec, attempt, names))
         except KeychainError as error:
             return failed(error.kind, error.message, retryable=error.retryable)
         except ExpressionError as error:

@@ -136,6 +136,9 @@ def _request(task: Task, code: str) -> bytes:
     names = task.names if wanted else {}
     if "context" not in code and "keychain" not in code:  # secrets only where they can be used
         names = {name: value for name, value in names.items() if name != "keychain"}
+    for name, error in getattr(names.get("keychain"), "absent", {}).items():
+        if name in code:  # what the code does not name it cannot miss
+            raise InputError(error.message)
     job = {
         "code": code,
         "name": task.step,

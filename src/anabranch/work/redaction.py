@@ -23,13 +23,23 @@ from anabranch.kernel.tracker import ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault, WakeRequest
 from anabranch.work.log_guard import LOGGERS, RedactingFilter, guard_logs
 from anabranch.work.secret_forms import INSIDE, SHORTEST, fold, gate_of, traces_of
-from anabranch.work.secret_values import STARS, Keyring, Secret, given_to_work, giving, revealed
+from anabranch.work.secret_values import (
+    STARS,
+    Absent,
+    Keyring,
+    Secret,
+    given_to_work,
+    giving,
+    revealed,
+    with_credentials,
+)
 
 __all__ = [
     "INSIDE",
     "LOGGERS",
     "SHORTEST",
     "STARS",
+    "Absent",
     "Keyring",
     "RedactingFilter",
     "Redactor",
@@ -42,6 +52,7 @@ __all__ = [
     "head_of",
     "revealed",
     "tail_of",
+    "with_credentials",
 ]
 
 REMEMBERED = 256

@@ -7,14 +7,19 @@ scope of the job at work that it did. What a job was never given is not looked f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, NoReturn, Protocol
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, TypeVar
 
+from anabranch.errors import ExpressionError
 from anabranch.work.scoped import scoped
 
 STARS = "***"
+LOOKUPS_MAX = 256  # credentials that one rendering may ask for, one after the other
+
+T = TypeVar("T")
 
 
 class Secret:
@@ -66,22 +71,78 @@ def giving(scope: Given) -> AbstractContextManager[None]:
     return scoped(_AT_WORK, scope)
 
 
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """In the place of a secret that cannot be had: why not, for whoever looks it up."""
+
+    error: ExpressionError
+
+
+class Unresolved(ExpressionError):
+    """A template asks for a credential by a name that nobody has looked for yet."""
+
+    def __init__(self, name: str, ring: Keyring) -> None:
+        super().__init__(f"the credential {name!r:.60} cannot be asked for here")
+        self.name = name
+        self._ring = ring
+
+    async def fetch(self) -> None:
+        await self._ring.fetch(self.name)
+
+
+async def with_credentials(render: Callable[[], T]) -> T:
+    """What `render` comes to. Templates cannot wait: where one asks for a credential by its name,
+    that is fetched, and everything rendered again."""
+    for _ in range(LOOKUPS_MAX):
+        try:
+            return render()
+        except Unresolved as asked:
+            await asked.fetch()
+    return render()
+
+
+#: Finds a credential by its name: its fields with secrets among them, or an `Absent`.
+Find = Callable[[str], Awaitable[Any]]
+
+
 class Keyring(Mapping[str, Any]):
     """Secrets by name, nested like the entries they come from. Looking one up reveals it, and gives
-    it to the job for which the keyring was made, in whatever thread that happens."""
+    it to the job for which the keyring was made, in whatever thread that happens.
 
-    __slots__ = ("_given", "_values")
+    With `find` other names than those of the entries are credentials (see `with_credentials`)."""
 
-    def __init__(self, values: Mapping[str, Any], given: Given | None = None) -> None:
-        self._values = values
+    __slots__ = ("_find", "_given", "_values")
+
+    def __init__(
+        self, values: Mapping[str, Any], given: Given | None = None, find: Find | None = None
+    ) -> None:
+        self._values = dict(values) if find is not None else values
         self._given = given if given is not None else _AT_WORK.get()
+        self._find = find
+
+    async def fetch(self, name: str) -> None:
+        """Look for the credential of this name, unless it is known."""
+        if self._find is not None and name not in self._values:
+            found = await self._find(name)
+            assert isinstance(self._values, dict)
+            self._values[name] = found
+
+    @property
+    def absent(self) -> Mapping[str, ExpressionError]:
+        """The entries that cannot be had, and why."""
+        values = self._values.items()
+        return {name: value.error for name, value in values if isinstance(value, Absent)}
 
     @property
     def unrevealed(self) -> Mapping[str, Any]:
         return self._values
 
     def __getitem__(self, name: str) -> Any:
+        if self._find is not None and isinstance(name, str) and name not in self._values:
+            raise Unresolved(name, self)
         found = self._values[name]
+        if isinstance(found, Absent):
+            raise found.error
         if isinstance(found, Secret | list) and self._given is not None:
             self._given.learn(found)
         return self._revealed(found)
@@ -91,11 +152,14 @@ class Keyring(Mapping[str, Any]):
             return Keyring(value, self._given)
         return revealed(value)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._values  # also what is absent: looking it up says why
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter([name for name, value in self._values.items() if not isinstance(value, Absent)])
 
     def __len__(self) -> int:
-        return len(self._values)
+        return sum(not isinstance(value, Absent) for value in self._values.values())
 
     def __repr__(self) -> str:
         return f"<keyring of {', '.join(self._values) or 'nothing'}>"

@@ -70,7 +70,7 @@ class ReadAhead:
 
     async def perform(self, task: Task) -> Answer:
         given = task.inputs
-        keyring = task.names.get("keychain") or {}
+        keyring = task.names.get("keychain", {})
         try:
             found = await self._reader.ahead(
                 _owned(task),
@@ -118,7 +118,7 @@ class Shards:
         watch = Stopwatch(self._meter)
         iteration: Iteration = task.program
         try:
-            keyring = task.names.get("keychain") or {}
+            keyring = task.names.get("keychain", {})
             items = await self._reader.items(task.source, task.shard, keyring=keyring)
             crossing = Crossing(task, iteration, self._means, watch)
             if self._heed is not None:

@@ -2,13 +2,14 @@
 
 Entries are checked here and carried on the net as they are, their templates compiled; the worker
 resolves them (see `work.keychain`) and lays them out as `keychain`. A task that says `auth: name`
-reads `keychain.name` when it starts. No value passes through the kernel.
+reads `keychain.name` when it starts. A name of no entry is that of a credential which is kept where
+the work is done: nobody knows here whether there is one. No value passes through the kernel.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import has_template
+from anabranch.net.net import CredentialName
 from anabranch.net.problems import did_you_mean
 
 #: For each kind of entry the keys of which one must be there.
@@ -31,12 +33,14 @@ ENTRIES: Mapping[str, tuple[str, ...]] = {
 }
 MANAGED = ("secret_manager", "credential", "postgres_credential")
 #: Providers a worker can reach; the others are services of their own.
-PROVIDERS = ("env", "file", "static")
+PROVIDERS = ("env", "file", "static", "store")
 ELSEWHERE = ("gcp", "aws", "azure", "vault", "k8s", "google")
 SCOPES = ("local", "global", "shared")
 SECRET_MIN = 8  # characters; as in `work.secret_forms`
 _SECRET_FIELDS = ("password", "passwd", "secret", "client_secret", "token", "api_key")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+#: Names of credentials, as in `work.credential_sources`.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _WHOLE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
 
 
@@ -86,9 +90,14 @@ def _check(entry: Section) -> None:
         entry.require(needed[0], f"entries of kind {kind} need {words}")
     provider = entry.text("provider") if kind in MANAGED else None
     if provider is not None and str(provider.value) in ELSEWHERE:
-        message = f"the provider {provider.value!r} of {entry.what} cannot be reached from here"
-        hint = "use `env` or `file`, and let the machine put the secret there"
-        entry.findings.add(provider.position, "bad-choice", message, hint)
+        name = entry.text("credential") or entry.text("name")
+        wanted = "" if name is None else str(name.value)
+        message = (
+            f"the provider {provider.value!r} of {entry.what} cannot be reached from here; the "
+            f"credential {wanted!r} stands for what is kept there"
+        )
+        hint = f"add it with `anabranch credential add {wanted}`, or use `env` or `file`"
+        entry.findings.warn(provider.position, "credential-instead", message, hint)
     elif provider is not None and not has_template(str(provider.value)):
         entry.choice("provider", PROVIDERS, "env")
 
@@ -113,6 +122,11 @@ def _warn_of_short_secrets(entry: Section) -> None:
                 )
 
 
+#: In a mapping under `auth`: what names a credential, and what may stand beside it.
+_NAMES_ONE = ("credential", "key", "name")
+_BESIDE = frozenset({"type", "source", "provider", "scope", "service", "description", "kind"})
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What `auth` of a task comes to."""
@@ -123,10 +137,10 @@ class Credentials:
 
     def value(self, node: Node, what: str) -> Any:
         """A mapping as it is; a name, or a template that gives one, read from the keychain."""
+        if isinstance(node, Fields):
+            return self._mapping(node, what)
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            if isinstance(node, Fields):
-                return self.templates.structure(node)
-            self.findings.wrong_type(node, what, "a name in the keychain, or a mapping")
+            self.findings.wrong_type(node, what, "the name of a credential, or a mapping")
             return None
         if has_template(node.value):
             whole = _WHOLE.fullmatch(node.value)
@@ -135,10 +149,66 @@ class Credentials:
             inner = whole.group(1).strip()
             lookup = f"{{{{ keychain[{inner}] if ({inner}) is string else ({inner}) }}}}"
             return self.templates.structure(Scalar(lookup, node.position))
-        if node.value not in self.names:
-            message = f"{what} names the credential {node.value!r}, which is not in the keychain"
-            hint = did_you_mean(node.value, self.names) or "add it to `keychain`"
-            self.findings.add(node.position, "unknown-credential", message, hint)
+        if not NAME.fullmatch(node.value):
+            message = f"{what} names the credential {node.value!r:.60}, which cannot be a name"
+            hint = "use letters, digits, `_`, `-` and `.`, at most 100"
+            self.findings.add(node.position, "bad-name", message, hint)
             return None
+        if node.value not in self.names:
+            self._by_name(node.value, node, what)
         lookup = f"{{{{ keychain['{node.value}'] }}}}"
         return self.templates.structure(Scalar(lookup, node.position))
+
+    def _mapping(self, node: Fields, what: str) -> Any:
+        """Fields of a connection; or `{type: postgres, credential: NAME}`, also under an alias of
+        its own: `{main: {type: postgres, credential: NAME}}`."""
+        named = _named_in(node)
+        if named is not None:
+            return self.value(named, what)
+        inner = {
+            alias: one
+            for alias, each in node.fields.items()
+            if isinstance(each, Fields) and (one := _named_in(each)) is not None
+        }
+        if len(inner) == len(node.fields) == 1:
+            return self.value(next(iter(inner.values())), what)
+        if inner:
+            return {
+                alias: (
+                    self.value(inner[alias], what)
+                    if alias in inner
+                    else self.templates.structure(each)
+                )
+                for alias, each in node.fields.items()
+            }
+        return self.templates.structure(node)
+
+    def _by_name(self, name: str, node: Node, what: str) -> None:
+        """It is looked for when the work is done; one that is nearly an entry may be a slip."""
+        self.templates.credentials.append(CredentialName(name, node.position))
+        near = did_you_mean(name, self.names) if self.names else ""
+        message = f"{what} names the credential {name!r}, which is not in the keychain"
+        if near.startswith("did"):
+            self.findings.warn(node.position, "unknown-credential", message, near)
+            return
+        hint = f"keep one with `anabranch credential add {name}`, or add it to `keychain`"
+        said = f"{message}: it is looked for by its name when the step runs"
+        self.findings.add(node.position, "credential-by-name", said, hint, "note")
+
+
+def _named_in(node: Fields) -> Scalar | None:
+    """The name of a credential in a mapping that has nothing else to say."""
+    for key in _NAMES_ONE:
+        found = node.get(key)
+        if isinstance(found, Scalar) and isinstance(found.value, str):
+            return found if set(node.fields) - {key} <= _BESIDE else None
+    return None
+
+
+def loop_credentials(loop: Node | None) -> Iterator[Scalar]:
+    """What the collection of a loop names under `auth`."""
+    source = loop.get("in") if isinstance(loop, Fields) else None
+    for each in source.fields.values() if isinstance(source, Fields) else ():
+        name = each.get("auth") if isinstance(each, Fields) else None
+        if isinstance(name, Scalar) and isinstance(name.value, str):
+            yield name

@@ -9,7 +9,7 @@ The inputs are a mapping, rendered when the task starts:
     shell     command or cmds, shell, cwd, env
     postgres, duckdb, sqlite
               command, commands or query, params, auth; where the database is: dsn, database
-    playbook  path, version, args, return_step, return_result, result_step, wait
+    playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
     secrets   provider, name, path, root, value
     artifact  action, result_ref or uri, data, compress, checksum, offset, limit, auth
     others    callables registered as tools: the task's own keys and its args, in one mapping
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.port import ToolSignature
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Constant
-from anabranch.net.net import ChildPath
+from anabranch.net.net import ChildPath, child_target
 from anabranch.net.problems import Position, did_you_mean
 
 SQL_KINDS = ("postgres", "duckdb", "sqlite")
@@ -55,7 +56,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "duckdb": _SQL,
     "sqlite": _SQL,
     "playbook": (
-        *("path", "version", "return_step", "return_result", "result_step", "wait"),
+        *("path", "version", "catalog_id", "return_step", "return_result", "result_step", "wait"),
         *("poll_interval",),
     ),
     "workbook": ("task",),
@@ -89,7 +90,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "http": ("url",),
     "shell": ("command", "cmds"),
     **dict.fromkeys(SQL_KINDS, ("command", "commands", "query", "script")),
-    "playbook": ("path",),
+    "playbook": ("path", "catalog_id"),
     "secrets": ("name", "path", "value"),
 }
 #: Only one of these may be there.
@@ -156,7 +157,6 @@ class Inputs:
             given["name"] = self._task.string("name")
         self._task.not_yet(*(key for key in LATER if key not in KINDS[kind]))
         if kind == "playbook":
-            self._no_catalog(given)
             self._note_child()
         if "script" in given:
             self._check_script()
@@ -305,26 +305,21 @@ class Inputs:
             expected = "a mapping such as {alias: module}, or a list of modules"
             self._findings.wrong_type(node, f"`libs` of {self._task.what}", expected)
 
-    def _no_catalog(self, given: dict[str, Any]) -> None:
-        """Children are files; what picks one from a catalog cannot be done. The latest is there."""
-        version = self._task.node.get("version")
-        if isinstance(version, Scalar) and version.value == "latest":
-            version = None
-        if "catalog_id" in self._task:
-            self._task.ask("catalog_id")
-            self._needs_catalog("catalog_id", "name the file of the child with `path`")
-            given.setdefault("path", "")
-        elif version is not None:
-            self._needs_catalog("version", "name the file of that version with `path`")
-
     def _note_child(self) -> None:
-        node = self._task.node.get("path")
-        if is_literal(node) and isinstance(node, Scalar) and node.value:
-            self._templates.children.append(ChildPath(str(node.value), node.position))
-
-    def _needs_catalog(self, key: str, hint: str) -> None:
-        message = f"`{key}` of {self._task.what} needs a catalog, and there is none here"
-        self._findings.add(self._task.key_position(key), "not-yet", message, hint)
+        """The definition that is named, where it is: a file, or what the catalog has."""
+        keys = ("path", "version", "catalog_id")
+        nodes = {key: node for key in keys if (node := self._task.node.get(key)) is not None}
+        plain = {key: node.value for key, node in nodes.items() if isinstance(node, Scalar)}
+        if len(plain) < len(nodes) or any(has_template(str(one)) for one in plain.values()):
+            return
+        version = plain.get("version")
+        if version is not None and not re.fullmatch(r"[0-9]{1,9}|latest", str(version)):
+            message = f"`version` of {self._task.what} is {str(version)[:40]!r}"
+            hint = "write a whole number, or `latest`"
+            self._findings.add(self._task.key_position("version"), "bad-number", message, hint)
+        elif target := child_target(plain):
+            at = nodes["path"] if "path" in nodes else nodes["catalog_id"]
+            self._templates.children.append(ChildPath(target, at.position))
 
     def _check_artifact(self, given: Mapping[str, Any]) -> None:
         action = self._task.choice("action", ACTIONS, "put" if "data" in given else "get")

@@ -9,7 +9,12 @@ from typing import Any, Literal
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
-from anabranch.dialects.noetl.credentials import Credentials, read_keychain
+from anabranch.dialects.noetl.credentials import (
+    NAME,
+    Credentials,
+    loop_credentials,
+    read_keychain,
+)
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
 from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
@@ -26,7 +31,7 @@ from anabranch.dialects.source import Document
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Expression
 from anabranch.net.fingerprint import fingerprint
-from anabranch.net.net import Net, RunPolicy, Step
+from anabranch.net.net import CredentialName, Net, RunPolicy, Step
 from anabranch.net.problems import Problem, did_you_mean
 from anabranch.net.program import Iteration, Program
 
@@ -71,6 +76,7 @@ class Playbook:
         self._check_lookups(steps, {**workload, **computed}, nodes)
         if not steps:
             return None, self.findings.problems
+        asks = self._asks_credentials(keychain, nodes)
         net = Net(
             name=name,
             dialect="noetl",
@@ -82,10 +88,13 @@ class Playbook:
             workload=workload,
             computed=computed,
             keychain=keychain,
+            credentials=tuple(self._templates.credentials),
+            asks_credentials=asks,
             reads=reads_of(self._templates.readings, self._templates.python),
             children=tuple(self._templates.children),
             labels=labels,
             description=description,
+            path=self._path(),
         )
         if spec is not None:
             spec.finish()
@@ -120,6 +129,11 @@ class Playbook:
             metadata.string("description"),
             {} if labels is None else {key: _label(labels, key) for key in labels.node.fields},
         )
+
+    def _path(self) -> str:
+        metadata = self._root.node.get("metadata")
+        node = metadata.get("path") if isinstance(metadata, Fields) else None
+        return str(node.value) if isinstance(node, Scalar) and node.value is not None else ""
 
     def _workload(self) -> tuple[dict[str, Any], dict[str, Expression]]:
         """Defaults as they are, and those to be worked out when a run starts."""
@@ -281,6 +295,21 @@ class Playbook:
         loops = Loops(templates, findings)
         steps = Steps(tasks, loops, router, templates, findings, defaults)
         return {name: steps.step(name, section) for name, section in nodes.items()}
+
+    def _asks_credentials(
+        self, keychain: tuple[Mapping[str, Any], ...], nodes: Mapping[str, Section]
+    ) -> bool:
+        """Whether its work may look up names that the keychain does not have."""
+        entries = {str(entry["name"]) for entry in keychain}
+        loops = [one for node in nodes.values() for one in loop_credentials(node.node.get("loop"))]
+        named = {str(one.value): one.position for one in loops}
+        for name, at in named.items():
+            if name not in entries and NAME.fullmatch(name):
+                self._templates.credentials.append(CredentialName(name, at))
+        return not named.keys() <= entries or any(
+            one.root == "keychain" and (len(one.path) < 2 or one.path[1] not in entries)
+            for one, _ in self._templates.readings
+        )
 
     # -- names -------------------------------------------------------------------------------
 

@@ -11,12 +11,14 @@ import contextlib
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from anabranch.errors import AnabranchError, DefinitionError, InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import deep_merge
 from anabranch.net.problems import Problem
+from anabranch.operations.catalog import SUFFIXES, wanted
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, stop_signals, values
 from anabranch.surfaces.cli.desk import Row, who
@@ -150,6 +152,8 @@ async def run(options: argparse.Namespace, settings: Settings) -> int:
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     labels = session_labels(options)
     async with remote_desk(options, settings) as desk:
+        if (kept := _in_catalog(options)) is not None:
+            return await _begun(options, desk, {**kept, "input": given, "labels": labels}, [])
         text, file = await _definition(options, settings)
         problems = await desk.problems(text, file)
         body = {**posted(text, file), "input": given, "labels": labels}
@@ -193,6 +197,21 @@ async def _begun(
         if problem.severity != "note":
             print(problem, file=sys.stderr)
     return await watch.to_its_end(begun["run"])
+
+
+def _in_catalog(options: argparse.Namespace) -> dict[str, Any] | None:
+    """What to ask the server for by its path; None where a file of this machine is meant."""
+    if options.catalog is not None:
+        said = "the server has a catalog of its own: give --catalog to `anabranch serve`"
+        raise InputError(said, code="usage")
+    if options.registry or options.file in (None, "-") or Path(options.file).exists():
+        return None
+    asked = wanted(options.file)
+    if not asked.only_here and asked.path.endswith(SUFFIXES):
+        return None  # it is said that there is no such file
+    if asked.id is not None:
+        return {"catalog_id": asked.id}
+    return {"path": asked.path, **({"version": asked.version} if asked.version else {})}
 
 
 async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[str, str]:

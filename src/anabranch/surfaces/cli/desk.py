@@ -13,16 +13,21 @@ import getpass
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from anabranch import app
-from anabranch.dialects.port import RegisteredTool
+from anabranch.clock import SystemClock
+from anabranch.dialects.port import Compiled, RegisteredTool
+from anabranch.dialects.registry import in_order
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Problem
 from anabranch.operations.available import ENGINE_KINDS, available_in
+from anabranch.operations.catalog import SCHEME, Catalog, file_key
+from anabranch.operations.credentials import Credentials, StoreSource, looked_up
 from anabranch.operations.definitions import Source, canonical_text, compiler
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
@@ -30,6 +35,7 @@ from anabranch.operations.preflight import Preflight
 from anabranch.operations.purging import Purged, age_ms, purge
 from anabranch.operations.reading import Reader, draw
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
+from anabranch.operations.secret_key import key_of
 from anabranch.operations.sessions import Sessions, estimated_gas
 from anabranch.operations.verbs import say
 from anabranch.runtime.messages import Sayable
@@ -38,6 +44,7 @@ from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.noting import SAID, note, noted
+from anabranch.work.credential_sources import outside_sources
 from anabranch.work.registry import close_all
 
 FOLLOW_SECONDS = 0.1
@@ -177,10 +184,43 @@ class LocalDesk:
         self, file: str, tools: Sequence[RegisteredTool], rules: str | None
     ) -> list[Problem]:
         source: Source = values.source(file)
-        compiled = check_definition(source, tools, rules)
-        net = compiled.net
-        refused = self._preflight().kinds_off(net) if net is not None else ()
-        return [*compiled.problems, *refused]
+        compiled = self._checked(source, tools, rules)
+        refused = self._preflight().kinds_off(compiled.net) if compiled.net is not None else ()
+        return [*self._with_credentials(compiled), *refused]
+
+    def _checked(
+        self, source: Source, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> Compiled:
+        """With what the folder and the store of the settings have under paths."""
+        with self._catalog() as catalog:
+            compiled = check_definition(source, tools, rules, knows=catalog.knows)
+            if compiled.net is None or not isinstance(source, Path):
+                return compiled
+            key = f"{SCHEME}{compiled.net.path}" if compiled.net.path else file_key(source)
+            cycles = catalog.cycles(compiled.net, key)
+            return replace(compiled, problems=in_order((*compiled.problems, *cycles)))
+
+    @contextmanager
+    def _catalog(self) -> Iterator[Catalog]:
+        if self._settings.store == ":memory:" or not Path(self._settings.store).exists():
+            yield Catalog(None, self._settings.catalog)
+            return
+        with self._looking() as store:
+            yield Catalog(store, self._settings.catalog)
+
+    def _with_credentials(self, compiled: Compiled) -> Sequence[Problem]:
+        """Without a store nobody can say which credentials there will be."""
+        named = compiled.net is not None and compiled.net.credentials
+        if (
+            not named
+            or self._settings.store == ":memory:"
+            or not Path(self._settings.store).exists()
+        ):
+            return compiled.problems
+        with self._looking() as store:
+            kept = Credentials(store, SystemClock().now, key_of(store, self._settings))
+            sources = [StoreSource(kept), *outside_sources(self._settings)]
+            return looked_up(compiled.problems, compiled.net, sources)
 
     def _preflight(self) -> Preflight:
         """Of an engine that this command line would open."""

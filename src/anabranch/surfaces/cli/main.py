@@ -36,6 +36,8 @@ VERBS = {
     "run": "running.run",
     "check": "looking.check",
     "fmt": "looking.fmt",
+    "register": "catalog.register",
+    "catalog": "catalog.catalog",
     "graph": "looking.graph",
     "runs": "looking.runs",
     "show": "looking.show",
@@ -59,6 +61,7 @@ VERBS = {
     "serve": "serving.serve",
     "dev": "serving.dev",
     "token": "tokens.token",
+    "credential": "credentials.credential",
     "store": "stores.store",
     "webhook": "webhooks.webhook",
     "simulate": "simulating.simulate",
@@ -125,7 +128,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         settings = replace(settings, token="", token_file=options.token_file)
     if getattr(options, "rpc", None) is not None:
         settings = replace(settings, chain_url=options.rpc)
-    for name in ("participants", "no_inline", "inline_user"):
+    for name in ("catalog", "participants", "no_inline", "inline_user"):
         if getattr(options, name, None) is not None:
             settings = replace(settings, **{name: getattr(options, name)})
     return settings

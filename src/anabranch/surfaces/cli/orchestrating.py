@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from anabranch import app
 from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
 from anabranch.dialects.xrc729.words import BUDGET, OWNER
 from anabranch.errors import InputError
+from anabranch.operations.catalog import Catalog
 from anabranch.operations.definitions import Prepared, prepare
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
@@ -20,7 +22,8 @@ async def definition(options: argparse.Namespace, settings: Settings) -> Prepare
         _only_with_registry(options)
         if options.file is None:
             raise InputError("name a definition, or a registry with --registry", code="usage")
-        return prepare(values.source(options.file), tools, options.rules)
+        found = None if options.file == "-" else in_catalog(options.file, settings)
+        return found or prepare(values.source(options.file), tools, options.rules)
     _check_registry(options, settings)
     from anabranch.work.chain.loader import load_orchestration
     from anabranch.work.chain.wiring import rpc_options
@@ -35,6 +38,20 @@ async def definition(options: argparse.Namespace, settings: Settings) -> Prepare
         options=rpc_options(settings),
     )
     return prepare(loaded.bundle(), tools, options.rules)
+
+
+def in_catalog(target: str, settings: Settings) -> Prepared | None:
+    """What the catalog has under this path; None where a file is meant. A store that is not there
+    is not made for it."""
+    if Path(target).is_file():
+        return None
+    kept = settings.store == ":memory:" or Path(settings.store).exists()
+    store = app.open_store(settings, read_only=settings.store != ":memory:") if kept else None
+    try:
+        return Catalog(store, settings.catalog, app.default_toolbox.signatures).prepared(target)
+    finally:
+        if store is not None:
+            store.close()
 
 
 def _only_with_registry(options: argparse.Namespace) -> None:

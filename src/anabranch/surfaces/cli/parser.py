@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.surfaces.cli.grammar import (
+    catalog,
+    credentials,
     epilogs,
     keeping,
     looking,
@@ -24,6 +26,8 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     running.add_run,
     looking.add_check,
     looking.add_fmt,
+    catalog.add_register,
+    catalog.add_catalog,
     looking.add_graph,
     looking.add_runs,
     looking.add_show,
@@ -47,6 +51,7 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     serving.add_serve,
     serving.add_dev,
     serving.add_token,
+    credentials.add_credential,
     stores.add_store,
     webhooks.add_webhook,
     serving.add_worker,

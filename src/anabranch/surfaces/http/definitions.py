@@ -18,6 +18,8 @@ from aiohttp import web
 
 from anabranch.dialects.port import Compiled, ToolSignature
 from anabranch.errors import NotFound
+from anabranch.operations.catalog import missing_in
+from anabranch.operations.credentials import looked_up
 from anabranch.operations.definitions import TEXT, Prepared, canonical_form, check, prepare
 from anabranch.operations.reading import draw
 from anabranch.operations.templates import DIALECT as TEMPLATE
@@ -148,16 +150,18 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     file = label_of(given.file)
     async with checking(request):
         compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
-    net = compiled.net
-    preflight = request.app[PARTS].preflight
-    refused = list(preflight.kinds_off(net)) if net is not None else []
+    net, parts = compiled.net, request.app[PARTS]
+    refused = list(parts.preflight.kinds_off(net)) if net is not None else []
+    named = looked_up(compiled.problems, net, parts.credential_sources)
+    if net is not None and net.children:
+        named += await in_thread(list, missing_in(net, parts.catalog))
     return answer(
         shapes.Checked(
             ok=net is not None and not refused,
             name=net.name if net is not None else None,
             dialect=net.dialect if net is not None else None,
             fingerprint=net.fingerprint if net is not None else None,
-            problems=[place_problem(one) for one in (*compiled.problems, *refused)],
+            problems=[place_problem(one) for one in (*named, *refused)],
         )
     )
 

@@ -31,6 +31,8 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "gate": ("the id of a gate, or its step", "gate-2"),
     "sha256": ("the hash of a payload, 64 digits 0-9a-f", "0" * 64),
     "token": ("the id of a token", "k3f9x2m7q1ab"),
+    "path": ("the path of a definition in the catalog; a / in it is written %2F", "etl%2Fload"),
+    "credential": ("the name of a credential", "pg_main"),
     "pool": ("the name of a pool of workers", "gpu"),
     "job": ("the id of a job, as it was claimed", "2.0"),
     "attempt": ("the attempt of the job, as it was claimed", "1"),

@@ -21,6 +21,8 @@ from anabranch.operations.clerk import Clerk
 from anabranch.settings import Settings
 from anabranch.surfaces.http import (
     bulk,
+    catalog,
+    credentials,
     decisions,
     definitions,
     events,
@@ -64,6 +66,8 @@ ALL_ROUTES: tuple[Route, ...] = (
     *participants.ROUTES,
     *payloads.ROUTES,
     *tokens.ROUTES,
+    *credentials.ROUTES,
+    *catalog.ROUTES,
     *waiting.ROUTES,
     *workers.ROUTES,
     *bulk.ROUTES,

@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import NotFound
+from anabranch.net.net import child_target
 from anabranch.operations.definitions import TEXT, Prepared
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.templates import DIALECT as TEMPLATE
@@ -21,17 +22,20 @@ from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import answer, read_body
 from anabranch.surfaces.http.repeats import KEY_HEADER, Once, once
 from anabranch.surfaces.http.routes import API, PARTS, Route
+from anabranch.surfaces.http.threads import in_thread
 from anabranch.surfaces.http.traces import TRACE_HEADER, traced
 
 
 class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What to begin: a definition (text or JSON), or what is kept here: one by its fingerprint, or
-    a template with its parameters."""
+    """What to begin: a definition (text or JSON), or what is kept here: one by its fingerprint, by
+    its path or number in the catalog, or a template with its parameters."""
 
     definition: str | dict[str, Any] | None = None
     fingerprint: str | None = None
     template: str | None = None
-    version: int | None = None  # of the template, instead of the newest
+    path: str | None = None  # of the catalog
+    catalog_id: int | None = None  # its number there
+    version: int | None = None  # of the template or the path, instead of the newest
     parameters: dict[str, Any] = {}  # of the template
     input: dict[str, Any] = {}
     start: str | None = None  # the step to begin with, instead of the entry
@@ -66,17 +70,20 @@ async def start(request: web.Request) -> web.StreamResponse:
 
 
 def _check_start(body: StartRequest) -> None:
-    given = [body.definition, body.fingerprint, body.template]
+    given = [body.definition, body.fingerprint, body.template, body.path, body.catalog_id]
     if sum(one is not None for one in given) != 1:
-        said = "a run is begun from a definition, a fingerprint or a template, one of the three"
-        hint = "send `definition`, or `fingerprint`, or `template`"
+        said = "a run is begun from a definition, a fingerprint, a path or a template, one of them"
+        hint = "send `definition`, or `fingerprint`, `path`, `catalog_id` or `template`"
         raise ApiError(422, "usage", said, hint)
     if body.definition is None and body.rules is not None:
         said = "rules belong to a definition that is sent along"
         raise ApiError(422, "usage", said, "leave out `rules`: a kept definition has its own")
-    if body.template is None and (body.version is not None or body.parameters):
-        said = "a version and parameters belong to a template"
+    if body.template is None and body.parameters:
+        said = "parameters belong to a template"
         raise ApiError(422, "usage", said, "send `template`, or leave them out")
+    if body.template is None and body.path is None and body.version is not None:
+        said = "a version belongs to a template or a path"
+        raise ApiError(422, "usage", said, "send `template` or `path`, or leave it out")
 
 
 def _located(response: web.Response) -> web.Response:
@@ -93,6 +100,8 @@ async def _prepared(request: web.Request, body: StartRequest) -> Prepared:
         name, given, version = body.template, body.parameters, body.version
         made = await look(request, lambda by: Templates(by.store).materialise(name, given, version))
         return made[0]
+    if body.path is not None or body.catalog_id is not None:
+        return await _from_catalog(request, body)
     parts, fingerprint = request.app[PARTS], body.fingerprint or ""
     definition = parts.store.definition(fingerprint)
     if definition is None:
@@ -102,6 +111,17 @@ async def _prepared(request: web.Request, body: StartRequest) -> Prepared:
         raise ApiError(422, "usage", said, "send its name as `template`")
     net = await asyncio.to_thread(parts.nets.get, fingerprint)
     return Prepared(definition, net, ())
+
+
+async def _from_catalog(request: web.Request, body: StartRequest) -> Prepared:
+    """Never a file: whoever may start runs here may not read files by naming them."""
+    fields = {"path": body.path, "version": body.version, "catalog_id": body.catalog_id}
+    target = child_target(fields)
+    if body.path is not None and body.version is None:
+        target = f"catalog://{target.removeprefix('catalog://')}"
+    found = await in_thread(request.app[PARTS].catalog.prepared, target)
+    assert found is not None, "it is in the catalog, or an error"
+    return found
 
 
 async def redrive(request: web.Request) -> web.StreamResponse:

@@ -138,5 +138,15 @@ class Kept(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class FoundCredential(msgspec.Struct, frozen=True):
+    """A credential on its way to the work that looks it up."""
+
+    type: str
+    data: Any
+
+    def __repr__(self) -> str:
+        return f"FoundCredential({self.type!r})"
+
+
 class Begun(msgspec.Struct, frozen=True):
     run: str

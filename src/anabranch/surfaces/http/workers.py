@@ -36,6 +36,7 @@ from anabranch.surfaces.http.work_shapes import (
     ChildBody,
     ClaimBody,
     FailBody,
+    FoundCredential,
     Kept,
     ParkBody,
     PoolList,
@@ -48,6 +49,7 @@ from anabranch.surfaces.http.work_shapes import (
     WithdrawBody,
     Withdrawn,
 )
+from anabranch.work.oauth2 import KeychainError
 from anabranch.work.port import InlineAnswer
 
 JOB = API + "/jobs/{run}/{job}/{attempt}"
@@ -65,6 +67,7 @@ HINTS: Mapping[str, str] = {
     "no_children": "report the result of the task; only tasks of kind `playbook` begin runs",
     "child_path": "ask for what the task says: the server works out path and input by itself",
     "child_refused": "fail the job: the definition of the child has to be mended on the server",
+    "credential_refused": "ask for what the task looks up; the definition says what that is",
     "not_running": "the job was told to stop: stop the work and release it",
 }
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -282,6 +285,17 @@ async def payload(request: web.Request) -> web.Response:
     return web.Response(body=content, content_type="application/octet-stream")
 
 
+async def credential(request: web.Request) -> web.Response:
+    name = request.match_info["credential"]
+    try:
+        found = await _pools(request).supply.credential(_out(request), name)
+    except KeychainError as error:
+        raise ApiError(
+            404, "no_credential", error.message, "fail the job: it cannot be done without"
+        ) from None
+    return answer(FoundCredential(found.type, found.data), headers={"Cache-Control": "no-store"})
+
+
 async def put_payload(request: web.Request) -> web.Response:
     out = _out(request)
     content = await _content(request)
@@ -398,6 +412,10 @@ ROUTES: tuple[Route, ...] = (
     _job(
         "GET", "/payloads/{sha256}", payload, "A large value that the task refers to",
         media="application/octet-stream", errors=(410,),
+    ),
+    _job(
+        "GET", "/credentials/{credential}", credential,
+        "A credential that the task looks up by its name", returns=FoundCredential,
     ),
     _job(
         "POST", "/payloads", put_payload,

@@ -26,10 +26,16 @@ from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.surfaces.http.work_shapes import Begun, Source
 from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
-from anabranch.surfaces.worker.remote import RemoteLoops, RemotePayloads, job_at_work
+from anabranch.surfaces.worker.remote import (
+    RemoteCredentials,
+    RemoteLoops,
+    RemotePayloads,
+    job_at_work,
+)
 from anabranch.work.callables import Toolbox
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
+from anabranch.work.credential_sources import outside_sources
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.keychain import Keychain
 from anabranch.work.means import Means
@@ -37,7 +43,13 @@ from anabranch.work.payloads import encoded, hash_of
 from anabranch.work.pipeline import Pipeline
 from anabranch.work.port import Parked, Task
 from anabranch.work.reading import CollectionReader
-from anabranch.work.redaction import Redactor, given_to_work, giving, guard_logs
+from anabranch.work.redaction import (
+    Redactor,
+    given_to_work,
+    giving,
+    guard_logs,
+    with_credentials,
+)
 from anabranch.work.registry import close_all, standard_performers
 from anabranch.work.shards import Shards, Underway
 
@@ -69,7 +81,11 @@ class Bench:
         self._nets: OrderedDict[str, Net] = OrderedDict()
         self._redactor = Redactor()
         self._unguard_logs = guard_logs(self._redactor)
-        self._keychain = Keychain(self._redactor, options=app.http_options(settings))
+        self._keychain = Keychain(
+            self._redactor,
+            options=app.http_options(settings),
+            sources=[*outside_sources(settings), RemoteCredentials(link)],
+        )
         self._payloads = RemotePayloads(link)
         self._shards: dict[Key, Underway] = {}
         self._scopes: dict[Key, Redactor] = {}  # what each job was given of secrets
@@ -148,12 +164,12 @@ class Bench:
             if content is not None:
                 held[sha256] = content
         keyring = None
-        if net.keychain:
+        if net.has_secrets:
             workload = shared.get("workload", {})
             if parcel.sealed:
                 workload = Unsealed(workload, parcel.sealed)
             keyring = await app.keyring_of(self._keychain, net, workload, _holder(parcel))
-        task = unpack(parcel, shared, net, held.get, keyring)
+        task = await with_credentials(lambda: unpack(parcel, shared, net, held.get, keyring))
         if parcel.shard is None or parcel.progress is None:
             return task
         progress = await self._remembered(parcel.progress)

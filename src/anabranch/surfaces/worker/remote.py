@@ -12,7 +12,10 @@ from typing import Any
 
 from anabranch.errors import InputError, NotFound
 from anabranch.operations.supplies import ResultsPage
+from anabranch.surfaces.http.work_shapes import FoundCredential
 from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
+from anabranch.work.credential_sources import Credential
+from anabranch.work.oauth2 import KeychainError
 from anabranch.work.payloads import encoded, hash_of
 
 CACHE_BYTES = 256 * 1024 * 1024  # of payloads, so that a value is fetched once and not per job
@@ -61,6 +64,30 @@ class RemotePayloads:
         self._size += len(content)
         while self._size > CACHE_BYTES and len(self._cache) > 1:
             self._size -= len(self._cache.popitem(last=False)[1])
+
+
+class RemoteCredentials:
+    """Credentials that the server has, for the jobs that look them up."""
+
+    label = "the server"
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def knows(self, name: str) -> bool | None:  # noqa: ARG002 - the port's signature
+        return None
+
+    async def find(self, name: str) -> Credential | None:
+        path = self._link.job(job_at_work.get(), f"credentials/{name}")
+        try:
+            found = await until_heard(lambda: self._link.json(FoundCredential, "GET", path))
+        except Final as refusal:
+            if refusal.code in ("no_credential", "credential_refused"):
+                raise KeychainError(refusal.message) from None
+            if refusal.status == 404 and refusal.code == "no_such_path":  # a server of before
+                return None
+            raise
+        return Credential(found.data, found.type)
 
 
 class RemoteLoops:

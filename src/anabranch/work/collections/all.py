@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.work import inputs
+from anabranch.work.collections.asking import look_up
 from anabranch.work.collections.claims import Claims
 from anabranch.work.collections.files import Csv, JsonLines
 from anabranch.work.collections.listing import Listings
@@ -112,6 +113,7 @@ class Collections:
         """Up to `shards` shards of `count` items, from where the last call ended."""
         if count < 1 or shards < 1:
             raise InputError("a shard has at least one item, and a cut at least one shard")
+        await look_up(descriptor, keyring)
         return await self._source(descriptor).cut(descriptor, cursor, count, shards, keyring)
 
     async def items(
@@ -126,6 +128,7 @@ class Collections:
     ) -> list[Item]:
         """The items of a shard. `keys(index, item)` gives each its key, otherwise its nature."""
         source = self._source(descriptor)
+        await look_up(descriptor, keyring)
         found = await source.items(descriptor, Shard(cursor, first, count), keyring)
         items = [
             Item(first + offset, key if keys is None else _key(keys, first + offset, item), item)

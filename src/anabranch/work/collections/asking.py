@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from anabranch.kernel.values import Answer
+from anabranch.work import secret_values
 from anabranch.work.collections.port import CollectionError, Descriptor, Keyring
+from anabranch.work.oauth2 import KeychainError
 from anabranch.work.port import Performer, Task
 
 
@@ -37,4 +39,14 @@ def entry_of(descriptor: Descriptor, ring: Keyring) -> Any:
         return None
     if name not in ring:
         raise CollectionError(f"the keychain has no entry '{name}'")
-    return ring[name]
+    try:
+        return ring[name]
+    except KeychainError as error:
+        raise CollectionError(error.message, retryable=error.retryable) from None
+
+
+async def look_up(descriptor: Descriptor, ring: Keyring) -> None:
+    """Have the credential that the descriptor names at hand, where it is no entry."""
+    name = descriptor.get("auth")
+    if isinstance(ring, secret_values.Keyring) and isinstance(name, str):
+        await ring.fetch(name)

@@ -74,8 +74,8 @@ def read_task(given: Mapping[str, Any], flavour: Flavour) -> SqlTask:
 def connection_fields(given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """What the task says about its connection; its own fields win over those of `auth`."""
     auth = given.get("auth", given.get("credential"))
-    if isinstance(auth, str):
-        raise InputError("auth must be a mapping; write auth: '{{ keychain.<name> }}'")
+    if isinstance(auth, str):  # a credential that is one text
+        auth = {"dsn": auth} if "dsn" in names else {"database": auth}
     fields = dict(inputs.mapping(auth, "auth"))
     fields |= {name: given[name] for name in names if given.get(name) is not None}
     return {name: fields[name] for name in names if fields.get(name) is not None}

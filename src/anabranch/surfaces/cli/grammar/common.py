@@ -162,6 +162,14 @@ def participants(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def catalog(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--catalog",
+        metavar="DIR",
+        help="a folder of definitions that are found by their path (setting catalog)",
+    )
+
+
 def inline(parser: argparse._ActionsContainer) -> None:
     """How shell and Python work is kept apart where it is done."""
     parser.add_argument(
@@ -226,6 +234,7 @@ def starting(parser: argparse.ArgumentParser) -> None:
     labels(parser, "label the run, for lists")
     parser.add_argument("--run-id", metavar="ID", help="use this id; refused if it exists")
     tools(parser)
+    catalog(parser)
     participants(parser)
     inline(parser)
     watching(parser)

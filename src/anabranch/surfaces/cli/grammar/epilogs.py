@@ -94,6 +94,12 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "passport": ("passport new node.key", "passport verify passports"),
     "serve": ("serve", "serve --store runs.db --port 0 --tokens-required"),
     "dev": ("dev", "dev --no-browser --port 0"),
+    "register": ("register flows/*.yaml", "register load.yaml --path etl/load"),
+    "catalog": ("catalog list --prefix etl/", "catalog show etl/load@2"),
+    "credential": (
+        "credential add pg_main --type postgres --from-file pg_main.json",
+        "credential rotate pg_main --value-stdin < pg_main.json",
+    ),
     "token": ("token create --scope read --scope operate --name kim --days 90", "token list"),
     "store": (
         "store backup /backups/monday.db",

@@ -23,6 +23,7 @@ def add_check(verbs: Verbs) -> None:
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     c.rules(parser)
     c.tools(parser)
+    c.catalog(parser)
 
 
 def add_fmt(verbs: Verbs) -> None:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 def add_run(verbs: Verbs) -> None:
     parser = c.verb(verbs, "run", "Run a definition to its end.")
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="a definition; `-` reads standard input"
+        "file",
+        nargs="?",
+        metavar="FILE|PATH[@N]",
+        help="a definition; `-` reads standard input; a path of the catalog, @N for a version",
     )
     c.starting(parser)
     _from_chain(parser)
@@ -42,6 +45,7 @@ def add_resume(verbs: Verbs) -> None:
     parser.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
     c.tools(parser)
     c.actor(parser)
+    c.catalog(parser)
     c.participants(parser)
     c.inline(parser)
     c.watching(parser)
@@ -54,6 +58,7 @@ def add_redrive(verbs: Verbs) -> None:
     said = "say what would run again, why, and what would be reused; begin nothing"
     parser.add_argument("--dry-run", action="store_true", help=said)
     c.tools(parser)
+    c.catalog(parser)
     c.participants(parser)
     c.inline(parser)
     c.watching(parser)

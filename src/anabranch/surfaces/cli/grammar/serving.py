@@ -44,6 +44,7 @@ def _serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="F", help="the certificate chain, for https")
     parser.add_argument("--tls-key", metavar="F", help="and its key")
     c.tools(parser)
+    c.catalog(parser)
     c.participants(parser)
     c.inline(parser)
     c.grace(parser, "how long a stop waits for running jobs")

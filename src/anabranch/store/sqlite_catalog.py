@@ -1,0 +1,76 @@
+"""The part of the SQLite store that is about the catalog."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from anabranch.errors import StoreError
+from anabranch.store.catalog_ports import CatalogEntry
+from anabranch.store.memory_catalog import version_exists
+from anabranch.store.sqlite_errors import CONSTRAINT
+from anabranch.store.sqlite_file import STATEMENTS
+
+
+class SqliteCatalog:
+    """A part of `SqliteStore`."""
+
+    if TYPE_CHECKING:
+
+        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
+
+        def _transaction(
+            self, *, wipe: bool = False
+        ) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    def add_catalog(self, entries: Sequence[CatalogEntry]) -> list[int]:
+        at = entries[0] if entries else None
+        try:
+            with self._transaction() as db:
+                ids = []
+                for at in entries:
+                    fields = msgspec.structs.asdict(at)
+                    ids.append(db.execute(STATEMENTS["add_catalog"], fields).lastrowid or 0)
+                return ids
+        except StoreError as error:
+            if error.code == CONSTRAINT and at is not None:
+                raise version_exists(at.path, at.version) from None
+            raise
+
+    def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
+        rows = self._rows(STATEMENTS["catalog_entry"], {"path": path, "version": version})
+        return _entry(rows[0]) if rows else None
+
+    def catalog_by_id(self, entry_id: int) -> CatalogEntry | None:
+        if not 0 < entry_id < 2**63:
+            return None
+        rows = self._rows(STATEMENTS["catalog_by_id"], {"id": entry_id})
+        return _entry(rows[0]) if rows else None
+
+    def catalog_paths(
+        self, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[CatalogEntry]:
+        fields = {"prefix": prefix, "after": after, "limit": max(limit, 0)}
+        return [_entry(row) for row in self._rows(STATEMENTS["catalog_paths"], fields)]
+
+    def catalog_versions(self, path: str, limit: int = 1000) -> list[CatalogEntry]:
+        fields = {"path": path, "limit": max(limit, 0)}
+        return [_entry(row) for row in self._rows(STATEMENTS["catalog_versions"], fields)]
+
+
+def _entry(row: Sequence[Any]) -> CatalogEntry:
+    entry_id, path, version, fingerprint, name, dialect, created_at, created_by = row
+    return CatalogEntry(
+        id=entry_id,
+        path=path,
+        version=version,
+        fingerprint=fingerprint,
+        name=name,
+        dialect=dialect,
+        created_at=created_at,
+        created_by=created_by,
+    )
