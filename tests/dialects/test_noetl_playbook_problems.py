@@ -50,7 +50,7 @@ IN_A_PLAYBOOK = [
     ("missing-key", "keychain: [{name: k, kind: bearer}]\n" + steps(A), 4, 12, "no `token`"),
     ("missing-key", "keychain: [{kind: env, variable: V}]\n" + steps(A), 4, 12, "no `name`"),
     ("bad-choice", "keychain: [{name: k, kind: bearr}]\n" + steps(A), 4, 28, "'bearer'"),
-    ("bad-choice", f"keychain: [{{{VAULT}}}]\n" + steps(A), 4, 54, "cannot be reached"),
+    ("credential-instead", f"keychain: [{{{VAULT}}}]\n" + steps(A), 4, 54, "cannot be reached"),
     ("bad-name", "keychain: [{name: a b, kind: env}]\n" + steps(A), 4, 19, "for a secret"),
     ("duplicate-label", f"keychain: [{KEY}, {KEY}]\n" + steps(A), 4, 54, "twice"),
     ("wrong-type", "keychain: 5\n" + steps(A), 4, 11, "`keychain` must be a list"),

@@ -23,6 +23,7 @@ ELSEWHERE = {
     *("unknown-dialect", "join-impossible", "slot-unreachable"),
     *("bad-expression", "text-candidate", "encrypted-rule"),
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
+    *("child-cycle", "unknown-credential"),
     *("kind-off", "self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
     *("wrong-hash", "join-needs-outcome", "merge-overlap", "forks-partly-examined"),
     *("short-secret", "decision-arc", "join-reading"),  # test_noetl_spellings.py has the last

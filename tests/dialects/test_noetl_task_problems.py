@@ -151,9 +151,8 @@ IN_A_PIPELINE = [
     ("missing-key", looped("in: {pages: {items: a}}"), 6, 22, "has no `url`"),
     ("missing-key", looped("in: {claim: {kind: sqlite}}"), 6, 22, "has no `command`"),
     ("misplaced-task", "loop: {in: [1]}\ntool: {kind: decision, ask: x}", 7, 9, "inside a loop"),
-    ("not-yet", child("catalog_id: 4711"), 6, 26, "needs a catalog, and there is none here"),
-    ("not-yet", child("catalog_id: 4711"), 6, 26, "name the file of the child with `path`"),
-    ("not-yet", child("path: p, version: 2"), 6, 35, "the file of that version with `path`"),
+    ("bad-number", child("path: p, version: two"), 6, 35, "a whole number, or `latest`"),
+    ("missing-key", child("version: 2"), 6, 9, "`path` or `catalog_id`"),
     ("conflicting-keys", child("path: p, return_step: a, result_step: b"), 6, 51, "`return_step`"),
     ("ignored-key", "spec: {loop_mode: fanout}\n" + NOOP, 6, 10, "without a loop"),
     ("lost-order", FAN.replace("[1]", "[1], spec: {mode: sequential}") + NOOP, 7, 9, "any order"),
@@ -179,11 +178,11 @@ def test_problems_of_tasks(code: str, step: str, line: int, column: int, words: 
     assert {problem.severity for problem in at} == {documented_severity(code)}
 
 
-def test_a_child_from_a_catalog_is_one_problem_and_the_latest_version_is_none() -> None:
-    assert [problem.code for problem in problems_of(child("catalog_id: 1, version: 2"))] == [
-        "not-yet"
-    ]
-    assert problems_of(child("path: p, version: latest")) == ()
+@pytest.mark.parametrize(
+    "named", ["catalog_id: 4711", "path: p, version: 2", "path: p, version: latest", "path: a/b"]
+)
+def test_a_child_from_a_catalog_is_no_problem(named: str) -> None:
+    assert problems_of(child(named)) == ()
 
 
 def test_set_shared_needs_its_own_reducer() -> None:

@@ -200,3 +200,25 @@ def test_a_path_is_never_read_as_a_file(page: Any, tmp_path: Path) -> None:
     becomes(page, f"{SUMMARY}.includes('it cannot run')")
     assert "very_secret" not in page.locator("main").inner_text()
     assert page.locator("#problems li").count() >= 1
+
+
+def test_a_definition_is_registered_under_a_path_and_found_there_in_its_versions(page: Any) -> None:
+    first = FORMS.replace("name: forms", "name: by_path, path: etl/forms")
+    page.goto("/definitions")
+    type_in(page, first)
+    page.get_by_role("button", name="Register").click()
+    page.get_by_text("Registered. Children and runs find it").wait_for()
+    type_in(page, first.replace("Oslo", "Rome"))
+    becomes(page, f"{SUMMARY} === 'No problems; it can run'")
+    page.get_by_role("button", name="Register").click()
+    page.get_by_text("Registered. Children and runs find it").wait_for()
+    rows = page.locator("section[aria-labelledby=path-versions] tbody tr")
+    assert [row.split()[0] for row in rows.all_inner_texts()] == ["2", "1"]
+    page.goto("/definitions?prefix=etl/")
+    page.get_by_role("link", name="etl/forms").click()
+    assert "Rome" in page.get_by_role("textbox", name="Text").input_value()
+    page.locator("section[aria-labelledby=path-versions]").get_by_role("link", name="1").click()
+    assert page.get_by_role("textbox", name="Text").input_value() == first
+    page.get_by_label("Path in the catalog").fill("not a path")
+    page.get_by_role("button", name="Register").click()
+    page.get_by_text("cannot be a path of the catalog").wait_for()

@@ -354,12 +354,12 @@ def test_a_credential_comes_from_the_environment_a_folder_or_a_command(
     command = tmp_path / "ask"
     command.write_text(f'#!/bin/sh\n[ "$1" = pg-main ] && cat {tmp_path}/pg-main.json\nexit 0\n')
     command.chmod(0o755)
-    for setting in (
-        {"credential_env_prefix": "CRED_"},
-        {"credential_folder": str(tmp_path)},
-        {"credential_command": str(command)},
+    for settings in (
+        replace(SETTINGS, credential_env_prefix="CRED_"),
+        replace(SETTINGS, credential_folder=str(tmp_path)),
+        replace(SETTINGS, credential_command=str(command)),
     ):
-        result, shown = ran(LENGTH, settings=replace(SETTINGS, **setting))
+        result, shown = ran(LENGTH, settings=settings)
         assert result.result == {"long": 16, "said": "***"}, result.problem
         assert "word-of-16-chars" not in shown
 

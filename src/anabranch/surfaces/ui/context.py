@@ -48,6 +48,7 @@ NOTES = {
     "ended": "Ended. What waits is aborted; what runs is aborted when it comes to its end.",
     "not_ended": "Nothing was ended: the session had come to its end before.",
     "kept": "Kept. Runs can be started of it by its name and version.",
+    "registered": "Registered. Children and runs find it by its path.",
     "known": "This version was kept before.",
     "signed_out": "You are signed out.",
 }

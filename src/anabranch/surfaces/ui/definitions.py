@@ -13,9 +13,12 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, InputError, NotFound
+from anabranch.operations.catalog import Catalog, wanted
+from anabranch.operations.catalog import Draft as Registration
 from anabranch.operations.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.audit import SUBJECT
+from anabranch.surfaces.http.routes import actor_of
 from anabranch.surfaces.http.threads import in_thread
 from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.drafts import TEXT_MAX, Draft, examined, keep, runnable
@@ -35,7 +38,9 @@ async def editor(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     text = ""
     fingerprint = request.query.get("fingerprint", "")
-    if fingerprint:
+    if path := request.query.get("path", "").strip():
+        text = (await ui.look(lambda by: Catalog(by.store).show(path)))[1].source
+    elif fingerprint:
         kept = ui.parts.store.definition(fingerprint)
         if kept is None:
             raise NotFound(f"there is no definition {fingerprint[:100]!r}")
@@ -94,6 +99,21 @@ async def publish(request: web.Request) -> web.StreamResponse:
     raise see(f"/definitions?fingerprint={quote(fingerprint)}", "kept" if new else "known")
 
 
+async def register(request: web.Request) -> web.StreamResponse:
+    """Put it into the catalog under the path that it says."""
+    form = await form_of(request)
+    ui, text = ui_of(request), _text(form)
+    try:
+        drafts = [Registration(text, "<text>", text_of(form, "path").strip())]
+        keep_it = ui.parts.catalog.register
+        (row,) = await in_thread(keep_it, drafts, ui.now(), actor_of(request))
+    except AnabranchError as error:
+        return await _page(request, text, text_of(form, "rules"), form, None, error, 422)
+    request[SUBJECT] = row.path
+    where = f"/definitions?path={quote(f'{row.path}@{row.version}')}"
+    raise see(where, "registered" if row.new else "known")
+
+
 # -- pages -----------------------------------------------------------------------------------------
 
 
@@ -119,6 +139,7 @@ async def _page(
         of=name,
         text_max=TEXT_MAX,
         **await _recent(ui, request),
+        **await _by_path(ui, request, values["draft"]),
     )
 
 
@@ -173,6 +194,27 @@ async def _recent(ui: Ui, request: web.Request) -> dict[str, Any]:
         "filtered": bool(here),
         "older": "/definitions?" + urlencode(older) + "#recent" if older else "",
         "newest": ("/definitions?" + urlencode(here)).rstrip("?") + "#recent" if before else "",
+    }
+
+
+async def _by_path(ui: Ui, request: web.Request, draft: Draft) -> dict[str, Any]:
+    """The catalog: its paths, or the versions of the one that is in the editor."""
+    prefix = request.query.get("prefix", "").strip()
+    after = request.query.get("after", "")
+    at = wanted(request.query.get("path", "").strip() or (draft.net.path if draft.net else ""))
+    paths = await ui.look(lambda by: Catalog(by.store).paths(prefix, after, RECENT + 1))
+    versions = await ui.look(lambda by: by.store.catalog_versions(at.path, VERSIONS))
+    here = {"prefix": prefix} if prefix else {}
+    last = paths[RECENT - 1].path if len(paths) > RECENT else ""
+    return {
+        "paths": paths[:RECENT],
+        "path": at.path,
+        "path_versions": versions,
+        "prefix": prefix,
+        "more_paths": "/definitions?" + urlencode({**here, "after": last}) + "#paths"
+        if last
+        else "",
+        "first_paths": ("/definitions?" + urlencode(here)).rstrip("?") + "#paths" if after else "",
     }
 
 

@@ -45,6 +45,7 @@ SCOPES: dict[tuple[str, str], Scope] = {
     ("POST", "/definitions/check"): "read",
     ("POST", "/definitions/start"): "operate",
     ("POST", "/definitions/keep"): "operate",
+    ("POST", "/definitions/register"): "operate",
     ("POST", "/sessions/wake"): "operate",
     ("POST", "/sessions/end"): "operate",
 }
@@ -57,6 +58,7 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/runs/{run}/gates/{gate}"): "runs.gates.decide",
     ("POST", "/definitions/start"): "runs.create",
     ("POST", "/definitions/keep"): "definitions.create",
+    ("POST", "/definitions/register"): "catalog.create",
     ("POST", "/sessions/wake"): "sessions.wake",
     ("POST", "/sessions/end"): "sessions.end",
 }
@@ -115,6 +117,7 @@ def routes() -> list[web.RouteDef]:
         web.post("/definitions/check", definitions.check_typed),
         web.post("/definitions/start", definitions.start),
         web.post("/definitions/keep", definitions.publish),
+        web.post("/definitions/register", definitions.register),
         web.get("/sessions", sessions.list_sessions),
         web.get("/sessions/panel", sessions.panel),
         web.post("/sessions/wake", sessions.wake),
