@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,11 @@ from aiohttp import web
 from anabranch import Engine
 from anabranch.app import RunResult
 from anabranch.errors import Conflict, InputError, NotFound
-from anabranch.operations.credentials import CredentialChange, CredentialDraft
+from anabranch.operations.credentials import CredentialCard, CredentialChange, CredentialDraft
 from anabranch.settings import Settings
+from anabranch.testing import play
+from anabranch.work.credential_fields import for_work
+from anabranch.work.sql.postgres import conninfo
 
 from .support import server
 
@@ -259,10 +262,11 @@ def test_with_a_wrong_key_nothing_is_written_and_the_error_names_both_keys(
             engine.credentials.add(draft())
         async with Engine(store, settings=wrong) as engine:
             kept = engine.credentials
-            for change in (
+            changes: list[Callable[[], CredentialCard]] = [
                 lambda: kept.add(draft("other")),
                 lambda: kept.rotate("api", CredentialChange(data="another-token")),
-            ):
+            ]
+            for change in changes:
                 with pytest.raises(InputError) as raised:
                     change()
                 assert raised.value.code == "secret_key"
@@ -272,6 +276,7 @@ def test_with_a_wrong_key_nothing_is_written_and_the_error_names_both_keys(
                 ("api", 1, "other key")
             ]
             result = await done(engine, body, url="http://127.0.0.1:1/")
+            assert result.problem is not None
             assert "credential 'api'" in result.problem["message"]
             assert "was encrypted with the key" in result.problem["message"]
             assert kept.remove("api").name == "api"  # what nobody can read can still go
@@ -385,3 +390,32 @@ def test_a_command_that_gives_no_credential_fails_the_step_with_the_reason(
         settings = replace(settings, credential_command_seconds=60.0)
     result, _ = ran(LENGTH, settings=settings)
     assert words in result.problem["message"], result.problem
+
+
+# -- plays -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keychain", ["", "keychain: [{name: api, kind: env, variable: NOPE}]\n"])
+def test_a_play_needs_no_secrets(keychain: str) -> None:
+    body = """workflow:
+  - step: call
+    tool: {kind: http, url: "http://127.0.0.1:1/", auth: api}
+    next: {arcs: [{step: several}]}
+  - step: several
+    tool:
+      - {kind: http, url: "http://127.0.0.1:1/", auth: "{{ workload.which }}"}
+      - {kind: noop, result: "{{ keychain.api.token }}"}
+"""
+    played = play(HEAD + keychain + body, {"which": "api"}, script={"call": {"ok": True}})
+    assert played.status == "completed", played.problem
+    assert played.result == "api.token"
+
+
+def test_the_fields_of_other_registries_reach_the_database() -> None:
+    psycopg = pytest.importorskip("psycopg")
+    data = {"db_host": "h", "db_port": "5433", "db_user": "u", "db_password": "p", "db_name": "d"}
+    address = conninfo(psycopg, {"auth": for_work("postgres", data)}, 3.0)
+    found = psycopg.conninfo.conninfo_to_dict(address)
+    assert {key: found[key] for key in ("host", "port", "user", "password", "dbname")} == {
+        "host": "h", "port": "5433", "user": "u", "password": "p", "dbname": "d",
+    }  # fmt: skip

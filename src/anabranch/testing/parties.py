@@ -41,6 +41,7 @@ from anabranch.testing.random_steps import (
 )
 from anabranch.testing.rules import RULE, random_verdict
 from anabranch.testing.script import Scripts
+from anabranch.testing.stand_in_secrets import stand_ins
 from anabranch.testing.world import JobKey, World, label_of
 from anabranch.work.port import Task
 
@@ -238,7 +239,7 @@ class Parties(World):
             return
         try:
             live = LiveRun(self.audits[run].net, state)
-            task = build_task(live, event.job, self.store.payload)
+            task = build_task(live, event.job, self.store.payload, stand_ins(live.net))
             plan = self.plan(key, task, label_of(state, job))
         except AnabranchError as error:
             plan = Planned(not_built(error))

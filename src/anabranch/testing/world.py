@@ -56,6 +56,7 @@ from anabranch.testing.performing import perform_inside
 from anabranch.testing.post import Letter, Post
 from anabranch.testing.rules import RULE, RulesInside, judged
 from anabranch.testing.script import UNSCRIPTED, Scripts
+from anabranch.testing.stand_in_secrets import stand_ins
 from anabranch.work.port import Parked, Task, whole
 
 EPOCH = 1_700_000_000_000  # virtual time begins here; any instant above zero would do
@@ -215,7 +216,7 @@ class World:
             return
         key = (effect.run, effect.job, effect.attempt)
         try:
-            task = build_task(live, effect.job, self.store.payload)
+            task = build_task(live, effect.job, self.store.payload, stand_ins(live.net))
         except AnabranchError as error:
             plan = Planned(not_built(error))
         else:
