@@ -10,6 +10,7 @@ A path is looked for in the folder (setting `catalog`), then in the store. One t
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -126,8 +127,7 @@ class Catalog:
         if not asked.only_here and asked.path.endswith(SUFFIXES) and _is_file(asked.path):
             return None
         found = self._in_folder(asked) or self._in_store(asked)
-        a_file = asked.path.endswith(SUFFIXES) or _is_file(asked.path)
-        if found is None and (asked.only_here or not a_file):
+        if found is None and (asked.only_here or not _means_a_file(asked.path)):
             raise self._missing(target, asked)
         return found
 
@@ -344,6 +344,11 @@ def _placed(
 def _as_text(text: str) -> str:
     """One line without an end would be taken for the name of a file."""
     return text if "\n" in text else f"{text}\n"
+
+
+def _means_a_file(path: str) -> bool:
+    """Whoever reads it says what is wrong with it."""
+    return path.endswith(SUFFIXES) or path.startswith(("/", "./", "../")) or os.path.lexists(path)
 
 
 def _is_file(path: str) -> bool:

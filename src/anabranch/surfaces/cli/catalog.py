@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from anabranch import app
+from anabranch import app, files
 from anabranch.clock import SystemClock
+from anabranch.dialects.source import SourceLimits
 from anabranch.errors import InputError
 from anabranch.operations.catalog import Catalog, Draft, wanted
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
 from anabranch.surfaces.cli.noting import noted
-from anabranch.surfaces.cli.remote import sendable
 
 HEAD = ("PATH", "VERSION", "ID", "NAME", "DIALECT", "REGISTERED", "BY")
 PAGE = 500
@@ -44,10 +44,14 @@ async def register(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _draft(file: str, path: str) -> Draft:
-    text = sendable(file, None)
-    if text is None:
-        raise InputError(f"{file} cannot be read: name a text file that is there", code="no_file")
-    return Draft(text, "<text>" if file == "-" else file, path)
+    source = values.source(file)
+    if isinstance(source, str):
+        return Draft(source, "<text>", path)
+    data = files.read_limited(Path(file), SourceLimits().bytes_max)
+    try:
+        return Draft(data.decode("utf-8"), file, path)
+    except UnicodeDecodeError:
+        raise InputError(f"{file} is not UTF-8", code="no_file") from None
 
 
 def _registered_here(
@@ -71,8 +75,7 @@ async def _registered_there(
     from anabranch.surfaces.cli.remote import remote_desk
 
     sent = [
-        {"definition": one.text, "file": PurePath(one.file).name, "path": one.path}
-        for one in drafts
+        {"definition": one.text, "file": Path(one.file).name, "path": one.path} for one in drafts
     ]
     async with remote_desk(options, settings) as desk:
         told = await desk.client.post("catalog", body={"definitions": sent})
