@@ -233,6 +233,75 @@ def test_a_rotated_credential_is_what_the_next_step_gets(tmp_path: Path) -> None
     assert asyncio.run(scenario()) == [11, 2, 22, "failed"]
 
 
+def test_a_token_is_fetched_with_a_credential_of_type_oauth2() -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        if request.path == "/token":
+            asked.append(await request.text())
+            return web.json_response({"access_token": "fetched-token-1", "expires_in": 600})
+        return web.json_response({"with": request.headers["Authorization"]})
+
+    body = """workflow:
+  - step: call
+    tool: {kind: http, url: "{{ workload.url }}", auth: idp}
+    next: {arcs: [{step: again}]}
+  - step: again
+    tool: {kind: http, url: "{{ workload.url }}", auth: idp}
+"""
+
+    async def scenario() -> RunResult:
+        async with server(answer) as address, Engine(":memory:", settings=SETTINGS) as engine:
+            data = {
+                "endpoint": f"{address}/token",
+                "client_id": "loader",
+                "client_secret": "very-secret-client",
+            }
+            engine.credentials.add(draft("idp", "oauth2", data))
+            return await done(engine, body, url=address)
+
+    result = asyncio.run(scenario())
+    assert result.status == "completed", result.problem
+    assert result.steps["again"]["result"]["data"] == {"with": "Bearer ***"}
+    assert asked == [
+        "grant_type=client_credentials&client_id=loader&client_secret=very-secret-client"
+    ]
+
+
+def test_an_entry_for_a_token_names_the_credential_that_it_is_asked_for_with() -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        asked.append(request.headers["Authorization"])
+        return web.json_response({"access_token": "fetched-token-1"})
+
+    body = """keychain:
+  - {name: idp, kind: oauth2, endpoint: "{{ workload.url }}", auth: "{{ workload.who }}",
+     data: {grant_type: client_credentials}}
+workflow:
+  - step: tell
+    tool: {kind: python, args: {got: "{{ keychain.idp.token }}"}, code: "result = len(got)"}
+"""
+
+    async def scenario() -> RunResult:
+        async with server(answer) as address, Engine(":memory:", settings=SETTINGS) as engine:
+            engine.credentials.add(draft("me", "basic", {"username": "a", "password": "b"}))
+            return await done(engine, body, url=address, who="me")
+
+    assert asyncio.run(scenario()).result == len("fetched-token-1")
+    assert asked == ["Basic YTpi"]
+
+
+def test_variables_of_a_step_may_look_a_credential_up() -> None:
+    body = """workflow:
+  - step: tell
+    vars: {long: "{{ keychain.api.token | length }}"}
+    tool: [{kind: noop, result: "{{ vars.long }}"}]
+"""
+    result, _ = ran(body, draft())
+    assert result.result == len(SECRET)
+
+
 # -- at rest ---------------------------------------------------------------------------------------
 
 

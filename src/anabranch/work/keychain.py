@@ -144,6 +144,9 @@ class Keychain:
         name, rendered = await with_credentials(lambda: _rendered(entry, render, ring))
         if rendered.get("kind") in _WRITTEN:
             scope.learn(_wrapped({k: v for k, v in rendered.items() if k not in _COMMON}))
+        auth = rendered.get("auth")
+        if rendered.get("kind") == "oauth2" and isinstance(auth, str) and _is_a_name(entry["auth"]):
+            rendered = {**rendered, "auth": await self._by_name(auth)}
         return await self._resolved(name, rendered)
 
     async def _known(
@@ -325,6 +328,12 @@ def _rendered(
 
 def _absent(scope: Redactor, message: str, kind: str, retryable: bool) -> Absent:
     return Absent(KeychainError(scope.text(message), kind=kind, retryable=retryable))
+
+
+def _is_a_name(given: Any) -> bool:
+    """Whether `auth` of an entry names a credential: what comes from the keychain is a secret."""
+    reads = getattr(given, "reads", ())
+    return reads is not None and not any(path[0] == "keychain" for path in reads)
 
 
 def _stamp(found: Credential) -> str:

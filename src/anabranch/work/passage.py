@@ -71,7 +71,7 @@ class Passage:
 
     async def run(self) -> Answer | Parked:
         try:
-            heard = self._begin()
+            heard = await with_credentials(self._begin)
         except AnabranchError as error:
             return self._failed(Fault(error.code, str(error), "", False))
         except Exception as error:
