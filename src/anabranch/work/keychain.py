@@ -28,6 +28,7 @@ from anabranch.clock import Clock, SystemClock
 from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import INTERNAL
 from anabranch.work import inputs
+from anabranch.work.credential_entries import COMMON, ELSEWHERE, credential_of, mapped
 from anabranch.work.credential_fields import for_work, password_in
 from anabranch.work.credential_sources import Credential, CredentialSource, find_in
 from anabranch.work.http import Http, HttpOptions
@@ -52,11 +53,6 @@ Render = Callable[[Any, Mapping[str, Any]], Any]
 
 log = logging.getLogger("anabranch")
 
-#: Kinds of entries whose fields come from elsewhere, and services that cannot be asked from here:
-#: a credential of ours stands for what is kept there.
-MANAGED = frozenset({"secret_manager", "credential", "postgres_credential"})
-ELSEWHERE = frozenset({"gcp", "aws", "azure", "vault", "k8s", "google"})
-
 #: Fields that are no secrets, wherever they stand.
 PUBLIC = frozenset(
     {"host", "hostname", "port", "user", "username", "database", "dbname", "db", "schema"}
@@ -64,7 +60,6 @@ PUBLIC = frozenset(
     | {"db_host", "db_port", "db_user", "db_name", "account", "warehouse", "role", "header"}
     | {"provider", "scope", "expires_at", "name", "client_id", "grant_type", "audience"}
 )
-_COMMON = frozenset({"name", "kind", "scope", "desc", "description", "ttl", "auth"})
 _WRITTEN = frozenset({"static", "bearer", "oauth2"})  # their values stand in the entry itself
 _FILE_BYTES = 1024 * 1024
 
@@ -143,7 +138,7 @@ class Keychain:
         )
         name, rendered = await with_credentials(lambda: _rendered(entry, render, ring))
         if rendered.get("kind") in _WRITTEN:
-            scope.learn(_wrapped({k: v for k, v in rendered.items() if k not in _COMMON}))
+            scope.learn(_wrapped({k: v for k, v in rendered.items() if k not in COMMON}))
         auth = rendered.get("auth")
         if rendered.get("kind") == "oauth2" and isinstance(auth, str) and _is_a_name(entry["auth"]):
             rendered = {**rendered, "auth": await self._by_name(auth)}
@@ -191,7 +186,7 @@ class Keychain:
             return await self._token(name, entry)
         wanted = credential_of(entry)
         if wanted is not None:
-            return _mapped(await self._managed(wanted, entry), entry.get("map"), name)
+            return mapped(await self._managed(wanted, entry), entry.get("map"), name)
         resolve = KINDS.get(str(kind))
         if resolve is None:
             raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
@@ -211,7 +206,7 @@ class Keychain:
             raise KeychainError(said, kind=error.kind, retryable=error.retryable) from None
 
     async def _token(self, name: str, entry: Mapping[str, Any]) -> Any:
-        self._redactor.learn(_wrapped({k: v for k, v in entry.items() if k not in _COMMON}))
+        self._redactor.learn(_wrapped({k: v for k, v in entry.items() if k not in COMMON}))
         source = self._source(name, entry)
         token = await source.token()
         return {
@@ -341,36 +336,6 @@ def _stamp(found: Credential) -> str:
     return hash_of(msgspec.json.encode(found.data))
 
 
-def credential_of(entry: Mapping[str, Any]) -> str | None:
-    """The name of the credential that an entry stands for; None where it has values of its own.
-
-    It is the one that it names (`credential`), or that of its own name, where its provider is one
-    that cannot be asked, or where it says nothing else."""
-    if entry.get("kind") not in MANAGED:
-        return None
-    if isinstance(entry.get("credential"), str):
-        return str(entry["credential"])
-    provider = entry.get("provider")
-    own = {key for key, value in entry.items() if value is not None} - _COMMON - {"provider"}
-    if provider == "store" or provider in ELSEWHERE or (provider is None and not own):
-        return str(entry["name"])
-    return None
-
-
-def _mapped(found: Any, wanted: Any, name: str) -> Any:
-    """Under the names that `map` of an entry gives to the fields of a credential. Where it has no
-    such field, what `map` says is a place in another store, and the one text is the value."""
-    if wanted is None:
-        return found
-    names = inputs.mapping(wanted, f"keychain.{name}.map")
-    if not isinstance(found, Mapping):
-        return dict.fromkeys(names, found)
-    lacking = [out for out, field in names.items() if field not in found and out not in found]
-    if lacking:
-        raise InputError(f"the credential has no field '{lacking[0]}'; give it one, or change map")
-    return {out: found[field] if field in found else found[out] for out, field in names.items()}
-
-
 def _secrets_in(value: Any) -> Iterator[str]:
     if isinstance(value, Secret):
         yield value.reveal()
@@ -464,7 +429,7 @@ def _managed(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
     if provider == "file":
         return _file({"path": entry.get("root", "."), **entry}, environment)
     if provider in (None, "static"):
-        fields = {key: value for key, value in entry.items() if key not in _COMMON | {"provider"}}
+        fields = {key: value for key, value in entry.items() if key not in COMMON | {"provider"}}
         return _static(entry, environment) if fields.keys() & {"map", "value"} else fields
     raise InputError(f"provider '{provider}' cannot be reached from here; use env or file")
 
