@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from anabranch.operations.catalog import Draft
+
 from .support import Server, playbook, run, serving, working
 
 CHILD = playbook("  - {step: only, tool: {kind: noop, result: '{{ workload.n }}'}}\n")
@@ -171,5 +173,63 @@ def test_a_worker_of_ours_begins_children_as_the_definition_says(folder: Path) -
             begun = [one["execution_id"] for one in state.results["each"]["results"]]
             found = [(await workload(server, child))["n"] for child in begun]
             assert found == [2, 4], state.problem
+
+    run(scenario())
+
+
+def named(server: Server, says: str, path: str = "etl/child") -> None:
+    text = CHILD.replace("{name: pooled}", f"{{name: child, path: {path}}}")
+    text = text.replace("{{ workload.n }}", says)
+    server.parts.catalog.register([Draft(text, "child.yaml")], now=1)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("path: etl/child", "two"),
+        ("path: etl/child, version: 1", "one"),
+        ("path: etl/child, version: '{{ workload.n }}'", "one"),
+        ("catalog_id: 1", "one"),
+    ],
+)
+def test_a_worker_begins_a_child_of_the_catalog(how: str, says: str) -> None:
+    async def scenario() -> None:
+        async with serving() as server, working(server.url):
+            named(server, "one")
+            named(server, "two")
+            begun = await server.start(parent(f"{{kind: playbook, {how}, wait: true}}"), n=1)
+            state = await server.parts.verbs.wait(begun)
+            assert state.status == "completed", state.problem
+            assert state.results["far"]["result"] == says
+
+    run(scenario())
+
+
+def test_a_worker_chooses_no_other_path_version_or_number() -> None:
+    fixed = "{kind: playbook, path: etl/child, version: 1}"
+    loose = """
+  - step: far
+    spec: {pool: gpu}
+    loop: {in: [1], iterator: n}
+    tool: {kind: playbook, path: etl/child, version: "{{ iter.n }}"}
+  - step: near
+    tool: {kind: playbook, path: etl/other}
+"""
+
+    async def scenario() -> None:
+        async with serving() as server:
+            named(server, "one")
+            named(server, "other", "etl/other")
+            for text, path in (
+                (parent(fixed), "etl/child"),
+                (parent(fixed), "catalog://etl/child@2"),
+                (parent(fixed), "catalog-id:1"),
+                (playbook(loose), "etl/other"),
+            ):
+                await server.start(text)
+                status, answer = await asked(server, path=path)
+                assert (status, answer["code"]) == (409, "child_path"), (path, answer)
+            await server.start(parent(fixed))
+            assert (await asked(server, path="catalog://etl/child@1"))[0] == 200
 
     run(scenario())

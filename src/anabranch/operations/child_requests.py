@@ -19,6 +19,7 @@ from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
 from anabranch.net.net import Net, child_target
+from anabranch.operations.catalog import plain_path
 from anabranch.runtime.live import LiveRun
 from anabranch.runtime.parcels import Fetch, whole_names
 from anabranch.work.child import WAITING, Child, child_tasks
@@ -77,7 +78,7 @@ def agreed(
             known |= {"local": _OnlyThere(), "ctx": _OnlyThere()}
         parts = _parts(inputs, known)
         path = _target(parts)
-        if path == asked.path or (path is _UNKNOWN and near(asked.path)):
+        if path == asked.path or (path is _UNKNOWN and _fits(parts, asked) and near(asked.path)):
             candidates.append(_merged(parts, asked))
     if not candidates:
         raise Refused(
@@ -112,6 +113,14 @@ def _target(parts: Mapping[str, Any]) -> Any:
     if parts.get("catalog_id") is None and parts.get("path", _UNKNOWN) is _UNKNOWN:
         return _UNKNOWN
     return _UNKNOWN if any(one is _UNKNOWN for one in named) else child_target(parts)
+
+
+def _fits(parts: Mapping[str, Any], asked: Asked) -> bool:
+    """Where only the version is the worker's to say, the path is not."""
+    known = parts.get("path")
+    if not isinstance(known, str) or not known or parts.get("catalog_id") is not None:
+        return True
+    return plain_path(asked.path) == plain_path(known)
 
 
 def _value(part: Any, names: Mapping[str, Any]) -> Any:
