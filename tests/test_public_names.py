@@ -41,7 +41,7 @@ ENGINE = {
         "redrive",
         "events",
     ),
-    *("read", "sessions", "credentials"),
+    *("read", "sessions", "credentials", "catalog"),
 }
 
 

@@ -27,7 +27,7 @@ from anabranch.operations.available import available_in
 from anabranch.operations.bundles import Rules
 from anabranch.operations.catalog import Catalog
 from anabranch.operations.credentials import Credentials, StoreSource
-from anabranch.operations.definitions import Prepared, Source, compiler, prepare
+from anabranch.operations.definitions import Prepared, Source, compiler, path_in, prepare
 from anabranch.operations.participants import asked_before
 from anabranch.operations.pools import Pools
 from anabranch.operations.preflight import Available, Preflight, child_depth
@@ -273,7 +273,7 @@ class Parts:
     async def _keyring(self, net: Net, workload: Mapping[str, Any], run: str) -> Mapping[str, Any]:
         return await keyring_of(self._keychain, net, workload, run)
 
-    async def _child_definition(self, path: str) -> Prepared | Path:
+    async def find_definition(self, path: str) -> Prepared | Path:
         """What the catalog has under this path, or else the file."""
         found = await files.in_thread(partial(self.catalog.prepared, path), path)
         return found if found is not None else Path(path)
@@ -297,7 +297,7 @@ class Parts:
         by = run_at_work.get()
         depth = child_depth(self.engine.state(by).depth if by else 0, self._child_depth_max)
         return await self.verbs.start(
-            await self._child_definition(path),
+            await self.find_definition(path),
             given,
             run=run,
             parent=parent,
@@ -429,6 +429,11 @@ class Engine:
         return self._open.verbs.read
 
     @property
+    def catalog(self) -> Catalog:
+        """Definitions by path, in versions."""
+        return self._open.catalog
+
+    @property
     def credentials(self) -> Credentials:
         """What definitions ask for by name: kept encrypted, and never shown."""
         return self._open.credentials
@@ -454,7 +459,10 @@ class Engine:
         `rules` are those of an orchestration: a folder, a bundle, or a mapping by alias or address.
         Its labels `owner` and `max_gas` say whose session it is and what it may use up.
         Input that the definition has no use for is refused unless `allow_extra_input` is set.
+        A text that is no definition names a file, or a path of the catalog.
         """
+        if isinstance(definition, str) and path_in(definition) is not None and rules is None:
+            definition = await self._open.find_definition(definition)
         return await self._open.verbs.start(
             definition,
             input,

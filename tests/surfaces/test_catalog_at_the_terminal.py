@@ -3,11 +3,16 @@ and in a folder."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from anabranch import Engine
+from anabranch.errors import NotFound
+from anabranch.operations.catalog import Draft
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite import SqliteStore
 
@@ -207,3 +212,16 @@ def test_the_same_verbs_ask_a_server(here: Here) -> None:
         (here.folder / "secret.txt").write_text("not yours")
         outside = here.run("run", str(Path("secret.txt").resolve()), *at)
         assert outside.code == 2
+
+
+def test_a_program_registers_a_definition_and_starts_it_by_path(tmp_path: Path) -> None:
+    async def scenario() -> list[Any]:
+        async with Engine(tmp_path / "a.db") as engine:
+            for says in ("one", "two"):
+                engine.catalog.register([Draft(child(says), "child.yaml")], now=1, actor="ann")
+            runs = [await engine.start(target) for target in ("etl/child", "etl/child@1")]
+            with pytest.raises(NotFound, match="did you mean 'etl/child'"):
+                await engine.start("etl/chidl")
+            return [(await engine.wait(run)).result for run in runs]
+
+    assert asyncio.run(scenario()) == ["two", "one"]

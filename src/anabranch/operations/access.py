@@ -9,7 +9,7 @@ one name, which is how a person changes theirs without a gap.
     operate   read, and start, pause, resume, cancel, patch, redrive, tune loops, publish
     decide    read, and answer gates
     work      claim jobs of pools (all, or those it is limited to) and report on them, nothing else
-    admin     all of these, and tokens, webhooks and the audit trail
+    admin     all of these, and tokens, credentials, webhooks and the audit trail
 
 Who may operate may not decide: whoever starts a run should not be able to approve it as well.
 """
