@@ -97,3 +97,26 @@ def test_a_worker_gets_no_credential_that_its_task_does_not_look_up() -> None:
             assert (status, found["code"]) == (409, "not_your_job")
 
     run(scenario())
+
+
+@pytest.mark.parametrize(("command", "retryable"), [("false", True), ("true", False)])
+def test_a_store_of_the_server_that_cannot_be_asked_may_be_asked_again(
+    command: str, retryable: bool
+) -> None:
+    text = playbook("""
+  - step: far
+    spec: {pool: gpu}
+    tool: {kind: noop, args: {a: "{{ keychain.elsewhere }}"}}
+""")
+
+    async def scenario() -> None:
+        async with (
+            serving(credential_command=command) as server,
+            working(server.url),
+        ):
+            run_id = await server.start(text)
+            await server.parts.verbs.wait(run_id)
+            (failure,) = server.parts.verbs.read.show(run_id)["failures"]
+            assert failure.get("retryable", True) is retryable, failure
+
+    run(scenario())

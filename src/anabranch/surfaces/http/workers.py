@@ -290,9 +290,10 @@ async def credential(request: web.Request) -> web.Response:
     try:
         found = await _pools(request).supply.credential(_out(request), name)
     except KeychainError as error:
-        raise ApiError(
-            404, "no_credential", error.message, "fail the job: it cannot be done without"
-        ) from None
+        hint = "fail the job: it cannot be done without"
+        if error.retryable:  # whoever keeps it cannot be asked just now
+            raise ApiError(409, "credential_away", error.message, hint) from None
+        raise ApiError(404, "no_credential", error.message, hint) from None
     return answer(FoundCredential(found.type, found.data), headers={"Cache-Control": "no-store"})
 
 

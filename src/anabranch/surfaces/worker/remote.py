@@ -82,8 +82,9 @@ class RemoteCredentials:
         try:
             found = await until_heard(lambda: self._link.json(FoundCredential, "GET", path))
         except Final as refusal:
-            if refusal.code in ("no_credential", "credential_refused"):
-                raise KeychainError(refusal.message) from None
+            if refusal.code in ("no_credential", "credential_refused", "credential_away"):
+                away = refusal.code == "credential_away"
+                raise KeychainError(refusal.message, retryable=away) from None
             if refusal.status == 404 and refusal.code == "no_such_path":  # a server of before
                 return None
             raise
