@@ -384,6 +384,32 @@ def test_why_an_entry_is_missing_tells_no_other_secret() -> None:
     assert "the environment has no variable" in why
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "db", "kind": "credential"},
+        {"name": "db", "kind": "secret_manager", "provider": "store"},
+        {"name": "db", "kind": "secret_manager", "provider": "gcp", "map": {"password": "x/1"}},
+        {"name": "db", "kind": "postgres_credential", "credential": "{{ 'warehouse' }}"},
+        {"name": "db", "kind": "bearer", "token": "{{ keychain.warehouse.token }}"},
+    ],
+    ids=["by its name", "store", "gcp", "named", "in a template"],
+)
+def test_what_stands_for_a_credential_is_taken_to_be_there(entry: dict[str, Any]) -> None:
+    """Whoever does the work looks for it; also what is made of it may be had then."""
+    made_of_it = {"name": "token", "kind": "bearer", "token": "{{ keychain.db.password }}"}
+    lost = {"name": "gone", "kind": "env", "variable": "NOBODY_SET_THIS"}
+    absent = absent_entries([entry, made_of_it, lost], render, environment=ENVIRONMENT)
+    assert [name for name, _ in absent] == ["gone"]
+
+
+def test_what_is_made_of_a_missing_entry_is_missing_too() -> None:
+    lost = {"name": "gone", "kind": "env", "variable": "NOBODY_SET_THIS"}
+    made_of_it = {"name": "token", "kind": "bearer", "token": "{{ keychain.gone }}"}
+    absent = absent_entries([lost, made_of_it], render, environment=ENVIRONMENT)
+    assert [name for name, _ in absent] == ["gone", "token"]
+
+
 def test_a_keychain_file_without_an_answer_is_neither_here_nor_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

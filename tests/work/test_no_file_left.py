@@ -14,7 +14,7 @@ import pytest
 from anabranch.errors import InputError
 from anabranch.work.collections.files import opened
 from anabranch.work.faults import out_of_files
-from anabranch.work.keychain import read_secret_file
+from anabranch.work.keychain_kinds import read_secret_file
 from anabranch.work.registry import close_all, standard_performers
 
 from .support import fault_of, open_descriptors, perform, run, task

@@ -18,8 +18,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -32,7 +31,7 @@ from anabranch.work.credential_entries import COMMON, ELSEWHERE, credential_of, 
 from anabranch.work.credential_fields import for_work, password_in
 from anabranch.work.credential_sources import Credential, CredentialSource, find_in
 from anabranch.work.http import Http, HttpOptions
-from anabranch.work.isolation import not_ours
+from anabranch.work.keychain_kinds import KINDS, FileEntry, file_entry
 from anabranch.work.oauth2 import KeychainError, TokenSource
 from anabranch.work.payloads import hash_of
 from anabranch.work.redaction import (
@@ -61,7 +60,6 @@ PUBLIC = frozenset(
     | {"provider", "scope", "expires_at", "name", "client_id", "grant_type", "audience"}
 )
 _WRITTEN = frozenset({"static", "bearer", "oauth2"})  # their values stand in the entry itself
-_FILE_BYTES = 1024 * 1024
 
 
 class Keychain:
@@ -190,7 +188,7 @@ class Keychain:
         resolve = KINDS.get(str(kind))
         if resolve is None:
             raise InputError(f"kind '{kind}' is not known; there are {', '.join(KINDS)}, oauth2")
-        file = _file_entry(entry, self._environment)
+        file = file_entry(entry, self._environment)
         if file is None:
             return resolve(entry, self._environment)
         return await files.in_thread(file.read, file.path)
@@ -223,14 +221,6 @@ class Keychain:
         if source is None:
             source = self._sources[key] = TokenSource(name, entry, self._http, self._clock)
         return source
-
-
-class FileEntry(NamedTuple):
-    """An entry that is read from a file."""
-
-    entry: Mapping[str, Any]  # with its templates evaluated
-    path: object  # for messages
-    read: Callable[[], Any]
 
 
 #: Why this entry cannot be had: "" where it can, None where that is not known.
@@ -276,7 +266,7 @@ def _missing(
             name, rendered = _rendered(entry, render, Keyring(values, find=_not_asked))
             if credential_of(rendered) is not None:
                 guessed = True
-            elif (file := _file_entry(rendered, known)) is None:
+            elif (file := file_entry(rendered, known)) is None:
                 values[name] = _wrapped(resolve(rendered, known))
             else:
                 guessed, why = True, look(file)
@@ -294,17 +284,6 @@ def _missing(
 
 async def _not_asked(_name: str) -> Any:
     raise AssertionError("names of credentials are only noted here")
-
-
-def is_in_file(entry: Mapping[str, Any]) -> bool:
-    return KINDS.get(str(entry.get("kind"))) is _file or entry.get("provider") == "file"
-
-
-def _file_entry(entry: Mapping[str, Any], environment: Mapping[str, str]) -> FileEntry | None:
-    if not is_in_file(entry):
-        return None
-    path = entry.get("path", entry.get("file", entry.get("root", "its file")))
-    return FileEntry(entry, path, partial(KINDS[str(entry.get("kind"))], entry, environment))
 
 
 def _name_of(entry: Mapping[str, Any]) -> str:
@@ -355,91 +334,3 @@ def _wrapped(value: Any, field: str = "") -> Any:
     if field.lower() in PUBLIC and not password_in(value):
         return value
     return Secret(value if isinstance(value, str) else str(value))
-
-
-# -- kinds -----------------------------------------------------------------------------------
-
-_Resolve = Callable[[Mapping[str, Any], Mapping[str, str]], Any]
-
-
-def _from_environment(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
-    wanted = entry.get("map")
-    if wanted is not None:
-        names = inputs.mapping(wanted, "map")
-        return {out: _variable(name, environment) for out, name in names.items()}
-    for key in ("variable", "env", "var", "key", "secret_name"):
-        if entry.get(key) is not None:
-            return _variable(entry[key], environment)
-    raise InputError("it needs variable, or map with several")
-
-
-def _variable(name: Any, environment: Mapping[str, str]) -> str:
-    value = environment.get(not_ours(inputs.text(name, "the name of a variable")))
-    if value is None:
-        raise InputError(f"the environment has no variable {name}")
-    return value
-
-
-def _static(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
-    if entry.get("map") is not None:
-        return inputs.mapping(entry["map"], "map")
-    if entry.get("value") is not None:
-        return inputs.scalar(entry["value"], "value")
-    raise InputError("it needs map, or value")
-
-
-def _bearer(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
-    return {"type": "bearer", "token": inputs.text(entry.get("token"), "token")}
-
-
-def _file(entry: Mapping[str, Any], _: Mapping[str, str]) -> Any:
-    path = Path(inputs.text(entry.get("path", entry.get("file")), "path"))
-    if entry.get("format", "text") == "json":
-        return _json_file(path, entry.get("map"))
-    wanted = entry.get("map")
-    if wanted is None:
-        return read_secret_file(path)
-    names = inputs.mapping(wanted, "map")
-    return {out: read_secret_file(path / str(name)) for out, name in names.items()}
-
-
-def _json_file(path: Path, wanted: Any) -> Any:
-    try:
-        content = msgspec.json.decode(read_secret_file(path))
-    except (msgspec.DecodeError, RecursionError):
-        raise InputError(f"{path} is not JSON") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object")
-    names = inputs.mapping(wanted, "map") if wanted is not None else {key: key for key in content}
-    if missing := [name for name in names.values() if name not in content]:
-        raise InputError(f"{path} has no '{missing[0]}'")
-    return {out: content[name] for out, name in names.items()}
-
-
-def read_secret_file(path: Path) -> str:
-    """The text of a file without the line break editors leave at its end."""
-    return files.read_text(path, _FILE_BYTES).removesuffix("\n").removesuffix("\r")
-
-
-def _managed(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
-    """`secret_manager` and `credential`: their fields, from one of the providers there are."""
-    provider = entry.get("provider")
-    if provider == "env":
-        return _from_environment(entry, environment)
-    if provider == "file":
-        return _file({"path": entry.get("root", "."), **entry}, environment)
-    if provider in (None, "static"):
-        fields = {key: value for key, value in entry.items() if key not in COMMON | {"provider"}}
-        return _static(entry, environment) if fields.keys() & {"map", "value"} else fields
-    raise InputError(f"provider '{provider}' cannot be reached from here; use env or file")
-
-
-KINDS: Mapping[str, _Resolve] = {
-    "env": _from_environment,
-    "static": _static,
-    "bearer": _bearer,
-    "file": _file,
-    "secret_manager": _managed,
-    "credential": _managed,
-    "postgres_credential": _managed,
-}

@@ -12,7 +12,8 @@ from anabranch import files
 from anabranch.errors import AnabranchError
 from anabranch.net.net import Net
 from anabranch.work.isolation import is_ours
-from anabranch.work.keychain import FileEntry, Keychain, absent_entries, is_in_file
+from anabranch.work.keychain import Keychain, absent_entries
+from anabranch.work.keychain_kinds import FileEntry, is_in_file
 from anabranch.work.payloads import hash_of
 from anabranch.work.redaction import revealed
 

@@ -19,7 +19,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.isolation import not_ours
-from anabranch.work.keychain import read_secret_file
+from anabranch.work.keychain_kinds import read_secret_file
 from anabranch.work.port import Task
 from anabranch.work.redaction import Redactor, given_to_work
 

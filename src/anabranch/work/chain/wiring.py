@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.work.addresses import read_policy
-from anabranch.work.keychain import read_secret_file
+from anabranch.work.keychain_kinds import read_secret_file
 from anabranch.work.redaction import Redactor
 from anabranch.work.rule.ports import ChainIdentity, ContractReader, Executor, RuleSource
 
