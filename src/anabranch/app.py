@@ -176,19 +176,7 @@ class Parts:
         self.verbs = Verbs(self.engine, lambda: known, self.preflight)
         self.catalog = Catalog(store, settings.catalog, lambda: known)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
-        supplies = Supplies(
-            self.engine,
-            settings,
-            loops=self._loop_results,
-            start_child=self._start_child,
-            find_credential=partial(find_in, self.credential_sources),
-        )
-        self.pools = Pools(
-            self.engine,
-            supplies,
-            read_items=lambda source, shard, keys: self._reader.items(source, shard, keyring=keys),
-            keyring=self._keyring,
-        )
+        self.pools = self._pools(settings)
         self.verbs.read.asked = self.pools.asked
 
     def _available(
@@ -199,6 +187,22 @@ class Parts:
             available_in(settings, self.performers, workers=workers),
             participants=participants is not None or bool(settings.participants),
             book=_book_name(participants, settings),
+        )
+
+    def _pools(self, settings: Settings) -> Pools:
+        """Workers elsewhere, and what they ask this engine for."""
+        supplies = Supplies(
+            self.engine,
+            settings,
+            loops=self._loop_results,
+            start_child=self._start_child,
+            find_credential=partial(find_in, self.credential_sources),
+        )
+        return Pools(
+            self.engine,
+            supplies,
+            read_items=lambda source, shard, keys: self._reader.items(source, shard, keyring=keys),
+            keyring=self._keyring,
         )
 
     def _add_credentials(self, settings: Settings) -> Keychain:
