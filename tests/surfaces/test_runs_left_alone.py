@@ -246,6 +246,25 @@ def in_file(path: Path) -> str:
     return json.dumps({**KEYED, "keychain": [entry]})
 
 
+def test_a_run_whose_credential_is_gone_goes_on_and_the_step_that_uses_it_fails_by_name(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials are looked for when a step needs one, so no run is left alone for want of one."""
+    stands_for_it = {"name": "pw", "kind": "secret_manager", "provider": "gcp"}
+    here.write("keyed.yaml", json.dumps({**KEYED, "keychain": [stands_for_it]}))
+    monkeypatch.setenv("OPENING_TEST_SECRET", "correct horse")
+    add = ("credential", "add", "pw", "--type", "secret", "--from-env", "OPENING_TEST_SECRET")
+    here.ok(*add)
+    for name in ("lost", "kept"):
+        assert here.run("run", "keyed.yaml", "--run-id", name).code == 4
+        here.ok("decide", name, "ask", "--fulfil")
+    here.ok("credential", "remove", "pw")
+    failed = here.run("resume", "lost")
+    assert (failed.code, "keychain.pw: the provider 'gcp'" in failed.out) == (1, True), failed
+    here.ok(*add)
+    assert here.ok("resume", "kept", "--json").json["result"] == 13
+
+
 def test_a_run_whose_secret_file_is_gone_says_so_wherever_it_is_looked_at(
     here: Here, tmp_path: Path
 ) -> None:
