@@ -30,6 +30,7 @@ class Expectation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     start: str | None = None
     files: dict[str, str] = {}
     environment: dict[str, str] = {}
+    register: list[str] = []
     participants: dict[str, Any] | None = None
     rules: str | None = None
     people: list[Act] = []
@@ -55,7 +56,7 @@ class Expectation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     @property
     def alone(self) -> bool:
         """It needs an engine of its own."""
-        return bool(self.environment) or self.participants is not None
+        return bool(self.environment or self.register) or self.participants is not None
 
 
 @dataclass(frozen=True)

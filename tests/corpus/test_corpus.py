@@ -15,6 +15,7 @@ import anabranch
 from acceptance.cases import Act, fits
 from acceptance.clinic import Clinic, open_clinic
 from anabranch.net.problems import Problem
+from anabranch.operations.catalog import Draft
 from anabranch.operations.definitions import canonical_text, check
 from anabranch.testing import error, ok, play
 
@@ -141,6 +142,8 @@ def test_it_does_what_stands_beside_it(
 
 async def by_itself(case: Case, expected: Expectation, store: Path) -> Outcome | None:
     async with anabranch.Engine(store, participants=expected.participants) as engine:
+        drafts = [Draft((case.path.parent / name).read_text(), name) for name in expected.register]
+        engine.catalog.register(drafts, now=0)
         return await carried_out(engine, case, expected)
 
 
