@@ -15,7 +15,7 @@ import msgspec
 from anabranch.errors import AnabranchError, ExpressionError, StoreError
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Program, Rule, TaskSpec
-from anabranch.net.reads import reads_keychain
+from anabranch.net.reads import KEYCHAIN, reads_keychain
 from anabranch.work.controls import rule_for, told_to_fail
 from anabranch.work.faults import unexpected
 from anabranch.work.outcomes import outcome_of
@@ -32,7 +32,9 @@ def short_way(program: Program, means: Means, task: Task) -> Quick | None:
         return None
     spec = program.tasks[0]
     perform_now = getattr(means.performers.get(spec.kind), "perform_now", None)
-    if perform_now is None or not _only_goes_on(spec) or reads_keychain(spec.inputs):
+    if perform_now is None or not _only_goes_on(spec):
+        return None
+    if KEYCHAIN in task.names and reads_keychain(spec.inputs):
         return None
     return Quick(spec, perform_now, task)
 
