@@ -25,6 +25,8 @@ ELSEWHERE = {
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
     *("child-cycle", "unknown-credential"),
     *("kind-off", "self-spawn", "join-target-spawned", "duplicate-slot", "payload-gap", "other-id"),
+    *("incomplete-bundle", "one-orchestration", "several-orchestrations", "cannot-load"),
+    *("nothing-saved", "unresolved-address"),
     *("wrong-hash", "join-needs-outcome", "merge-overlap", "forks-partly-examined"),
     *("short-secret", "decision-arc", "join-reading"),  # test_noetl_spellings.py has the last
     *("unknown-input", "unknown-field", "tool-arguments", "missing-child"),  # test_noetl_lookups.py

@@ -97,7 +97,6 @@ ARG = {"type": "int64", "value": "1"}
         (read(to=None), "missing-key", "`to`"),
         (read(function=None), "missing-key", "balanceOf"),
         (read(function="balance"), "bad-value", "no signature"),
-        (read(saveAs=None), "missing-key", "saveAs"),
         (read(saveAs={"x": {"key": "A", "type": "bool"}}), "bad-key", 'count from "0"'),
         (read(saveAs={"0": {"type": "bool"}}), "missing-key", "`key`"),
         (read(saveAs={"0": {"key": "A", "type": "tuple"}}), "bad-choice", "no type"),

@@ -146,7 +146,9 @@ def test_branches_hold_values_execution_wait_wake_ups_and_grants() -> None:
     assert branch.wait is not None
     assert (branch.wait.unit, branch.wait.value.sort) == ("seconds", "expression")
     assert branch.wake_ups[0].step.evaluate({}) == "Next"
-    assert (branch.grants[0].rights, branch.grants[0].expire_days) == (5, 30)
+    (grant,) = branch.grants
+    assert grant.expire_days is not None
+    assert (grant.rights, grant.expire_days.evaluate({})) == (5, 30)
     assert (branch.encrypt_logs, branch.log_expire_days) == (True, 90)
 
 

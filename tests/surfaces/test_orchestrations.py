@@ -260,7 +260,7 @@ def test_session_list_of_an_empty_store_and_of_none(here: Here) -> None:
     ("words", "said"),
     [
         (["run"], "name a definition"),
-        (["run", "--ostc", "x"], "--ostc"),
+        (["run", "--ostc", "x"], "name a definition"),
         (["run", "f.json", "--pin-rules"], "--pin-rules"),
         (["run", "f.json", "--hash", "0x1"], "--hash"),
         (["run", "f.json", "--registry", OWNER, "--ostc", "x"], "not both"),

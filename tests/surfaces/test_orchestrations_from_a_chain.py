@@ -11,16 +11,17 @@ from aiohttp import web
 from anabranch.dialects.xrc729.compile import hash_of
 from anabranch.errors import AnabranchError
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import parser, running
+from anabranch.surfaces.cli import looking, parser, registries, running
 from anabranch.work.chain.errors import NodeUnreachable
 from hangs import HANG_SECONDS
-from work.chain.contracts import registry
+from work.chain.contracts import registry, returned
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
 from work.support import server
 
 from .support import Here
 
+VERBS = {"registry": registries.registry, "check": looking.check, "graph": looking.graph}
 RULE = '{"payload":{"n":{"type":"int64"}},"onValid":{"payload":{"n":"[n] + 1"}}}'
 
 
@@ -88,3 +89,48 @@ def test_another_text_than_the_pinned_one_starts_nothing(here: Here, evm: Evm) -
     with pytest.raises(AnabranchError):
         run_here(here, evm, "--registry", where, "--ostc", "other")
     assert not here.store.exists()
+
+
+def looked_at(here: Here, evm: Evm, *words: str) -> int:
+    async def whole() -> int:
+        async with evm.served() as url:
+            options = parser.build().parse_args([*words, "--rpc", url])
+            settings = Settings(store=str(here.store), chain_url=url)
+            return await VERBS[words[0]](options, settings)
+
+    return asyncio.run(whole())
+
+
+def kept_by(evm: Evm) -> str:
+    """A registry with a good orchestration and one whose rule cannot be read."""
+    _, text = deployed(evm)
+    rule = evm.deploy(rule_contract('{"payload":{},"rules":["1 +"]}'))
+    broken = json.dumps({"id": "broken", "structure": {"A1": {"rule": rule}}})
+    who = "0x" + "ab" * 20
+    return evm.deploy(
+        registry(
+            {"orders": text, "broken": broken},
+            getAllOSTC=returned("string[]", ["orders", "broken"]),
+            owner=returned("address", who),
+            getExecutorList=returned("address[]", [who]),
+        )
+    )
+
+
+def test_a_registry_is_listed_checked_and_drawn(
+    here: Here, evm: Evm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = kept_by(evm)
+    assert looked_at(here, evm, "registry", where) == 0
+    told = capsys.readouterr().out
+    assert f"owner: 0x{'ab' * 20}" in told
+    assert "orders" in told
+    assert "broken" in told
+    assert looked_at(here, evm, "check", "--registry", where) == 2, "all of them are looked at"
+    assert "bad-expression" in capsys.readouterr().out
+    assert looked_at(here, evm, "check", "--registry", where, "--ostc", "orders") == 0
+    capsys.readouterr()
+    assert looked_at(here, evm, "graph", "--registry", where, "--ostc", "orders") == 0
+    assert "A1" in capsys.readouterr().out
+    assert looked_at(here, evm, "check", "--registry", where, "--ostc", "gone") == 2
+    assert "cannot-load" in capsys.readouterr().out

@@ -208,11 +208,12 @@ class Section:
         are slips of the pen, and the words given: they mean something elsewhere, and nothing
         here."""
         known = list(dict.fromkeys([*self._asked, *also]))
+        lower = [word.lower() for word in known]
         for key in self.node.fields:
             if key in known:
                 continue
             hint = did_you_mean(key, known) or "remove it"
-            slip = get_close_matches(key.lower(), known, n=1, cutoff=SLIP)
+            slip = get_close_matches(key.lower(), lower, n=1, cutoff=SLIP)
             if free is not None and key not in free and not slip:
                 self.ignored(key)
                 continue

@@ -34,7 +34,11 @@ def _is_playbook(root: Fields) -> bool:
 
 
 def _is_orchestration(root: Fields) -> bool:
-    return "structure" in root or "orchestration" in root
+    if "structure" in root or "orchestration" in root:
+        return True
+    from anabranch.dialects.xrc729.multi_bundle import is_multi_bundle, is_rule
+
+    return is_multi_bundle(root) or is_rule(root)
 
 
 def _is_workflow(root: Fields) -> bool:

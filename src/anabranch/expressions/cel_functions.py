@@ -43,6 +43,7 @@ Arity = tuple[int, int]
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -117,6 +118,19 @@ def _bytes(spend: Spend, value: Any) -> bytes:
         spend_characters(spend, 4 * len(value))
         return value.encode("utf-8", "replace")
     raise _no("bytes", value)
+
+
+def _address(_spend: Spend, value: Any) -> str:
+    """The text of an address: one as it is written, or a number as its 20 bytes."""
+    if isinstance(value, str) and _ADDRESS.fullmatch(value):
+        return value
+    if type(value) in WHOLE and 0 <= int(value) < 1 << 160:
+        return f"0x{int(value):040x}"
+    if isinstance(value, str):
+        raise CelEvalError("address: the text is not 0x and 40 hexadecimal digits")
+    if type(value) in WHOLE:
+        raise CelEvalError("address: the number has more than 20 bytes, or is negative")
+    raise _no("address", value)
 
 
 def _dyn(_spend: Spend, value: Any) -> Any:
@@ -272,6 +286,7 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "string": _string,
     "bool": _bool,
     "bytes": _bytes,
+    "address": _address,
     "dyn": _dyn,
     "size": _size,
     "contains": _contains,
@@ -285,7 +300,7 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
 #: They look at a few numbers, or at the first characters of a text.
 FREE: Final = frozenset(
     {"abs", "pow", "relDiff", "safeDiv", "clamp", "u256", "uint256", "int256", "int64", "uint64"}
-    | {"int", "uint", "double", "bool", "dyn", "size"}
+    | {"int", "uint", "double", "bool", "address", "dyn", "size"}
 )
 
 #: How many arguments each function takes.
@@ -296,7 +311,7 @@ FUNCTIONS: Final[Mapping[str, Arity]] = {
     "consensus": (5, 6), "join": (2, 2), "unique": (1, 1), "u256": (1, 1), "uint256": (1, 1),
     "int256": (1, 1), "int64": (1, 1), "uint64": (1, 1), "int": (1, 1), "uint": (1, 1),
     "double": (1, 1), "string": (1, 1), "bool": (1, 1), "bytes": (1, 1), "dyn": (1, 1),
-    "size": (1, 1), "matches": (2, 2),
+    "size": (1, 1), "matches": (2, 2), "address": (1, 1),
 }  # fmt: skip
 
 #: How many arguments each method takes, the target included.

@@ -147,6 +147,12 @@ CODES: Mapping[str, str] = {
     "payload-gap": "a rule needs an input that nothing before it gives",
     "other-id": "the id of the document differs from the one it is kept under",
     "wrong-hash": "a text that does not match its hash",
+    "incomplete-bundle": "a bundle without a part that strict importers ask for",
+    "one-orchestration": "a bundle that has no orchestration, or more than one",
+    "several-orchestrations": "a file with several orchestrations, of which one has to be chosen",
+    "cannot-load": "an orchestration that its registry does not give out as it should",
+    "nothing-saved": "a read of a contract whose answer is not kept",
+    "unresolved-address": "an address that something else has to fill in",
     # definitions of workflows
     "removed-key": "a key that is no longer read, with what replaced it",
     "dependency-cycle": "steps that depend on one another",

@@ -25,7 +25,13 @@ from anabranch.dialects.xrc729.bundle import (
     document_of,
     read_bundle,
 )
+from anabranch.dialects.xrc729.multi_bundle import (
+    NamedBundle,
+    is_multi_bundle,
+    read_multi_bundle,
+)
 from anabranch.errors import DefinitionError, InputError
+from anabranch.net.problems import Problem
 
 Rules = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -36,11 +42,13 @@ def with_rules(text: str, origin: str, rules: Rules) -> str:
     """The text of the bundle; rules given here go before those the definition brings along."""
     document = read_source(text, file=origin)
     root = document.root
-    if not isinstance(root, Fields) or not ("structure" in root or "orchestration" in root):
+    if isinstance(root, Fields) and is_multi_bundle(root):
+        bundle = _only(document, root, "").bundle
+    elif not isinstance(root, Fields) or not ("structure" in root or "orchestration" in root):
         raise InputError(
             f"{origin} is not an orchestration: only those take rules", code="not_orchestration"
         )
-    if "structure" in root:
+    elif "structure" in root:
         bundle = Bundle(Text(text, origin))
     else:
         bundle = _bundle(document, root)
@@ -48,6 +56,41 @@ def with_rules(text: str, origin: str, rules: Rules) -> str:
     if not isinstance(rules, Mapping):  # a folder may serve many orchestrations
         given = _named(bundle.orchestration, given)
     return bundle_text(Bundle(bundle.orchestration, {**bundle.rules, **given}, bundle.chain))
+
+
+def chosen(text: str, origin: str, ostc: str) -> str:
+    """The bundle of one orchestration among several in a file, by its id or that of its bundle."""
+    document = read_source(text, file=origin)
+    root = document.root
+    if not isinstance(root, Fields) or not is_multi_bundle(root):
+        raise InputError(f"{origin} holds one orchestration: leave --ostc out", code="not_several")
+    return bundle_text(_only(document, root, ostc).bundle)
+
+
+def multi_bundles(document: Document, root: Fields) -> list[NamedBundle]:
+    """The bundles of a file; `DefinitionError` when it cannot be read."""
+    findings = Findings()
+    found = read_multi_bundle(document.file, root, findings)
+    if wrong := _errors(document, findings):
+        raise DefinitionError(wrong)
+    return found
+
+
+def _only(document: Document, root: Fields, ostc: str) -> NamedBundle:
+    found = multi_bundles(document, root)
+    meant = [each for each in found if each.is_called(ostc)] if ostc else found
+    if len(meant) == 1:
+        return meant[0]
+    names = ", ".join(each.ostc_id or each.bundle_id for each in found)
+    if not ostc:
+        raise several(document.file, names)
+    message = f"{document.file} has no orchestration {ostc!r}, only {names}"
+    raise InputError(message, code="unknown_ostc")
+
+
+def several(origin: str, names: str) -> InputError:
+    message = f"{origin} has several orchestrations: name one with --ostc ({names})"
+    return InputError(message, code="several_orchestrations")
 
 
 def _named(orchestration: Text, rules: dict[str, Text]) -> dict[str, Text]:
@@ -67,10 +110,14 @@ def _named(orchestration: Text, rules: dict[str, Text]) -> dict[str, Text]:
 def _bundle(document: Document, root: Fields) -> Bundle:
     findings = Findings()
     bundle = read_bundle(document, root, findings)
-    problems = (*document.problems, *findings.problems)
-    if bundle is None or problems:
-        raise DefinitionError(problems)
+    wrong = _errors(document, findings)
+    if bundle is None or wrong:
+        raise DefinitionError(wrong)
     return bundle
+
+
+def _errors(document: Document, findings: Findings) -> list[Problem]:
+    return [p for p in (*document.problems, *findings.problems) if p.severity == "error"]
 
 
 def read_rules(rules: Rules) -> dict[str, Text]:
@@ -113,6 +160,12 @@ def _rules_of_file(path: Path) -> dict[str, Text]:
     text = _read(path)
     document = read_source(text, file=str(path))
     root = document.root
+    if isinstance(root, Fields) and is_multi_bundle(root):
+        return {
+            name: rule
+            for each in multi_bundles(document, root)
+            for name, rule in each.bundle.rules.items()
+        }
     if document.problems or not isinstance(root, Fields) or "rules" not in root:
         hint = "name a folder of rules, or a bundle (a JSON file with `rules`)"
         first = f"{document.problems[0]}; " if document.problems else ""
@@ -121,8 +174,8 @@ def _rules_of_file(path: Path) -> dict[str, Text]:
     fields = {"orchestration": root, **root.fields}
     keys = {"orchestration": root.position, **root.keys}
     bundle = read_bundle(document, Fields(fields, keys, root.position), findings)
-    if bundle is None or findings.problems:
-        raise DefinitionError(findings.problems)
+    if bundle is None or (wrong := _errors(document, findings)):
+        raise DefinitionError(wrong if bundle is not None else findings.problems)
     return dict(bundle.rules)
 
 

@@ -13,7 +13,7 @@ from anabranch.dialects.nodes import Fields
 from anabranch.dialects.port import Compiled, RegisteredTool
 from anabranch.dialects.registry import in_order, load
 from anabranch.dialects.source import SourceLimits, read_source
-from anabranch.errors import DefinitionError, InputError
+from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 from anabranch.operations.bundles import Rules, with_rules
@@ -24,6 +24,8 @@ from anabranch.store.ports import Definition
 from anabranch.store_files import refuse_store_file
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+#: Notes of files that can be checked, and are no one definition that could run.
+NOT_ONE_DEFINITION = ("several-orchestrations", "test-plan")
 TEXT = "<text>"  # what a definition is called that came from no file
 
 
@@ -86,7 +88,7 @@ def prepare(
     """
     compiled, text, origin = _compiled(source, tools, rules, file, content)
     if compiled.net is None:
-        raise DefinitionError(compiled.errors)
+        raise _cannot_run(compiled, origin)
     net = compiled.net
     definition = Definition(
         fingerprint=net.fingerprint,
@@ -96,6 +98,15 @@ def prepare(
         origin=origin,
     )
     return Prepared(definition, net, compiled.problems)
+
+
+def _cannot_run(compiled: Compiled, origin: str) -> AnabranchError:
+    """What keeps a definition from being run, drawn or played, though nothing may be wrong."""
+    for problem in () if compiled.errors else compiled.problems:
+        if problem.code in NOT_ONE_DEFINITION:
+            message = f"{origin}: {problem.message}; {problem.hint}"
+            return InputError(message, code=problem.code.replace("-", "_"))
+    return DefinitionError(compiled.errors)
 
 
 def _compiled(

@@ -9,7 +9,7 @@ from anabranch.dialects.xrc137.calls import CallReader
 from anabranch.dialects.xrc137.casts import is_address
 from anabranch.dialects.xrc137.document import Execution, Grant, RuleBranch, Wait, WakeUp
 from anabranch.dialects.xrc137.parts import Parts, mapping_of
-from anabranch.expressions.placeholders import Value
+from anabranch.expressions.placeholders import Value, constant
 
 READ, WRITE, MANAGE = 1, 2, 4
 
@@ -68,7 +68,7 @@ class BranchReader:
     def _check_fixed(self, target: Value, node: Node, section: Section) -> None:
         """An address that depends on nothing can be checked now."""
         if not target.names and target.sort in ("literal", "text"):
-            if is_address(target.evaluate({})):
+            if is_address(target.evaluate({})) or self._parts.filled_in_later(node, section):
                 return
             message = f"`to` of {section.what} is no address"
             hint = "write 0x and 40 hexadecimal digits, or a placeholder such as [Token]"
@@ -147,10 +147,18 @@ class BranchReader:
         rights = section.whole("rights", 0, least=READ, most=READ | WRITE | MANAGE)
         if "rights" not in section:
             section.require("rights", "add up READ 1, WRITE 2, MANAGE 4")
-        given = "expireDays" in section
-        days = section.whole("expireDays", 1, least=1, most=limits.EXPIRE_DAYS)
+        days = self._days(section)
         section.finish()
         if address is None:
             return None
         value = self._parts.value(address, f"`address` of {what}")
-        return Grant(value, rights, days if given else None)
+        return Grant(value, rights, days)
+
+    def _days(self, section: Section) -> Value | None:
+        """A number of days, or a text that gives one: `"[Days]"`."""
+        node = section.ask("expireDays")
+        if node is None:
+            return None
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            return self._parts.value(node, f"`expireDays` of {section.what}")
+        return constant(section.whole("expireDays", 1, least=1, most=limits.EXPIRE_DAYS))

@@ -43,6 +43,7 @@ class CallReader:
         if to is None or not function:
             return None
         value = self._parts.value(to, f"`to` of {what}")
+        self._parts.filled_in_later(to, section)
         self._parts.known |= {slot.key for slot in slots}
         return ContractRead(value, function, args, slots, str(rpc.value) if rpc else None)
 
@@ -60,8 +61,10 @@ class CallReader:
     def _slots(self, section: Section) -> tuple[ReadSlot, ...]:
         saves = self._parts.section(section, "saveAs")
         if saves is None:
-            if "saveAs" not in section:
-                section.require("saveAs", 'say where a value goes: {"0": {"key": …, "type": …}}')
+            if "saveAs" not in section:  # the call is made, and what it returns is not looked at
+                message = f"{section.what} has no `saveAs`: the call is made and nothing is kept"
+                hint = 'say where a value goes: {"0": {"key": …, "type": …}}'
+                self._findings.add(section.position, "nothing-saved", message, hint, "note")
             return ()
         count = len(saves.node.fields)
         self._parts.limit(saves.position, saves.what, count, limits.SAVES)

@@ -112,7 +112,7 @@ class Execution:
 class Grant:
     address: Value
     rights: int
-    expire_days: int | None = None
+    expire_days: Value | None = None  # None is as long as the log
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,3 +28,5 @@ EXPIRE_DAYS: Final = 36_500
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: Words of the expression language that cannot be names in it.
 NO_NAMES: Final = frozenset({"true", "false", "null", "in"})
+#: An address that is not known yet when a document is written.
+LATER: Final = re.compile(r"\$\{addr:[A-Za-z0-9_.-]+\}")

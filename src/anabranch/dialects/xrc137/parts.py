@@ -168,6 +168,15 @@ class Parts:
             section.require("value", "say what it is worked out from")
         return value if value is not None else old
 
+    def filled_in_later(self, node: Node, section: Section) -> bool:
+        """`${addr:token}` as an address: a deploy tool or a test plan puts one in its place."""
+        if not isinstance(node, Scalar) or not limits.LATER.fullmatch(str(node.value).strip()):
+            return False
+        message = f"`to` of {section.what} is {node.value}, which nothing fills in here"
+        hint = "a test plan does (`anabranch test`); elsewhere write the address"
+        self.findings.warn(node.position, "unresolved-address", message, hint)
+        return True
+
     def old(self, at: Position, what: str, hint: str) -> None:
         self.findings.warn(at, "old-spelling", f"{what} is an older way to write this", hint)
 

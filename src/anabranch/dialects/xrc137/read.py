@@ -109,7 +109,7 @@ class _Reader:
         visible = {key: node for key, node in self._root.node.fields.items() if key not in METADATA}
         keys = {key: self._root.key_position(key) for key in visible}
         rest = Section(Fields(visible, keys, self._root.position), "a rule", self._findings)
-        rest.finish(also=known)
+        rest.finish(also=known, free=())
 
     def _inputs(self) -> tuple[Input, ...]:
         section = self._parts.section(self._root, "payload")

@@ -23,6 +23,7 @@ from typing import Any
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar, plain
 from anabranch.dialects.source import Document, read_source
+from anabranch.keccak import keccak256
 from anabranch.net.problems import Position
 
 KIND = "xrc729"
@@ -114,7 +115,7 @@ def read_bundle(document: Document, root: Fields, findings: Findings) -> Bundle 
         orchestration = _text(node, "the orchestration", f"{document.file}#orchestration", findings)
     rules = _rules(section, document.file, findings)
     chain = _chain(section)
-    section.finish(("id", "name", "meta"))
+    section.finish(("id", "name", "meta"), free=())
     return None if orchestration is None else Bundle(orchestration, rules, chain)
 
 
@@ -149,8 +150,18 @@ def _wrapped(section: Section, file: str) -> Text:
         origin=section.string("origin") or "bundle",
         position=section.position,
     )
-    section.finish(("hash",))
+    said = section.string("hash")
+    if HASH.fullmatch(said) and int(said, 16) and said.lower() != (found := hash_of(text.text)):
+        message = f"`hash` of {section.what} is {said}, and the text hashes to {found}"
+        hint = "the text was changed after its hash was taken: correct one of the two"
+        section.findings.add(section.key_position("hash"), "wrong-hash", message, hint)
+    section.finish()
     return text
+
+
+def hash_of(text: str) -> str:
+    """The hash under which a contract knows this text."""
+    return "0x" + keccak256(text.encode("utf-8", "surrogatepass")).hex()
 
 
 def address_in(text: str) -> str:

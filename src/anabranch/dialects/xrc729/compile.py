@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -13,39 +14,78 @@ from anabranch.dialects.xrc729.bundle import (
     HASH,
     Bundle,
     Text,
+    address_in,
     alias_of,
     document_of,
+    hash_of,
     read_bundle,
 )
 from anabranch.dialects.xrc729.document import Orchestration, StepDeclaration
 from anabranch.dialects.xrc729.lower import lower
+from anabranch.dialects.xrc729.multi_bundle import is_multi_bundle, is_rule, read_multi_bundle
 from anabranch.dialects.xrc729.read import BYTES_MAX, OrchestrationReader, check_is_json
 from anabranch.dialects.xrc729.rules import check_rules
 from anabranch.dialects.xrc729.words import DIALECT
-from anabranch.keccak import keccak256
+from anabranch.net.analyse import analyse
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
+
+ALONE = "RULE"  # the step of a rule that is run by itself
 
 
 def compile_orchestration(document: Document, root: Fields) -> tuple[Net | None, Sequence[Problem]]:
     findings = Findings()
     check_is_json(document.text, root.position, findings)
+    if is_multi_bundle(root):
+        return _several(document, root, findings)
+    bundle: Bundle | None
     if "structure" in root:
         text = Text(document.text, document.file, node=root, position=root.position)
-        bundle: Bundle | None = Bundle(text)
+        bundle = Bundle(text)
+    elif is_rule(root):
+        bundle = _rule_alone(document, root)
     else:
         bundle = read_bundle(document, root, findings)
-    if bundle is None:
-        return None, findings.problems
+    net = None if bundle is None else _compiled(document, bundle, findings)
+    return net, findings.problems
+
+
+def _several(
+    document: Document, root: Fields, findings: Findings
+) -> tuple[Net | None, Sequence[Problem]]:
+    """Every bundle is looked at. One that is alone can run; of several, one has to be chosen."""
+    found = read_multi_bundle(document.file, root, findings)
+    nets = [_compiled(document, each.bundle, findings) for each in found]
+    if len(found) == 1:
+        return nets[0], findings.problems
+    for net in nets:
+        findings.problems.extend(analyse(net) if net is not None else ())
+    if found:
+        names = ", ".join(repr(each.ostc_id or each.bundle_id) for each in found)
+        message = f"the file has {len(found)} orchestrations: {names}"
+        hint = "name the one that is meant where it is run or drawn: --ostc ID"
+        findings.add(root.position, "several-orchestrations", message, hint, "note")
+    return None, findings.problems
+
+
+def _rule_alone(document: Document, root: Fields) -> Bundle:
+    """A rule by itself is the only step of an orchestration that is called after its file."""
+    name = PurePath(document.file).stem.strip("<>") or ALONE
+    text = json.dumps({"id": name, "structure": {ALONE: {"rule": ALONE}}}, separators=(",", ":"))
+    rule = Text(document.text, document.file, address_in(document.text), node=root)
+    return Bundle(Text(text, f"{document.file}#orchestration"), {ALONE: rule})
+
+
+def _compiled(document: Document, bundle: Bundle, findings: Findings) -> Net | None:
     orchestration = _read(bundle, findings)
     if orchestration is None or not orchestration.steps:
-        return None, findings.problems
+        return None
     _check_chain(bundle, orchestration, findings)
     entry = _entry(orchestration, findings)
     _check_references(orchestration, bundle, findings)
     documents = check_rules(orchestration, bundle, entry, findings)
-    net = lower(
+    return lower(
         orchestration,
         bundle,
         entry=entry,
@@ -53,7 +93,6 @@ def compile_orchestration(document: Document, root: Fields) -> tuple[Net | None,
         labels=_labels(orchestration, bundle),
         writes={name: one.outputs for name, one in documents.items() if one is not None},
     )
-    return net, findings.problems
 
 
 def _read(bundle: Bundle, findings: Findings) -> Orchestration | None:
@@ -82,11 +121,6 @@ def _check_chain(bundle: Bundle, orchestration: Orchestration, findings: Finding
             message = f"the text of the orchestration hashes to {found}, not to {pinned}"
             hint = "load it again from the registry, or correct `ostcHash`"
             findings.add(orchestration.position, "wrong-hash", message, hint)
-
-
-def hash_of(text: str) -> str:
-    """The hash under which a contract knows this text."""
-    return "0x" + keccak256(text.encode("utf-8", "surrogatepass")).hex()
 
 
 def _labels(orchestration: Orchestration, bundle: Bundle) -> dict[str, str]:

@@ -65,7 +65,7 @@ class OrchestrationReader:
         root = Section(node, "the orchestration", self._findings)
         name = self._name(root, fallback)
         structure = self._structure(root)
-        root.finish(METADATA)
+        root.finish(METADATA, free=())
         if structure is None:
             return None
         self._known = tuple(structure.node.fields)
@@ -119,7 +119,7 @@ class OrchestrationReader:
             if branch is not None:
                 branches.append(self._branch(step_id, branch, key, outcome))
         self._old_keys(section)
-        section.finish()
+        section.finish(("id",))
         return StepDeclaration(step_id, rule, rule_at, tuple(branches), at)
 
     def _rule(self, section: Section) -> tuple[str, Position]:

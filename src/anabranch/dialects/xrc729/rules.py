@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.xrc137.document import RuleDocument
+from anabranch.dialects.xrc137.limits import DOCUMENT_BYTES
 from anabranch.dialects.xrc137.read import ENCRYPTED, read_rule, rule_from
 from anabranch.dialects.xrc729.bundle import Bundle, Text
 from anabranch.dialects.xrc729.document import Orchestration
@@ -30,6 +31,12 @@ def check_rules(
 def _document(text: Text, findings: Findings) -> RuleDocument | None:
     if text.node is not None:
         document, problems = rule_from(text.node, text.file)
+        size = len(text.text.encode("utf-8", "surrogatepass"))
+        if size > DOCUMENT_BYTES:
+            message = f"the rule is {size:,} bytes long; the limit is {DOCUMENT_BYTES:,}"
+            hint = "split it over several steps"
+            findings.add(text.node.position, "too-large", message, hint)
+            document = None
     elif text.text.startswith(ENCRYPTED):
         return None  # whoever evaluates it may be able to open it
     else:

@@ -17,10 +17,13 @@ from anabranch.net.problems import Position, Problem
 from anabranch.operations.definitions import prepare, replace_text
 from anabranch.operations.items import Wanted
 from anabranch.operations.participants import BookCheck
+from anabranch.operations.reading import draw
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Desk, desk
+from anabranch.surfaces.cli.orchestrating import one_of_several
+from anabranch.surfaces.cli.registries import check_registry, draw_registry
 
 DEFINITIONS = (".yaml", ".yml", ".json")
 
@@ -29,11 +32,14 @@ DEFINITIONS = (".yaml", ".yml", ".json")
 
 
 async def check(options: argparse.Namespace, settings: Settings) -> int:
-    if not options.files and options.participants is None:
-        raise InputError("name a definition, or a book with --participants", code="usage")
+    if not (options.files or options.participants or options.registry):
+        wanted = "a definition, or a book with --participants, or a registry with --registry"
+        raise InputError(f"name {wanted}", code="usage")
     problems: list[Problem] = []
+    tools = _tools(options)
+    if options.registry:
+        problems += await check_registry(options, settings)
     async with desk(options, settings) as at:
-        tools = _tools(options)
         book = _book(options)
         problems += book.problems if book is not None else ()
         for file in options.files:
@@ -45,8 +51,8 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
     else:
         for problem in problems:
             print(problem)
-        named = [options.participants] if options.participants is not None else []
-        files = ", ".join([*named, *options.files])
+        named = [name for name in (options.participants, *options.files, options.registry) if name]
+        files = ", ".join(named)
         print(f"{files}: {_verdict(problems, wrong)}")
     return 2 if wrong else 0
 
@@ -151,6 +157,10 @@ def _write(file: str, drawing: str) -> None:
 
 
 async def _drawing(options: argparse.Namespace, settings: Settings) -> str:
+    if options.registry:
+        return await draw_registry(options, settings)
+    if options.what is None:
+        raise InputError("name a file, a run, or a registry with --registry", code="usage")
     is_file = options.what == "-" or Path(options.what).exists()
     if not is_file and Path(options.what).suffix in DEFINITIONS:
         raise InputError(f"{options.what}: there is no such file", code="no_file")
@@ -158,6 +168,9 @@ async def _drawing(options: argparse.Namespace, settings: Settings) -> str:
         tools = _tools(options)
         if not is_file:
             return await at.graph(options.what, options.format)
+        if options.ostc:
+            text = one_of_several(options.what, options.ostc)
+            return draw(prepare(text, tools, options.rules, file=options.what).net, options.format)
         return await at.draw(options.what, options.format, tools, options.rules)
 
 

@@ -35,6 +35,7 @@ Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 VERBS = {
     "run": "running.run",
     "check": "looking.check",
+    "registry": "registries.registry",
     "fmt": "looking.fmt",
     "register": "catalog.register",
     "catalog": "catalog.catalog",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from anabranch import app
+from anabranch import app, files
+from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
 from anabranch.dialects.xrc729.words import BUDGET, OWNER
 from anabranch.errors import InputError
+from anabranch.operations.bundles import chosen
 from anabranch.operations.catalog import Catalog
 from anabranch.operations.definitions import Prepared, prepare
 from anabranch.settings import Settings
@@ -22,6 +24,9 @@ async def definition(options: argparse.Namespace, settings: Settings) -> Prepare
         _only_with_registry(options)
         if options.file is None:
             raise InputError("name a definition, or a registry with --registry", code="usage")
+        if options.ostc:
+            text = one_of_several(options.file, options.ostc)
+            return prepare(text, tools, options.rules, file=options.file)
         found = None if options.file == "-" else in_catalog(options.file, settings)
         return found or prepare(values.source(options.file), tools, options.rules)
     _check_registry(options, settings)
@@ -54,8 +59,18 @@ def in_catalog(target: str, settings: Settings) -> Prepared | None:
             store.close()
 
 
+def one_of_several(file: str, ostc: str) -> str:
+    """The one orchestration that is meant, of a file with several."""
+    source = values.source(file)
+    if isinstance(source, Path):
+        text = files.read_text(source, SourceLimits().bytes_max)
+    else:
+        text = str(source)
+    return chosen(text, file, ostc)
+
+
 def _only_with_registry(options: argparse.Namespace) -> None:
-    for name in ("ostc", "hash", "pin_rules"):
+    for name in ("hash", "pin_rules"):
         if getattr(options, name):
             flag = name.replace("_", "-")
             raise InputError(f"--{flag} is for what --registry loads: name one", code="usage")
@@ -68,12 +83,12 @@ def _check_registry(options: argparse.Namespace, settings: Settings) -> None:
         raise InputError("--registry keeps many orchestrations: name one with --ostc", code="usage")
     if not settings.chain_url:
         raise InputError("--registry needs a node to ask: name it with --rpc", code="usage")
-    _check_form("--registry", options.registry, 40)
+    check_form("--registry", options.registry, 40)
     if options.hash:
-        _check_form("--hash", options.hash, 64)
+        check_form("--hash", options.hash, 64)
 
 
-def _check_form(flag: str, text: str, digits: int) -> None:
+def check_form(flag: str, text: str, digits: int) -> None:
     form = ADDRESS if digits == 40 else HASH
     if not form.fullmatch(text):
         raise InputError(f"{flag} is 0x and {digits} hex digits, not {text!r}", code="usage")
@@ -83,7 +98,7 @@ def session_labels(options: argparse.Namespace) -> dict[str, str]:
     """The labels of the run; owner and gas of a session are among them."""
     labels = values.labels(options.label)
     if getattr(options, "owner", ""):  # only `run` takes orchestrations
-        _check_form("--owner", options.owner, 40)
+        check_form("--owner", options.owner, 40)
         labels[OWNER] = options.owner
     if getattr(options, "max_gas", 0):
         labels[BUDGET] = str(options.max_gas)

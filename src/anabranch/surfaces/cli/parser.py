@@ -25,6 +25,7 @@ from anabranch.surfaces.cli.grammar.common import Formatter, Parser
 _VERBS: tuple[Callable[[Any], None], ...] = (
     running.add_run,
     looking.add_check,
+    looking.add_registry,
     looking.add_fmt,
     catalog.add_register,
     catalog.add_catalog,

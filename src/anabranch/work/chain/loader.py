@@ -61,7 +61,7 @@ from anabranch.work.rule.ports import RuleText
 ZERO_HASH = "0x" + 64 * "0"
 
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}")
-_META = tuple(map(type_of, ("bytes32", "uint256", "uint64")))
+META = tuple(map(type_of, ("bytes32", "uint256", "uint64")))
 _AT_ONCE = 8  # rules read at the same time
 
 
@@ -210,7 +210,7 @@ class Loader:
             raise HashMismatch(f"{ostc_id[:80]!r} has the hash {found}, but {expected} is pinned")
         try:
             data = call_data("getOSTCMeta(string)", (ostc_id,))
-            kept, version, _ = abi.decode(_META, await eth_call(self._rpc, registry, data, tag))
+            kept, version, _ = abi.decode(META, await eth_call(self._rpc, registry, data, tag))
         except (Reverted, BadAnswer):
             return None  # registries have this only since 2026
         if kept not in (found, ZERO_HASH):

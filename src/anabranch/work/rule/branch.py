@@ -9,8 +9,15 @@ from functools import partial
 from typing import Any
 
 from anabranch.dialects.xrc137.casts import CastFailed, cast, is_address
-from anabranch.dialects.xrc137.document import Execution, RuleBranch, TypedValue, Wait, WakeUp
-from anabranch.dialects.xrc137.limits import WAIT_SECONDS
+from anabranch.dialects.xrc137.document import (
+    Execution,
+    Grant,
+    RuleBranch,
+    TypedValue,
+    Wait,
+    WakeUp,
+)
+from anabranch.dialects.xrc137.limits import EXPIRE_DAYS, WAIT_SECONDS
 from anabranch.expressions.cel_values import (
     WHOLE,
     CelError,
@@ -182,6 +189,22 @@ class BranchWork:
                 continue
             if not is_address(address):
                 raise HardError("the address of a grant is no address", code="bad_to")
-            days = branch.log_expire_days if grant.expire_days is None else grant.expire_days
+            days = self._days(grant, branch.log_expire_days)
             found.append({"address": address, "rights": grant.rights, "expireDays": days})
         return tuple(found)
+
+    def _days(self, grant: Grant, otherwise: int) -> int:
+        """A grant whose days cannot be had lasts as long as the log it is for."""
+        if grant.expire_days is None:
+            return otherwise
+        try:
+            value = computed(partial(grant.expire_days.evaluate, self._names), "`expireDays`")
+            days = int(cast(value, "int64"))
+        except CelMissingName:
+            return otherwise
+        except CastFailed as error:
+            raise HardError(f"`expireDays` of a grant: {error.message}", code=error.code) from None
+        if not 1 <= days <= EXPIRE_DAYS:
+            message = f"`expireDays` of a grant must be from 1 to {EXPIRE_DAYS}"
+            raise HardError(message, code="limit")
+        return days

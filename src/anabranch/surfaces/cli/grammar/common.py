@@ -138,6 +138,16 @@ def run(parser: argparse.ArgumentParser, **more: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run id, its first letters, or `last`", **more)
 
 
+def rpc(parser: Any) -> None:
+    parser.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
+
+
+def registry(parser: argparse.ArgumentParser, one: str) -> None:
+    parser.add_argument("--registry", metavar="0x…", help="of this contract, asked with --rpc")
+    parser.add_argument("--ostc", metavar="ID", help=one)
+    rpc(parser)
+
+
 def actor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--actor", default="", metavar="NAME", help="who does this, for the record")
 

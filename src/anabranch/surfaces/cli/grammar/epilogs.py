@@ -61,7 +61,12 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "run examples/hello.yaml --input name=Ada",
         "run examples/arca/best_of.json --participants examples/arca/book.yaml",
     ),
-    "check": ("check examples/*.yaml", "check flow.json --rules rules --strict"),
+    "check": (
+        "check examples/*.yaml",
+        "check flow.json --rules rules --strict",
+        "check --registry 0x… --rpc https://node.example",
+    ),
+    "registry": ("registry 0x… --rpc https://node.example",),
     "fmt": ("fmt old.yaml", "fmt --check examples/*.yaml"),
     "graph": ("graph flow.yaml --format svg -o flow.svg", "graph last"),
     "runs": ("runs --status waiting --status paused", "runs --label team=blue --limit 5"),

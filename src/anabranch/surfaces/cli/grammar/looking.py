@@ -22,8 +22,17 @@ def add_check(verbs: Verbs) -> None:
     )
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     c.rules(parser)
+    c.registry(parser, "only this one of the registry")
     c.tools(parser)
     c.catalog(parser)
+
+
+def add_registry(verbs: Verbs) -> None:
+    text = "List the orchestrations that a registry contract keeps."
+    why = "asks the chain from here: leave --server out"
+    parser = c.verb(verbs, "registry", text, store=False, local=why)
+    parser.add_argument("registry", metavar="0x…", help="the address of the contract")
+    c.rpc(parser)
 
 
 def add_fmt(verbs: Verbs) -> None:
@@ -36,12 +45,13 @@ def add_fmt(verbs: Verbs) -> None:
 
 def add_graph(verbs: Verbs) -> None:
     parser = c.verb(verbs, "graph", "Draw a definition, or a run with its statuses.")
-    parser.add_argument("what", metavar="FILE|RUN", help="a file, or a run id or `last`")
+    parser.add_argument("what", nargs="?", metavar="FILE|RUN", help="a file, or a run id or `last`")
     parser.add_argument(
         "--format", choices=("mermaid", "svg", "dot"), default="mermaid", help="(mermaid)"
     )
     parser.add_argument("--output", "-o", metavar="F", help="write to a file")
     c.rules(parser)
+    c.registry(parser, "this one of the file or the registry")
     c.tools(parser)
 
 

@@ -27,8 +27,8 @@ def _from_chain(parser: argparse.ArgumentParser) -> None:
     chain = parser.add_argument_group("orchestrations")
     c.rules(chain)
     chain.add_argument("--registry", metavar="0x…", help="load it from this contract")
-    chain.add_argument("--ostc", metavar="ID", help="under this id")
-    chain.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
+    chain.add_argument("--ostc", metavar="ID", help="under this id; also of a file with several")
+    c.rpc(chain)
     chain.add_argument("--hash", metavar="0x…", help="refuse any other text than this one")
     chain.add_argument(
         "--pin-rules", action="store_true", help="keep the rules as they are now for this session"
@@ -42,7 +42,7 @@ def _from_chain(parser: argparse.ArgumentParser) -> None:
 def add_resume(verbs: Verbs) -> None:
     parser = c.verb(verbs, "resume", "Go on with a run (or all) after a stop, a crash or a pause.")
     c.run(parser, nargs="?")
-    parser.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
+    c.rpc(parser)
     c.tools(parser)
     c.actor(parser)
     c.catalog(parser)
