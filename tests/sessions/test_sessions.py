@@ -57,7 +57,7 @@ def test_rules_are_evaluated_and_payloads_merged() -> None:
 
 def test_every_process_has_its_row_with_both_group_ids() -> None:
     result, rows, _ = finished(FORK, RULES, input={"n": 7}, labels={"owner": OWNER})
-    session = result.run
+    session = "1"
     shown = [
         (row["pid"], row["parentPid"], row["step"], row["joinGroupId"], row["joinFromGroupId"])
         for row in rows
@@ -69,20 +69,21 @@ def test_every_process_has_its_row_with_both_group_ids() -> None:
         (f"{session}:4", f"{session}:1", "H1", "g2", ""),
     ]
     assert {row["status"] for row in rows} == {"done"}
-    assert {row["owner"] for row in rows} == {OWNER}
+    assert {(row["owner"], row["run"]) for row in rows} == {(OWNER, result.run)}
     assert [row["iterationStep"] for row in rows] == [1, 2, 3, 4]
     assert set(rows[0]) == {
-        "owner", "sessionId", "pid", "parentPid", "step", "status", "updated", "iterationStep",
+        "owner", "sessionId", "run", "pid", "parentPid", "step", "status", "updated",
+        "iterationStep",
         "xrc729", "ostcId", "joinGroupId", "joinFromGroupId",
     }  # fmt: skip
 
 
 def test_every_executed_step_leaves_a_receipt() -> None:
-    result, _, receipts = finished(FORK, RULES, input={"n": 7}, labels={"owner": OWNER})
+    _, _, receipts = finished(FORK, RULES, input={"n": 7}, labels={"owner": OWNER})
     by_step = {receipt["stepId"]: receipt for receipt in receipts}
     assert set(by_step) == {"A1", "G1", "H1", "J1"}
     final = by_step["J1"]
-    assert (final["sessionId"], final["iteration"]) == (result.run, 2)
+    assert (final["sessionId"], final["iteration"]) == ("1", 2)
     assert final["payload"] == {"total": 15}
     assert final["extras"]["valid"] is True
     assert final["extras"]["from"] == OWNER
@@ -152,7 +153,7 @@ def test_kill_says_how_many_it_reached_and_a_second_one_none() -> None:
             assert told == {
                 "ok": True,
                 "owner": OWNER,
-                "processId": session,
+                "processId": "1",
                 "action": "kill",
                 "status": "cancelled",
                 "affected": 1,
@@ -175,9 +176,9 @@ def test_sessions_are_listed_by_owner() -> None:
             await made.wait(mine)
             await made.wait(other)
             rows = made.sessions.list_sessions(owner=OWNER)
-            assert {row["sessionId"] for row in rows} == {mine}
-            assert {row["sessionId"] for row in made.sessions.list_sessions()} == {mine, other}
-            newest = {row["sessionId"] for row in made.sessions.list_sessions(last=1)}
+            assert {row["run"] for row in rows} == {mine}
+            assert {row["run"] for row in made.sessions.list_sessions()} == {mine, other}
+            newest = {row["run"] for row in made.sessions.list_sessions(last=1)}
             assert newest == {other}
 
     run(whole())

@@ -51,8 +51,8 @@ def test_by_pid_only_that_process_goes_on_and_its_payload_is_merged() -> None:
             assert told == {
                 "ok": True,
                 "owner": OWNER,
-                "sessionId": session,
-                "rootPid": f"{session}:1",
+                "sessionId": "1",
+                "rootPid": "1:1",
                 "mode": "pid",
                 "woken": 1,
             }

@@ -182,8 +182,27 @@ def test_session_show_has_a_row_for_every_process(asleep: tuple[Here, str]) -> N
     here, session = asleep
     lines = here.ok("session", "show", session).out.splitlines()
     assert lines[0].split()[:4] == ["PID", "PARENT", "STEP", "STATUS"]
-    assert lines[1].split()[:4] == [f"{session}:1", session, "A1", "done"]
-    assert lines[2].split()[:4] == [f"{session}:2", f"{session}:1", "W1", "waiting"]
+    assert lines[1].split()[:4] == ["1:1", "1", "A1", "done"]
+    assert lines[2].split()[:4] == ["1:2", "1:1", "W1", "waiting"]
+    assert here.ok("session", "show", "1", "--owner", OWNER).out.splitlines() == lines
+    assert here.run("session", "show", "1", "--owner", FRIEND).code == 2
+    assert here.ok("session", "next", OWNER).out == "2\n"
+    assert here.ok("session", "alive", "1", "--owner", OWNER).out == "alive\n"
+    assert here.ok("session", "alive", "1", "--owner", FRIEND).out == "not alive\n"
+
+
+def test_session_wakeable_lists_what_somebody_may_wake(asleep: tuple[Here, str]) -> None:
+    here, session = asleep
+    for who, found in ((OWNER, [session]), (FRIEND, [session]), ("0x" + "c" * 40, [])):
+        rows = here.ok("session", "wakeable", "--as", who, "--json").json
+        assert [row["run"] for row in rows] == found
+    assert f"1:2  W1    {session}" in here.ok("session", "wakeable", "--as", FRIEND).out
+    nothing = here.ok("session", "wakeable", "--as", FRIEND, "--step", "A1")
+    assert nothing.out == "nothing that you may wake waits\n"
+    assert here.run("session", "wakeable", "--as", "me").code == 2
+    by_process = here.run("session", "wake", f"{session}:2", "--as", FRIEND)
+    assert by_process.code == 2
+    assert "only the owner wakes a single process" in by_process.err
 
 
 def test_session_alive_and_executed(asleep: tuple[Here, str]) -> None:
@@ -208,8 +227,11 @@ def test_session_wake_lets_it_go_on(asleep: tuple[Here, str]) -> None:
 
 def test_session_kill_ends_it(asleep: tuple[Here, str]) -> None:
     here, session = asleep
-    done = here.ok("session", "kill", session, "--reason", "enough")
-    assert done.out == f"killed: 1 processes; session {session} is cancelled\n"
+    refused = here.run("session", "kill", session, "--as", FRIEND)
+    assert refused.code == 2
+    assert f"{FRIEND} may not end this session" in refused.err
+    done = here.ok("session", "kill", "1", "--owner", OWNER, "--reason", "enough")
+    assert done.out == "killed: 1 processes; session 1 is cancelled\n"
     assert here.show(session)["session"]["result"] == "killed"
     assert here.ok("session", "alive", session).out == "not alive\n"
 

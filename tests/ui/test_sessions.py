@@ -122,3 +122,19 @@ def test_a_process_that_joins_cannot_be_woken_and_says_what_it_waits_for(
     assert "a join: 1 of 2 delivered" in joining.inner_text()
     assert joining.get_by_role("button").count() == 0
     assert json.loads(page.request.get(f"/api/v1/runs/{run}/processes").text())["items"]
+
+
+def test_what_an_address_may_wake_is_shown_and_woken_in_its_name(page: Any, server: Server) -> None:
+    owner, friend = "0x" + "a1" * 20, "0x" + "b2" * 20
+    allowed = {"__wakeUp": {"default": {"rpc": [friend]}}}
+    run = server.start(POLLING, allowed, rules=SLEEPY, labels={"owner": owner})
+    assert eventually(lambda: server.parts.engine.state(run).phases.get("sleeping"))
+    page.goto(f"/sessions?waker=0x{'c3' * 20}")
+    page.get_by_text("Nothing waits that this address may wake.").wait_for()
+    page.goto(f"/sessions?waker={friend}")
+    mine = card(page, run)
+    assert "session 1 ·" in mine.inner_text()
+    mine.get_by_label("Payload for process 2").fill('{"paid": true}')
+    mine.get_by_role("button", name="Wake up process 2").click()
+    page.get_by_text("Woken: it goes on now.").wait_for()
+    assert server.wait(run).status == "completed"

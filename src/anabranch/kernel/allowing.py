@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 ALLOWED = "__wakeUp"
 OWNER = "owner"  # the label of a run that says whose it is
+SESSION = "session"  # and the one with its number among the sessions of that owner
 ANYBODY = ("*", "0x" + "0" * 40)
 
 Way = Literal["", "rpc", "internal"]

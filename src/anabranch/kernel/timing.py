@@ -161,6 +161,11 @@ def _allowed(state: State, token: Token, stimulus: s.Wake) -> bool:
     )
 
 
+def _is_delegate(state: State, stimulus: s.Wake) -> bool:
+    """Somebody asks from outside who is not the owner: what they may is said by step."""
+    return stimulus.way == "rpc" and not same(stimulus.asker, state.labels.get(OWNER, ""))
+
+
 def wake(turn: Turn, stimulus: s.Wake) -> None:
     """Somebody wakes sleeping tokens before their time. An open join is never woken."""
     if stimulus.runner is not None and not same(stimulus.runner, turn.state.labels.get(OWNER, "")):
@@ -173,6 +178,9 @@ def wake(turn: Turn, stimulus: s.Wake) -> None:
     asleep = [token for token in there if token.phase == "sleeping"]
     if not asleep:
         raise Refused("nothing sleeps there", code="not_sleeping")
+    if stimulus.token and _is_delegate(turn.state, stimulus):
+        message = "only the owner wakes a single process: others name the step that they may wake"
+        raise Refused(message, code="step_only")
     asleep = [token for token in asleep if _allowed(turn.state, token, stimulus)]
     if not asleep:
         who = stimulus.asker or "this caller"

@@ -17,11 +17,13 @@ from typing import Any, get_args
 from anabranch import files
 from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
+from anabranch.dialects.xrc729.words import SESSION
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
+from anabranch.ids import checked_run_id, new_run_id
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
-from anabranch.net.net import Reducer
+from anabranch.net.net import Net, Reducer
 from anabranch.operations.bundles import Rules
 from anabranch.operations.decided import telling_who_was_first
 from anabranch.operations.definitions import Prepared, Source, path_in, prepare
@@ -29,10 +31,11 @@ from anabranch.operations.inputs import require_known
 from anabranch.operations.preflight import Preflight
 from anabranch.operations.reading import Reader
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
+from anabranch.operations.session_numbers import numbered, session_owner
 from anabranch.operations.shown import EventRecord
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
-from anabranch.store.ports import Store
+from anabranch.store.ports import Definition, Store
 from anabranch.work.json_values import require_json
 
 ANSWER_SECONDS = 10.0
@@ -78,13 +81,13 @@ class Verbs:
         given = _checked_input(input)
         if not allow_extra_input:
             require_known(prepared.net, given)
-        return await self.engine.start(
+        return await self._begun(
             prepared.definition,
             prepared.net,
-            run=run,
+            run,
+            _checked_labels(labels),
             input=given,
             step=step,
-            labels=_checked_labels(labels),
             parent=parent,
             returns=returns,
             trace=trace,
@@ -93,6 +96,22 @@ class Verbs:
             depth=depth,
             started_with=await self.preflight.started_with(prepared.net, given),
         )
+
+    async def _begun(
+        self,
+        definition: Definition,
+        net: Net,
+        run: str | None,
+        labels: Mapping[str, str],
+        **given: Any,
+    ) -> str:
+        """A session of somebody gets their next number."""
+        owner, engine = session_owner(net, labels), self.engine
+        if not owner or (run is not None and engine.known(run)):
+            return await engine.start(definition, net, run=run, labels=labels, **given)
+        chosen = new_run_id(engine.clock.now()) if run is None else checked_run_id(run)
+        async with numbered(engine.store, owner, chosen, labels) as with_number:
+            return await engine.start(definition, net, run=chosen, labels=with_number, **given)
 
     async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:
         """Files are not read in the event loop, and only regular ones."""
@@ -113,13 +132,14 @@ class Verbs:
         found = await asyncio.to_thread(prepare_redrive, self.read, run)
         before = found.state
         await self.preflight.require_again(found.net, before)
-        return await self.engine.start(
+        labels = {key: text for key, text in before.labels.items() if key != SESSION}
+        return await self._begun(
             found.definition,
             found.net,
-            run=new,
+            new,
+            labels,
             trace=trace,
             input=before.workload,
-            labels=before.labels,
             origin=found.run,
             sealed=tuple(before.sealed),  # marks stand for secrets in them
             reuse=found.redrive.reuse,

@@ -52,6 +52,15 @@ class Family:
     def say(self, run: str, stimulus: s.Stimulus) -> None:
         self.said.append(Arrival(run, stimulus))
 
+    def wake(self, named: str, wake: s.Wake) -> None:
+        """A session is named by its id, or by its number among those of its owner."""
+        run = named
+        if named.isdecimal() and wake.runner and named not in self._live:
+            numbered = self._store.session_run(wake.runner.lower(), int(named[:30]))
+            if numbered is not None and self._store.head(named) is None:
+                run = numbered
+        self.say(run, wake)
+
     def tell_parent(self, child: State) -> None:
         """The parked job of the parent has its answer, in the batch that holds the child's end."""
         run, _, job_name = (child.parent or "").partition("/")

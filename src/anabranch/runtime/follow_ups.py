@@ -137,7 +137,7 @@ class FollowUps:
             self._note_refs(live, event.answer.result)
         if event.answer.wakes:  # whoever is woken records it in the batch that holds this answer
             for run, wake in wake_ups(live.state, live.fresh, event):
-                self._family.say(run, wake)
+                self._family.wake(run, wake)
 
     def parked(self, live: LiveRun, event: e.JobParked) -> None:
         self.over(live, event)

@@ -16,6 +16,7 @@ from anabranch.store.memory_access import MemoryAccess
 from anabranch.store.memory_catalog import MemoryCatalog
 from anabranch.store.memory_credentials import MemoryCredentials
 from anabranch.store.memory_hooks import MemoryHooks
+from anabranch.store.memory_sessions import MemorySessionNumbers
 from anabranch.store.ports import (
     Batch,
     Commit,
@@ -33,7 +34,9 @@ from anabranch.store.ports import (
 )
 
 
-class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
+class MemoryStore(
+    MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess, MemorySessionNumbers
+):
     """One store per instance; two threads may use it, two processes cannot."""
 
     def __init__(self) -> None:
@@ -46,6 +49,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         self._payloads: dict[str, bytes] = {}
         self._holds: dict[tuple[str, str, str], int] = {}  # sha256, run, scope → until
         self._sealed: dict[str, dict[str, bytes]] = {}
+        self._session_runs: dict[str, dict[int, str]] = {}
         self._mailbox: dict[int, Message] = {}
         self._last_message = 0
         self._posted = False

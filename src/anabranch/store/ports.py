@@ -258,6 +258,25 @@ class Seals(Protocol):
         ...
 
 
+class SessionNumbers(Protocol):
+    """Which session of an owner has which number: 1, 2, 3 …, each given out once and for good,
+    whatever becomes of the run."""
+
+    def next_session_number(self, owner: str) -> int:
+        """The number that the next session of this owner gets."""
+        ...
+
+    def take_session_number(self, owner: str, run: str, wanted: int | None = None) -> int | None:
+        """Give the next number to this run; None when another than the next one is wanted."""
+        ...
+
+    def give_back_session_number(self, owner: str, number: int, run: str) -> None:
+        """The run did not begin after all. Only the newest number can be given back."""
+        ...
+
+    def session_run(self, owner: str, number: int) -> str | None: ...
+
+
 class Mailbox(Protocol):
     """How a second process reaches the engine that owns the store."""
 
@@ -275,8 +294,8 @@ class Mailbox(Protocol):
 
 
 class Store(
-    Journal, Heads, Definitions, Payloads, Retention, Seals, Mailbox, Feed, Hooks, Access,
-    CredentialStore, CatalogStore, Protocol,
+    Journal, Heads, Definitions, Payloads, Retention, Seals, SessionNumbers, Mailbox, Feed, Hooks,
+    Access, CredentialStore, CatalogStore, Protocol,
 ):  # fmt: skip
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""

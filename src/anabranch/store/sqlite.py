@@ -58,6 +58,7 @@ from anabranch.store.sqlite_rows import (
     lenient_text,
     message_of,
 )
+from anabranch.store.sqlite_sessions import SqliteSessionNumbers
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -66,7 +67,9 @@ _RUNS_AT_ONCE = 2000
 _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
 
-class SqliteStore(SqliteCatalog, SqliteCredentials, SqliteHooks, SqliteAccess):
+class SqliteStore(
+    SqliteCatalog, SqliteCredentials, SqliteHooks, SqliteAccess, SqliteSessionNumbers
+):
     """`synchronous="NORMAL"` gives up the newest commits, never the order, when power fails.
 
     With `read_only` nothing can be written, and the file must exist.

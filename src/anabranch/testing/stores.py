@@ -38,10 +38,17 @@ from anabranch.testing.store_hooks import HooksSuite
 from anabranch.testing.store_lists import ListsSuite
 from anabranch.testing.store_retention import RetentionSuite
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
+from anabranch.testing.store_sessions import SessionNumbersSuite
 
 
 class StoreSuite(
-    ListsSuite, RetentionSuite, AccessSuite, HooksSuite, CredentialsSuite, CatalogSuite
+    ListsSuite,
+    RetentionSuite,
+    AccessSuite,
+    HooksSuite,
+    CredentialsSuite,
+    CatalogSuite,
+    SessionNumbersSuite,
 ):
     """What one store in one process owes its engine."""
 

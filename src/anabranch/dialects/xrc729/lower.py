@@ -19,7 +19,15 @@ from anabranch.dialects.xrc729.document import (
     Orchestration,
     StepDeclaration,
 )
-from anabranch.dialects.xrc729.words import BUDGET, DIALECT, OWNER, PRIVATE, RULE, SEALED
+from anabranch.dialects.xrc729.words import (
+    BUDGET,
+    DIALECT,
+    OWNER,
+    PRIVATE,
+    RULE,
+    SEALED,
+    SESSION,
+)
 from anabranch.expressions.port import NOTHING, Paths
 from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, RunPolicy, Slot, Step, Work
 
@@ -29,6 +37,7 @@ class RuleInputs:
     """What the job of a step is given: the payload of its process, and whose session it is.
 
     payload        the stored payload, sealed keys included
+    session        its number, where its owner has one for it; "" is the run itself
     owner, budget  from the labels `owner` and `max_gas` of the run; budget 0 is no limit
     orchestration, ostcId, ostcHash   where the document came from, for receipts
     chainId        the chain it was loaded from; 0 where it comes from elsewhere
@@ -47,6 +56,7 @@ class RuleInputs:
         return {
             "payload": names["payload"],
             "owner": labels.get(OWNER, ""),
+            "session": labels.get(SESSION, ""),
             "budget": int(budget) if budget.isascii() and budget.isdecimal() else 0,
             "orchestration": labels.get("registry", ""),
             "ostcId": labels.get("ostcId", ""),

@@ -9,3 +9,5 @@ RULE = "rule"  # the kind of work of every step
 
 #: Labels of a run that its rules see; `start` sets them.
 OWNER, BUDGET = "owner", "max_gas"
+#: The number of the session among those of its owner; the engine sets it.
+SESSION = "session"

@@ -69,6 +69,12 @@ class SessionDesk(Protocol):
 
     async def receipts(self, run: str, *, step: str | None, iteration: int | None) -> list[Row]: ...
 
+    async def find(self, name: str, owner: str | None) -> str: ...
+
+    async def next_number(self, owner: str) -> int: ...
+
+    async def wakeable(self, who: str, **only: Any) -> list[Row]: ...
+
     async def alive(self, run: str) -> bool: ...
 
     async def executed(self, run: str, iteration: int) -> bool | None: ...
@@ -77,7 +83,7 @@ class SessionDesk(Protocol):
         self, process: str, *, step: str, payload: Mapping[str, Any], runner: str
     ) -> Row: ...
 
-    async def kill(self, run: str, reason: str) -> Row: ...
+    async def kill(self, run: str, reason: str, runner: str) -> Row: ...
 
     async def gas(self, rule: str, **counts: Any) -> Row: ...
 
@@ -351,6 +357,18 @@ class LocalSessions:
         with self._looking() as sessions:
             return sessions.receipts(run, step=step, iteration=iteration)
 
+    async def find(self, name: str, owner: str | None) -> str:
+        with self._looking() as sessions:
+            return sessions.find(name, owner)
+
+    async def next_number(self, owner: str) -> int:
+        with self._looking() as sessions:
+            return sessions.next_number(owner)
+
+    async def wakeable(self, who: str, **only: Any) -> list[Row]:
+        with self._looking() as sessions:
+            return sessions.wakeable(who, **only)
+
     async def alive(self, run: str) -> bool:
         with self._looking() as sessions:
             return sessions.session_alive(run)
@@ -367,9 +385,9 @@ class LocalSessions:
                 process, step=step, payload=payload, runner=runner
             )
 
-    async def kill(self, run: str, reason: str) -> Row:
+    async def kill(self, run: str, reason: str, runner: str) -> Row:
         async with self._doing("sessions.end", run) as sessions:
-            return await sessions.control(run, "kill", reason=reason)
+            return await sessions.control(run, "kill", reason=reason, runner=runner)
 
     async def gas(self, rule: str, **counts: Any) -> Row:
         return estimated_gas(rule, **counts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from anabranch import app, files
 from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
-from anabranch.dialects.xrc729.words import BUDGET, OWNER
+from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
 from anabranch.errors import InputError
 from anabranch.operations.bundles import chosen
 from anabranch.operations.catalog import Catalog
@@ -100,6 +100,10 @@ def session_labels(options: argparse.Namespace) -> dict[str, str]:
     if getattr(options, "owner", ""):  # only `run` takes orchestrations
         check_form("--owner", options.owner, 40)
         labels[OWNER] = options.owner
+    if getattr(options, "session", None):
+        if OWNER not in labels:
+            raise InputError("--session is a number of an owner: name one", code="usage")
+        labels[SESSION] = str(options.session)
     if getattr(options, "max_gas", 0):
         labels[BUDGET] = str(options.max_gas)
     return labels

@@ -18,7 +18,7 @@ from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
 from anabranch.errors import AnabranchError, DefinitionError, InputError, NotFound, Refused
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.allowing import OWNER
+from anabranch.kernel.allowing import OWNER, SESSION
 from anabranch.net.problems import Problem
 from anabranch.operations.bundles import with_rules
 from anabranch.operations.definitions import TEXT, canonical_text
@@ -27,7 +27,7 @@ from anabranch.operations.items import Page, Wanted
 from anabranch.operations.processes import pid_of, run_and_token
 from anabranch.operations.purging import Purged, added, age_ms
 from anabranch.operations.redrives import RedrivePlan
-from anabranch.operations.sessions import LIVE
+from anabranch.operations.sessions import LIVE, require_owner
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
@@ -251,6 +251,20 @@ class RemoteSessions:
         rows: list[Row] = page["items"]
         return rows
 
+    async def find(self, name: str, owner: str | None) -> str:
+        told = await self._client.get("sessions", "find", session=name, owner=owner)
+        return str(told["run"])
+
+    async def next_number(self, owner: str) -> int:
+        return int((await self._client.get("sessions", "next", owner=owner))["next"])
+
+    async def wakeable(self, who: str, **only: Any) -> list[Row]:
+        asked = {"address": who, **only, "session": only.pop("run", None)}
+        asked["limit"] = asked.pop("last", None)
+        asked.pop("run", None)
+        rows: list[Row] = (await self._client.get("sessions", "wakeable", **asked))["items"]
+        return rows
+
     async def alive(self, run: str) -> bool:
         try:
             shown = await self._session(run)
@@ -278,14 +292,15 @@ class RemoteSessions:
         return {
             "ok": True,
             "owner": shown["labels"].get(OWNER, ""),
-            "sessionId": shown["run"],
-            "rootPid": pid_of(shown["run"], 1),
+            "sessionId": _session_id(shown),
+            "rootPid": pid_of(_session_id(shown), 1),
             "mode": "pid" if token else "step",
             "woken": told["woken"],
         }
 
-    async def kill(self, run: str, reason: str) -> Row:
+    async def kill(self, run: str, reason: str, runner: str) -> Row:
         shown = await self._session(run)
+        require_owner(shown["labels"], runner)
         killed: set[int] = set()
         try:
             await self._desk.say(shown["run"], s.Cancel("", reason or "killed"))
@@ -299,7 +314,7 @@ class RemoteSessions:
         return {
             "ok": True,
             "owner": shown["labels"].get(OWNER, ""),
-            "processId": shown["run"],
+            "processId": _session_id(shown),
             "action": "kill",
             "status": after["status"],
             "affected": len(killed),
@@ -317,6 +332,10 @@ class RemoteSessions:
                 code="not_a_session",
             )
         return shown
+
+
+def _session_id(shown: Row) -> str:
+    return str(shown["labels"].get(SESSION) or shown["run"])
 
 
 def _killed(record: Row) -> set[int]:

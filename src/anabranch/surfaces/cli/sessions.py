@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from anabranch.errors import InputError
+from anabranch.errors import InputError, NotFound
 from anabranch.operations.processes import run_and_token
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
-from anabranch.surfaces.cli.desk import desk
+from anabranch.surfaces.cli.desk import Desk, desk
 
 COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")
 
@@ -31,8 +31,42 @@ async def _list(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _show(options: argparse.Namespace, settings: Settings) -> int:
     async with desk(options, settings) as at:
-        rows = await at.sessions.list_sessions(run=options.run)
+        rows = await at.sessions.list_sessions(run=await _run(at, options))
     return _print_rows(options, rows)
+
+
+async def _run(at: Desk, options: argparse.Namespace) -> str:
+    """The run that is meant: a number is one of the owner that is named."""
+    name, token = run_and_token(options.run)
+    if options.owner is None and not (name.isascii() and name.isdecimal()):
+        return str(options.run)
+    found = await at.sessions.find(name, options.owner)
+    return f"{found}:{token}" if token else found
+
+
+async def _next(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        number = await at.sessions.next_number(options.owner)
+    print(render.json_line({"next": number}) if options.json else number)
+    return 0
+
+
+async def _wakeable(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        rows = await at.sessions.wakeable(
+            options.runner,
+            owner=options.owner,
+            run=options.session,
+            step=options.step,
+            last=options.last,
+        )
+    if options.json:
+        print(render.json_line(rows))
+        return 0
+    cells = [[str(row[key]) for key in ("owner", "pid", "step", "run")] for row in rows]
+    head = ("OWNER", "PID", "STEP", "RUN")
+    print("\n".join(render.table(cells, head)) if cells else "nothing that you may wake waits")
+    return 0
 
 
 def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
@@ -48,7 +82,7 @@ def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
 async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
     async with desk(options, settings) as at:
         found = await at.sessions.receipts(
-            options.run, step=options.step, iteration=options.iteration
+            await _run(at, options), step=options.step, iteration=options.iteration
         )
     if options.json:
         print(render.json_line(found))
@@ -64,15 +98,21 @@ async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _alive(options: argparse.Namespace, settings: Settings) -> int:
     async with desk(options, settings) as at:
-        alive = await at.sessions.alive(options.run)
+        try:
+            alive = await at.sessions.alive(await _run(at, options))
+        except NotFound:
+            alive = False
     print(render.json_line({"alive": alive}) if options.json else "alive" if alive else "not alive")
     return 0
 
 
 async def _executed(options: argparse.Namespace, settings: Settings) -> int:
-    run, iteration = run_and_token(options.run)
     async with desk(options, settings) as at:
-        executed = await at.sessions.executed(run, iteration)
+        try:
+            run, iteration = run_and_token(await _run(at, options))
+            executed = await at.sessions.executed(run, iteration)
+        except NotFound:
+            executed = None
     if options.json:
         print(render.json_line({"executed": executed}))
     else:
@@ -87,7 +127,7 @@ async def _wake(options: argparse.Namespace, settings: Settings) -> int:
     payload = values.pairs(options.payload, "payload")
     async with desk(options, settings) as at:
         told = await at.sessions.wake(
-            options.run, step=options.step, payload=payload, runner=options.runner
+            await _run(at, options), step=options.step, payload=payload, runner=options.runner
         )
     print(render.json_line(told) if options.json else f"woken: {told['woken']}")
     return 0
@@ -95,7 +135,7 @@ async def _wake(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _kill(options: argparse.Namespace, settings: Settings) -> int:
     async with desk(options, settings) as at:
-        told = await at.sessions.kill(options.run, options.reason)
+        told = await at.sessions.kill(await _run(at, options), options.reason, options.runner)
     words = f"killed: {told['affected']} processes; session {told['processId']} is {told['status']}"
     print(render.json_line(told) if options.json else words)
     return 0
@@ -126,6 +166,8 @@ Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 ACTIONS: dict[str, Action] = {
     "list": _list,
     "show": _show,
+    "next": _next,
+    "wakeable": _wakeable,
     "receipts": _receipts,
     "wake": _wake,
     "kill": _kill,

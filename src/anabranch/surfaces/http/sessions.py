@@ -42,6 +42,45 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     return answer({"items": rows, "next": cursor(*after) if after is not None else None})
 
 
+class NextNumber(msgspec.Struct, frozen=True):
+    owner: str
+    next: int
+
+
+class FoundSession(msgspec.Struct, frozen=True):
+    owner: str
+    session: str
+    run: str
+
+
+async def next_number(request: web.Request) -> web.StreamResponse:
+    owner = read_query(request)["owner"] or ""
+    number = await look(request, lambda by: by.sessions.next_number(owner))
+    return answer(NextNumber(owner.lower(), number))
+
+
+async def find(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    name, owner = asked["session"] or "", asked["owner"]
+    run = await look(request, lambda by: by.sessions.find(name, owner))
+    return answer(FoundSession(owner or "", name, run))
+
+
+async def wakeable(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    rows = await look(
+        request,
+        lambda by: by.sessions.wakeable(
+            asked["address"] or "",
+            owner=asked["owner"],
+            run=asked["session"],
+            step=asked["step"],
+            last=asked["limit"],
+        ),
+    )
+    return answer({"items": rows})
+
+
 async def processes(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
     rows = await look(request, lambda by: by.sessions.list_sessions(run=run))
@@ -83,6 +122,45 @@ ROUTES = (
             ),
             CURSOR,
         ),
+    ),
+    Route(
+        "GET",
+        f"{API}/sessions/next",
+        "read",
+        next_number,
+        "The number that the next session of an owner gets",
+        returns=NextNumber,
+        query=(Query("owner", "the address of the owner", example="0x" + "a" * 40),),
+        errors=(422,),
+    ),
+    Route(
+        "GET",
+        f"{API}/sessions/find",
+        "read",
+        find,
+        "The run that a session is, by its number and its owner",
+        returns=FoundSession,
+        query=(
+            Query("session", "its number, or the id of the run", example="7"),
+            Query("owner", "whose session is meant by a number", example="0x" + "a" * 40),
+        ),
+        errors=(404, 409, 422),
+    ),
+    Route(
+        "GET",
+        f"{API}/sessions/wakeable",
+        "read",
+        wakeable,
+        "The processes that sleep and that somebody may wake",
+        returns=shapes.RowPage,
+        query=(
+            Query("address", "who would wake them", example="0x" + "a" * 40),
+            Query("owner", "only of sessions of this one"),
+            Query("session", "only of this session"),
+            Query("step", "only at this step"),
+            Query("limit", "so many at most", "integer", least=1, most=500, default=100),
+        ),
+        errors=(404, 409, 422),
     ),
     Route(
         "POST",

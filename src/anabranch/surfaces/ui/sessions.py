@@ -38,6 +38,7 @@ class Session:
     processes: list[Process]  # unfinished ones first, then the newest
     total: int
     open: int
+    number: str = ""  # among the sessions of its owner
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
@@ -52,16 +53,22 @@ async def panel(request: web.Request) -> web.StreamResponse:
 
 async def _values(request: web.Request) -> dict[str, Any]:
     ui, owner = ui_of(request), request.query.get("owner", "").strip()
+    waker = request.query.get("waker", "").strip()
     before = _before(request.query.get("before", ""))
-    rows, older = await ui.look(lambda by: by.sessions.page(owner or None, SESSIONS, before))
+    older: tuple[int, str] | None = None
+    if waker:
+        rows = await ui.look(lambda by: by.sessions.wakeable(waker, owner=owner or None))
+    else:
+        rows, older = await ui.look(lambda by: by.sessions.page(owner or None, SESSIONS, before))
     by_run: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        by_run.setdefault(row["sessionId"], []).append(row)
-    here = {"owner": owner} if owner else {}
+        by_run.setdefault(row["run"], []).append(row)
+    here = {**({"owner": owner} if owner else {}), **({"waker": waker} if waker else {})}
     place = {**here, **({"before": request.query["before"]} if before else {})}
     return {
         "sessions": [_session(ui, run, found) for run, found in by_run.items()],
         "owner": owner,
+        "waker": waker,
         "query": urlencode(place),
         "newest": ("/sessions?" + urlencode(here)).rstrip("?") if before else "",
         "older": "/sessions?" + urlencode({**here, "before": f"{older[0]}.{older[1]}"})
@@ -86,7 +93,8 @@ def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:
     found = [_process(row, state, whys) for row in rows]
     found.sort(key=lambda one: (one.why is None, -one.row["iterationStep"]))
     unfinished = sum(one.why is not None for one in found)
-    return Session(head, rows[0]["owner"], found[:PROCESSES], len(found), unfinished)
+    number = rows[0]["sessionId"] if rows[0]["sessionId"] != head.run else ""
+    return Session(head, rows[0]["owner"], found[:PROCESSES], len(found), unfinished, number)
 
 
 def _whys(ui: Ui, head: Head, state: State) -> dict[int, Waiting]:
@@ -114,7 +122,9 @@ async def wake(request: web.Request) -> web.StreamResponse:
     request[SUBJECT] = text_of(form, "process")
     said = await ui_of(request).parts.sessions.wake_up_process(
         text_of(form, "process"),
+        step=text_of(form, "step"),
         payload=_payload(text_of(form, "payload")),
+        runner=text_of(form, "waker"),
         actor=actor_of(request),
     )
     raise see(_back(form), "woken" if said["woken"] else "not_woken")

@@ -120,7 +120,7 @@ class BranchWork:
             args=args,
             value=self._wei(execution.value),
             gas_limit=execution.gas_limit,
-            key=self._process.pid,
+            key=self._process.key,
         )
 
     def _wei(self, given: TypedValue | None) -> int:

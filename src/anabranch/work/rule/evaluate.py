@@ -212,7 +212,7 @@ class Evaluation:
     def _key_for(self, call: ApiCall) -> str:
         """Two calls of one step must not be taken for one by a server that knows the header."""
         one = len(self._document.calls) == 1
-        return self._process.pid if one else f"{self._process.pid}:{call.name}"
+        return self._process.key if one else f"{self._process.key}:{call.name}"
 
     def _extracted(self, extract: Extract, answer: Any, call: str) -> Any:
         if answer is _MISSING:

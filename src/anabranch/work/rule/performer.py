@@ -121,11 +121,12 @@ class _Execution:
         self._program = program
         self._chain = ChainUse(performer._identity, self._chain_known())
         self._process = Process(
-            session=task.run,
+            session=str(task.inputs.get("session") or task.run),
             iteration=_iteration(task.job),
             step=task.step,
             owner=str(task.inputs.get("owner") or ""),
             rule=program.address,
+            run=task.run,
         )
         self._origin = Origin(
             orchestration=str(task.inputs.get("orchestration") or ""),

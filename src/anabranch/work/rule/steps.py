@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from anabranch.dialects.xrc137.document import RuleBranch
 from anabranch.errors import AnabranchError
-from anabranch.expressions.cel_values import UInt
+from anabranch.expressions.cel_values import UInt, Uint256
 from anabranch.kernel.values import WakeRequest
 from anabranch.work.rule.ports import CallOutcome, ContractCall
 
@@ -25,11 +25,16 @@ class Process:
     step: str
     owner: str = ""
     rule: str = ""  # the address of its rule
+    run: str = ""  # the run that the session is; sessions of two owners may have one number
 
     @property
     def pid(self) -> str:
-        """Also the idempotency key of whatever the step does outside."""
         return f"{self.session}:{self.iteration}"
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of whatever the step does outside: no other step ever has it."""
+        return f"{self.run or self.session}:{self.iteration}"
 
     def gives(self) -> dict[str, Any]:
         """Names that declared inputs may replace."""
@@ -37,8 +42,9 @@ class Process:
 
     def insists(self) -> dict[str, Any]:
         """Names that nothing replaces."""
+        number = self.session.isascii() and self.session.isdecimal() and len(self.session) < 78
         return {
-            "__sessionId": self.session,
+            "__sessionId": Uint256(int(self.session)) if number else self.session,
             "__pid": self.pid,
             "__stepId": self.step,
             "__iteration": UInt(self.iteration),

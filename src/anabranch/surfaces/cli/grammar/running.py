@@ -35,6 +35,9 @@ def _from_chain(parser: argparse.ArgumentParser) -> None:
     )
     chain.add_argument("--owner", metavar="0x…", default="", help="whose session it is")
     chain.add_argument(
+        "--session", type=c.positive, metavar="N", help="only as this number of the owner"
+    )
+    chain.add_argument(
         "--max-gas", type=c.natural, default=0, metavar="N", help="the gas of the whole session"
     )
 

@@ -10,7 +10,7 @@ from anabranch.surfaces.cli.grammar import common as c
 if TYPE_CHECKING:
     from anabranch.surfaces.cli.grammar.common import Verbs
 
-SESSION = "a session (run id, its first letters, or `last`)"
+SESSION = "a session: its number, or the id of the run, its first letters, or `last`"
 
 
 def add_session(verbs: Verbs) -> None:
@@ -23,6 +23,11 @@ def add_session(verbs: Verbs) -> None:
 
 def _session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="SESSION", help=SESSION)
+    _owner(parser)
+
+
+def _owner(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--owner", metavar="0x…", help="whose session is meant by a number")
 
 
 def _looking(actions: Verbs) -> None:
@@ -38,21 +43,45 @@ def _looking(actions: Verbs) -> None:
     receipts.add_argument("--iteration", type=c.positive, metavar="N", help="only of this process")
     _session(c.action(actions, "alive", "Is any process of the session waiting or running?"))
     executed = c.action(actions, "executed", "Has this process ended?")
-    executed.add_argument("run", metavar="PID", help="RUN:NUMBER")
+    executed.add_argument("run", metavar="PID", help="SESSION:NUMBER")
+    _owner(executed)
+    following = c.action(actions, "next", "The number that the next session of an owner gets.")
+    following.add_argument("owner", metavar="0x…", help="the owner")
+    _wakeable(actions)
+
+
+def _wakeable(actions: Verbs) -> None:
+    text = "What waits and may be woken by somebody: their own, and what others allow them."
+    parser = c.action(actions, "wakeable", text)
+    parser.add_argument("--as", dest="runner", required=True, metavar="0x…", help="who would wake")
+    parser.add_argument("--owner", metavar="0x…", help="only sessions of this owner")
+    parser.add_argument("--session", metavar="SESSION", help="only this session")
+    parser.add_argument("--step", metavar="STEP", help="only at this step")
+    parser.add_argument(
+        "--last", type=c.natural, default=100, metavar="N", help="at most so many (100)"
+    )
 
 
 def _doing(actions: Verbs) -> None:
     wake = c.action(actions, "wake", "Let a waiting process go on now.")
-    wake.add_argument("run", metavar="PID|SESSION", help="RUN:NUMBER, or a session with --step")
+    wake.add_argument("run", metavar="PID|SESSION", help="SESSION:NUMBER, or a session with --step")
+    _owner(wake)
     wake.add_argument("--step", default="", metavar="STEP", help="all that wait at this step")
     wake.add_argument(
         "--payload", action="append", default=[], metavar="K=V", help="merged over its payload"
     )
     wake.add_argument(
-        "--as", dest="runner", default="", metavar="0x…", help="who asks, if not the owner"
+        "--as",
+        dest="runner",
+        default="",
+        metavar="0x…",
+        help="who asks, if not the owner",
     )
     kill = c.action(actions, "kill", "End a session: what waits now, what runs when it is done.")
     _session(kill)
+    kill.add_argument(
+        "--as", dest="runner", default="", metavar="0x…", help="who asks; only the owner may"
+    )
     c.reason(kill)
 
 

@@ -1,0 +1,45 @@
+"""The part of the SQLite store that numbers the sessions of each owner."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from anabranch.store.sqlite_file import STATEMENTS
+
+
+class SqliteSessionNumbers:
+    """A part of `SqliteStore`."""
+
+    if TYPE_CHECKING:
+
+        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
+
+        def _transaction(
+            self, *, wipe: bool = False
+        ) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    def next_session_number(self, owner: str) -> int:
+        return int(self._rows(STATEMENTS["next_session_number"], {"owner": owner})[0][0])
+
+    def take_session_number(self, owner: str, run: str, wanted: int | None = None) -> int | None:
+        with self._transaction() as db:
+            (number,) = db.execute(STATEMENTS["next_session_number"], {"owner": owner}).fetchone()
+            if wanted is not None and wanted != number:
+                return None
+            row = {"owner": owner, "number": number, "run": run}
+            db.execute(STATEMENTS["add_session_number"], row)
+        return int(number)
+
+    def give_back_session_number(self, owner: str, number: int, run: str) -> None:
+        with self._transaction() as db:
+            row = {"owner": owner, "number": number, "run": run}
+            db.execute(STATEMENTS["drop_session_number"], row)
+
+    def session_run(self, owner: str, number: int) -> str | None:
+        if not 0 < number < 1 << 63:
+            return None
+        rows = self._rows(STATEMENTS["session_run"], {"owner": owner, "number": number})
+        return str(rows[0][0]) if rows else None

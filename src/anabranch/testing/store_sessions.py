@@ -1,0 +1,48 @@
+"""The part of the store suite that is about the numbers of sessions."""
+
+from __future__ import annotations
+
+from anabranch.store.ports import Store
+from anabranch.testing.store_samples import a_batch, a_commit
+
+ANN, BOB = "0x" + "a" * 40, "0x" + "b" * 40
+
+
+class SessionNumbersSuite:
+    """A part of `StoreSuite`."""
+
+    store: Store
+
+    def test_every_owner_counts_from_one(self) -> None:
+        taken = [
+            self.store.take_session_number(owner, run)
+            for owner, run in ((ANN, "r1"), (BOB, "r2"), (ANN, "r3"))
+        ]
+        assert taken == [1, 1, 2]
+        assert self.store.next_session_number(ANN) == 3
+        assert self.store.next_session_number("0x" + "c" * 40) == 1
+        assert self.store.session_run(ANN, 1) == "r1"
+        assert self.store.session_run(BOB, 1) == "r2"
+        assert self.store.session_run(BOB, 2) is None
+        assert self.store.session_run(BOB, 1 << 80) is None
+
+    def test_only_the_next_number_can_be_wanted(self) -> None:
+        assert self.store.take_session_number(ANN, "r1", 2) is None
+        assert self.store.take_session_number(ANN, "r1", 1) == 1
+        assert self.store.take_session_number(ANN, "r2", 1) is None
+
+    def test_a_number_is_given_back_by_a_run_that_did_not_begin(self) -> None:
+        self.store.take_session_number(ANN, "r1")
+        self.store.give_back_session_number(ANN, 1, "somebody else")
+        assert self.store.next_session_number(ANN) == 2
+        self.store.give_back_session_number(ANN, 1, "r1")
+        assert self.store.next_session_number(ANN) == 1
+
+    def test_a_number_outlives_its_run(self) -> None:
+        self.store.take_session_number(ANN, "r1")
+        self.store.commit(a_batch(a_commit("r1", 1, finished=True)))
+        self.store.give_back_session_number(ANN, 1, "r1")
+        assert self.store.next_session_number(ANN) == 2, "it has begun"
+        self.store.forget(["r1"])
+        assert self.store.head("r1") is None
+        assert self.store.next_session_number(ANN) == 2
