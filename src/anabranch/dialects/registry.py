@@ -166,6 +166,10 @@ def _unknown(document: Document) -> Problem:
     at = root.position if root is not None else Position(1, 1, document.file)
     is_what = f": it is {kind_of(root)}" if root and not isinstance(root, Fields) else ""
     message = f"this is not a definition Anabranch knows{is_what}"
+    kind = root.get("kind") if isinstance(root, Fields) else None
+    if isinstance(kind, Scalar) and str(kind.value).startswith("xgr."):
+        message = f"this is no definition but {kind.value}"
+        return Problem(at, "unknown-dialect", message, "play it: anabranch test FILE")
     hint = "a playbook has `apiVersion: noetl.io/v2`, `kind: Playbook` and a `workflow` list"
     return Problem(at, "unknown-dialect", message, hint)
 

@@ -38,7 +38,6 @@ class NamedBundle:
     bundle_id: str
     ostc_id: str
     bundle: Bundle
-    aliases: Mapping[str, str]  # of its rules, with the address where it is known
 
     def is_called(self, name: str) -> bool:
         return name in (self.bundle_id, self.ostc_id)
@@ -106,9 +105,7 @@ def _bundle(node: Node, file: str, findings: Findings) -> NamedBundle | None:
     text = registry_text(graph)
     made = Text(text, f"{file}/orchestration", node=_without(graph, ("ostcHash", "hash")))
     _check_hash(graph, ("ostcHash", "hash"), hash_of(text), findings)
-    bundle = Bundle(made, rules)
-    aliases = {name: rule.address for name, rule in rules.items()}
-    return NamedBundle(bundle_id, _word(graph.get("id")), bundle, aliases)
+    return NamedBundle(bundle_id, _word(graph.get("id")), Bundle(made, rules))
 
 
 def _parts(items: Items, findings: Findings) -> Iterator[Fields]:

@@ -66,6 +66,7 @@ VERBS = {
     "store": "stores.store",
     "webhook": "webhooks.webhook",
     "simulate": "simulating.simulate",
+    "test": "plans.test",
     "worker": "working.worker",
     "demo": "demo.demo",
 }

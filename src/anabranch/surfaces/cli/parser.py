@@ -57,6 +57,7 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     webhooks.add_webhook,
     serving.add_worker,
     running.add_simulate,
+    running.add_test,
     running.add_demo,
 )
 

@@ -53,6 +53,11 @@ _CODES: dict[str, dict[int, str]] = {
         1: "a law did not hold; the seed that repeats it is named",
         2: "bad usage or definition",
     },
+    "test": {
+        0: "every plan and scenario passed",
+        1: "one did not; which expectation, and what came instead, is named",
+        2: "bad usage, or a file that is none of these; nothing was played",
+    },
     "demo": {0: "everything went as promised", 1: "something did not", 2: "bad usage"},
 }
 
@@ -117,6 +122,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "worker": ("worker --server http://127.0.0.1:8629 --pool gpu --concurrency 4",),
     "simulate": ("simulate examples/fan_out.yaml --seeds 200", "simulate flow.yaml --seed 17"),
+    "test": ("test orders.bundle.json", "test plans.json --mocks mocks.json --json"),
     "demo": ("demo", "demo --fast"),
 }
 

@@ -82,6 +82,18 @@ def add_simulate(verbs: Verbs) -> None:
     c.tools(parser)
 
 
+def add_test(verbs: Verbs) -> None:
+    text = "Play the test plans and scenarios of a bundle in virtual time, and report."
+    why = "plays in virtual time, in this process alone: leave --server out"
+    parser = c.verb(verbs, "test", text, store=False, local=why)
+    parser.add_argument(
+        "files", nargs="+", metavar="BUNDLE|PLAN", help="bundles, plans and scenarios"
+    )
+    parser.add_argument(
+        "--mocks", metavar="F", help="what calls and reads answer: `api` and `reads`, by name"
+    )
+
+
 def add_demo(verbs: Verbs) -> None:
     text = "A showcase: fan-out, join, timeout, retry, kill and resume."
     why = "brings everything it shows along: leave --server out (`anabranch dev` shows a server)"
