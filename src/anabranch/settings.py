@@ -16,6 +16,7 @@ CHOICES = {
     "webhook_addresses": ("public", "any"),
     "chain_rule_urls": ("refuse", "allow"),
     "chain_execution": ("record", "simulate", "send"),
+    "rpc_access": ("off", "token", "permit"),
     "require_tokens": ("no", "yes"),
 }
 ABOVE_ZERO = ("_max", "chain_timeout_seconds", "audit_days")
@@ -65,6 +66,8 @@ class Settings:
     health_disk_bytes: int = 256 * 1024 * 1024  # with less room beside the store it is not well
     otel_endpoint: str = field(default="", repr=False)  # where traces go; empty: there are none
     chain_url: str = field(default="", repr=False)  # the JSON-RPC node of rules; may hold a key
+    chain_id: int = 0  # the chain that permits are for; 0: the one of chain_url
+    rpc_access: Literal["off", "token", "permit"] = "off"  # who may call methods at /rpc
     chain_endpoints: str = field(default="", repr=False)  # more of them: "name=url name=url"
     chain_rule_urls: Literal["refuse", "allow"] = "refuse"  # nodes that rules name by URL
     chain_timeout_seconds: float = 20.0  # for one answer of a node

@@ -57,7 +57,7 @@ async def read_body(request: web.Request, kind: type[T], *, optional: bool = Fal
         if optional:
             return kind()
         raise ApiError(400, "no_body", "the request has no body", "send a JSON object")
-    _check_media(request)
+    check_media(request)
     limits = request.app[LIMITS]
     if len(body) <= limits.thread_bytes:
         return parse(body, kind, limits.depth)
@@ -98,7 +98,7 @@ async def read_at_most(
     return b"".join(parts)
 
 
-def _check_media(request: web.Request) -> None:
+def check_media(request: web.Request) -> None:
     media = request.headers.get("Content-Type", "").partition(";")[0].strip()
     if not _JSON_MEDIA.fullmatch(media):
         said = f"the body is said to be {media[:100]!r}" if media else "the body has no media type"

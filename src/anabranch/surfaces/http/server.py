@@ -33,6 +33,7 @@ from anabranch.surfaces.http import (
     openapi,
     participants,
     payloads,
+    rpc,
     runs,
     sessions,
     starting,
@@ -62,6 +63,7 @@ ALL_ROUTES: tuple[Route, ...] = (
     *loops.ROUTES,
     *decisions.ROUTES,
     *sessions.ROUTES,
+    *rpc.ROUTES,
     *workflows.ROUTES,
     *participants.ROUTES,
     *payloads.ROUTES,
@@ -88,7 +90,7 @@ def make_application(
     clerk: Clerk | None = None,
 ) -> web.Application:
     """An application over an engine that is open, or will be when it starts."""
-    chosen = limits or Limits()
+    chosen, routes = limits or Limits(), rpc.opened(routes, settings)
     app = web.Application(
         middlewares=[answer_errors, *guards], client_max_size=chosen.body_bytes + 1
     )
