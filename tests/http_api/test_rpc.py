@@ -464,3 +464,47 @@ def test_every_method_is_in_the_page_about_it() -> None:
     page = (Path(__file__).parents[2] / "docs" / "json-rpc.md").read_text()
     for method in (*METHODS, *(f"xgr_{name}" for name in ABSENT)):
         assert f"`{method}`" in page, method
+
+
+# -- grants ----------------------------------------------------------------------------------------
+
+RID = "0x" + "ab" * 32
+
+
+def test_who_encrypted_something_says_who_may_read_it() -> None:
+    async def go() -> None:
+        async with calling() as at:
+
+            async def give(who: Wallet, *entries: Any, **more: Any) -> Any:
+                permit = who.sign("xdalaPermit", {})
+                asked = {"rid": RID, "scope": 1, "entries": list(entries), "permit": permit, **more}
+                return (await at.call("manageGrants", asked)).get("result")
+
+            async def seen(who: Wallet, **more: Any) -> list[tuple[str, int]]:
+                asked = {"permit": who.sign("xdalaPermit", {}), **more}
+                items = (await at.ok("listGrants", asked))["items"]
+                return [(one["grantee"], one["rights"]) for one in items]
+
+            entry = {"grantee": BOB.address, "rights": 1, "expireAt": SOON, "encDEK": "0x1234"}
+            assert await give(ANN, entry, sessionId="7") == {"upserted": 2}, "the owner has all"
+            assert sorted(await seen(ANN)) == sorted([(BOB.address, 1), (ANN.address, 7)])
+            assert await seen(BOB) == [(BOB.address, 1)]
+            assert await seen(EVE) == []
+            assert await seen(BOB, scope=2) == await seen(BOB, validAt=SOON + 1) == []
+            assert await give(BOB, {**entry, "grantee": EVE.address}) is None, (
+                "who reads gives none"
+            )
+            assert await give(EVE, entry, owner=EVE.address) is None
+            assert await give(ANN, {**entry, "rights": 5}) == {"upserted": 1}
+            assert await give(BOB, {**entry, "grantee": EVE.address}) == {"upserted": 1}
+            assert await seen(EVE) == [(EVE.address, 1)]
+            first = await at.ok("listGrants", {"permit": XDALA, "limit": 2})
+            assert len(first["items"]) == 2
+            rest = {"permit": XDALA, "limit": 2, "cursor": first["nextCursor"]}
+            last = await at.ok("listGrants", rest)
+            assert (len(last["items"]), last["nextCursor"]) == (1, 0)
+            for wrong in ({"rid": "0x1"}, {"scope": 3}, {"entries": []}):
+                asked = {"rid": RID, "scope": 1, "entries": [entry], "permit": XDALA, **wrong}
+                assert (await at.call("manageGrants", asked))["error"]["code"] == -32602
+
+    run(go())

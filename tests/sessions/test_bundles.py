@@ -10,8 +10,7 @@ import pytest
 
 from anabranch.dialects.registry import compile_source
 from anabranch.dialects.xrc137.document import RuleProgram
-from anabranch.dialects.xrc729.bundle import Bundle, Text, alias_of, bundle_text
-from anabranch.dialects.xrc729.compile import hash_of
+from anabranch.dialects.xrc729.bundle import Bundle, Text, alias_of, bundle_text, hash_of
 from anabranch.errors import DefinitionError, InputError
 from anabranch.operations.bundles import read_rules
 from anabranch.operations.definitions import check, prepare

@@ -8,7 +8,7 @@ import json
 import pytest
 from aiohttp import web
 
-from anabranch.dialects.xrc729.compile import hash_of
+from anabranch.dialects.xrc729.bundle import hash_of
 from anabranch.errors import AnabranchError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import looking, parser, registries, running

@@ -49,7 +49,7 @@ BUNDLE = {"bundleId": "b1", "items": [ORDER, CHECK, GATE, DONE]}
 FILE = {"format": "xgr-multi-bundle@1", "createdAt": "2026-06-01T00:00:00Z", "bundles": [BUNDLE]}
 
 
-def entry(step: str, mode: str = "allOf", label: str = "", **more: Any) -> dict[str, Any]:
+def entry(step: str, *, mode: str = "allOf", label: str = "", **more: Any) -> dict[str, Any]:
     one = {"id": "a", "stepId": step, "occurrence": 1, "exist": True, "valid": None, "status": ""}
     for key in ("inputAssertions", "apiAssertions", "contractReadAssertions"):
         one[key] = []
@@ -99,7 +99,8 @@ def test_a_plan_that_holds_passes_however_long_it_waits() -> None:
 def test_assertions_look_at_inputs_calls_and_reads() -> None:
     def check(kind: str, field: str, op: str, value: Any, value_type: str = "") -> dict[str, Any]:
         one = {"id": "x", "field": field, "op": op, "valueType": value_type, "value": value}
-        return entry("CHECK", **{kind: [one]})
+        asserted: dict[str, Any] = {kind: [one]}
+        return entry("CHECK", **asserted)
 
     mocks = mocks_from(
         {"api": {"https://rates.example/": {"rate": 2.5}}, "reads": {"balance": [42]}}, "mocks"

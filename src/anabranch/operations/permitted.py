@@ -15,8 +15,11 @@ from typing import Any, Protocol
 from anabranch.dialects.xrc729.bundle import ADDRESS
 from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
 from anabranch.errors import AnabranchError, InputError, NotFound, Refused
-from anabranch.operations.definitions import Prepared, prepare
+from anabranch.operations.definitions import prepare
+from anabranch.operations.grants import found_grants, put_grants
 from anabranch.operations.sessions import Sessions, estimated_gas
+from anabranch.operations.verbs import Verbs
+from anabranch.store.grant_ports import Grants
 from anabranch.work.chain.permits import CONTROLS, PRECOMPILE, Permit, PermitRefused, verified
 
 START_SECONDS = 5.0  # how long a start waits for its first step before it answers
@@ -41,10 +44,6 @@ class ChainAccess(Protocol):
         ...
 
 
-class Starter(Protocol):
-    async def start(self, prepared: Prepared, given: Mapping[str, Any], **more: Any) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One call, and what was done with it, for the record."""
@@ -58,13 +57,15 @@ class Permitted:
     def __init__(
         self,
         sessions: Sessions,
-        start: Starter,
+        verbs: Verbs,
         chain: ChainAccess,
         now: Callable[[], int],  # milliseconds
         first_step: Callable[[str], Awaitable[None]],  # returns when it has ended
+        grants: Grants,
     ) -> None:
+        self._grants = grants
         self._sessions = sessions
-        self._start = start
+        self._verbs = verbs
         self._chain = chain
         self._now = now
         self._first_step = first_step
@@ -160,7 +161,7 @@ class Permitted:
         if gas := permit.number("maxTotalGas"):
             labels[BUDGET] = str(gas)
         try:
-            run = await self._start.start(
+            run = await self._verbs.start(
                 prepared,
                 payload,
                 step=str(given.get("stepId") or "") or None,
@@ -285,6 +286,19 @@ class Permitted:
             {key: value for key, value in _row(one).items() if key != "parentPid"} for one in rows
         ]
 
+    # -- grants --------------------------------------------------------------------------------
+
+    async def manage_grants(self, params: Params) -> dict[str, int]:
+        given = _object(params)
+        permit = await self._permit(given.get("permit"), "xdalaPermit")
+        self._about(str(given.get("rid"))[:80])
+        return {"upserted": put_grants(self._grants, given, permit.signer)}
+
+    async def list_grants(self, params: Params) -> dict[str, Any]:
+        given = _object(params)
+        permit = await self._permit(given.get("permit"), "xdalaPermit")
+        return found_grants(self._grants, given, permit.signer)
+
 
 Method = Callable[[Permitted, Params], Awaitable[Any]]
 
@@ -300,6 +314,8 @@ _METHODS: Mapping[str, Method] = {
     "wakeUpProcess": Permitted.wake,
     "control": Permitted.control,
     "listSessions": Permitted.list_sessions,
+    "manageGrants": Permitted.manage_grants,
+    "listGrants": Permitted.list_grants,
 }
 METHODS = tuple(f"xgr_{name}" for name in _METHODS)
 #: What the namespace has elsewhere, and why not here.
@@ -310,8 +326,6 @@ ABSENT: Mapping[str, str] = {
     "told to whoever signed for it",
     "encryptXRC137": "how keys are wrapped for a reader is not public in full",
     "getXRC137Meta": "ask the contract: getRule() and encrypted()",
-    "manageGrants": "grants are recorded in receipts; there is no register of them here",
-    "listGrants": "grants are recorded in receipts; there is no register of them here",
 }
 
 

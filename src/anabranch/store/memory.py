@@ -12,9 +12,11 @@ from typing import Any
 
 from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
+from anabranch.store.grant_ports import Grant
 from anabranch.store.memory_access import MemoryAccess
 from anabranch.store.memory_catalog import MemoryCatalog
 from anabranch.store.memory_credentials import MemoryCredentials
+from anabranch.store.memory_grants import MemoryGrants
 from anabranch.store.memory_hooks import MemoryHooks
 from anabranch.store.memory_sessions import MemorySessionNumbers
 from anabranch.store.ports import (
@@ -35,7 +37,7 @@ from anabranch.store.ports import (
 
 
 class MemoryStore(
-    MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess, MemorySessionNumbers
+    MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess, MemorySessionNumbers, MemoryGrants
 ):
     """One store per instance; two threads may use it, two processes cannot."""
 
@@ -49,6 +51,7 @@ class MemoryStore(
         self._payloads: dict[str, bytes] = {}
         self._holds: dict[tuple[str, str, str], int] = {}  # sha256, run, scope → until
         self._sealed: dict[str, dict[str, bytes]] = {}
+        self._grants: dict[tuple[str, int, str], Grant] = {}
         self._session_runs: dict[str, dict[int, str]] = {}
         self._mailbox: dict[int, Message] = {}
         self._last_message = 0

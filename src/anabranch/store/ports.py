@@ -18,6 +18,7 @@ import msgspec
 from anabranch.store.access_ports import Access
 from anabranch.store.catalog_ports import CatalogStore
 from anabranch.store.credential_ports import CredentialStore
+from anabranch.store.grant_ports import Grants
 from anabranch.store.hook_ports import Feed, Hooks
 
 
@@ -294,8 +295,8 @@ class Mailbox(Protocol):
 
 
 class Store(
-    Journal, Heads, Definitions, Payloads, Retention, Seals, SessionNumbers, Mailbox, Feed, Hooks,
-    Access, CredentialStore, CatalogStore, Protocol,
+    Journal, Heads, Definitions, Payloads, Retention, Seals, SessionNumbers, Grants, Mailbox, Feed,
+    Hooks, Access, CredentialStore, CatalogStore, Protocol,
 ):  # fmt: skip
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""

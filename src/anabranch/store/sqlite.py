@@ -49,6 +49,7 @@ from anabranch.store.sqlite_file import (
     prepare,
     wiping,
 )
+from anabranch.store.sqlite_grants import SqliteGrants
 from anabranch.store.sqlite_hooks import SqliteHooks
 from anabranch.store.sqlite_rows import (
     card_of,
@@ -68,7 +69,7 @@ _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
 
 class SqliteStore(
-    SqliteCatalog, SqliteCredentials, SqliteHooks, SqliteAccess, SqliteSessionNumbers
+    SqliteCatalog, SqliteCredentials, SqliteHooks, SqliteAccess, SqliteSessionNumbers, SqliteGrants
 ):
     """`synchronous="NORMAL"` gives up the newest commits, never the order, when power fails.
 

@@ -165,7 +165,8 @@ def _listed(document: Json, one: str, several: str, key: str) -> Sequence[Any]:
     if document.get("kind") == one:
         return [document]
     if document.get("kind") == several or not is_test_file(document):
-        return _a(list, document.get(key, []), f"`{key}`")
+        found: Sequence[Any] = _a(list, document.get(key, []), f"`{key}`")
+        return found
     return ()
 
 
@@ -415,7 +416,7 @@ def _part(given: Json, key: str, where: str) -> Json:
 def _a(kind: type, value: Any, where: str) -> Any:
     if isinstance(value, kind):
         return value
-    word = {dict: "a mapping", list: "a list"}[kind]
+    word = "a mapping" if kind is dict else "a list"
     raise InputError(f"{where} must be {word}", code="plan")
 
 

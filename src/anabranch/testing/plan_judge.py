@@ -57,10 +57,8 @@ def judge(expects: Expectations, seen: Seen) -> list[Judged]:
 
 def verdict_of(judged: Sequence[Judged]) -> Verdict:
     """One that failed decides; one that is open keeps the others waiting."""
-    for verdict in ("failed", "pending"):
-        if any(one.verdict == verdict for one in judged):
-            return verdict  # type: ignore[return-value]
-    return "passed"
+    found = {one.verdict for one in judged}
+    return "failed" if "failed" in found else "pending" if "pending" in found else "passed"
 
 
 def _entry(entry: Expectation, seen: Seen) -> Judged:

@@ -1,7 +1,10 @@
-"""The part of the store suite that is about the numbers of sessions."""
+"""The part of the store suite that is about the numbers of sessions, and about grants."""
 
 from __future__ import annotations
 
+import msgspec
+
+from anabranch.store.grant_ports import Grant
 from anabranch.store.ports import Store
 from anabranch.testing.store_samples import a_batch, a_commit
 
@@ -46,3 +49,24 @@ class SessionNumbersSuite:
         self.store.forget(["r1"])
         assert self.store.head("r1") is None
         assert self.store.next_session_number(ANN) == 2
+
+    # Grants
+
+    def test_a_grant_is_kept_once_for_each_grantee_and_changed_in_place(self) -> None:
+        own = Grant(
+            rid="r", scope=1, grantee=ANN, owner=ANN, rights=7, expires_at=50, is_owner=True
+        )
+        bob = Grant(rid="r", scope=1, grantee=BOB, owner=ANN, rights=1, expires_at=50)
+        log = Grant(rid="r", scope=2, grantee=BOB, owner=BOB, rights=7, expires_at=50)
+        self.store.put_grants([own, bob])
+        self.store.put_grants([log])
+        more = msgspec.structs.replace(bob, rights=3, enc_dek="0x12", expires_at=60, owner=BOB)
+        self.store.put_grants([more])
+        kept, changed = self.store.grants_of("r", 1)
+        assert kept == msgspec.structs.replace(own, id=kept.id)
+        assert (changed.rights, changed.enc_dek, changed.expires_at) == (3, "0x12", 60)
+        assert changed.owner == ANN, "whoever gave it first"
+        assert [one.scope for one in self.store.grants_for(BOB)] == [1, 2]
+        assert self.store.grants_for(BOB, after=changed.id)[0].scope == 2
+        assert len(self.store.grants_for(ANN)) == 2
+        assert self.store.grants_for(ANN, limit=1) == [kept]

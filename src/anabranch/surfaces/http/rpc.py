@@ -38,7 +38,7 @@ DEPTH_MAX = 32
 PARSE, REQUEST, METHOD, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 FAILED, PERMIT, REFUSED = -32000, -32001, -32002
 _REFUSALS = ("not_allowed", "step_only", "other_owner")
-CHANGES = ("xgr_validateDataTransfer", "xgr_wakeUpProcess", "xgr_control")
+CHANGES = ("xgr_validateDataTransfer", "xgr_wakeUpProcess", "xgr_control", "xgr_manageGrants")
 
 
 class RpcRequest(msgspec.Struct):
@@ -162,7 +162,12 @@ def _permitted(parts: Parts, settings: Settings) -> Permitted:
                 return
 
     return Permitted(
-        parts.sessions, parts.verbs, Chain(settings), parts.engine.clock.now, first_step
+        parts.sessions,
+        parts.verbs,
+        Chain(settings),
+        parts.engine.clock.now,
+        first_step,
+        parts.store,
     )
 
 

@@ -1,0 +1,145 @@
+"""The register of grants: whoever encrypted something says who may read it.
+
+A resource id belongs to whoever registers it first; they have all rights, and only they and those
+who may manage it give more. Keys come wrapped for their reader, and are handed out as they came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch.dialects.xrc729.bundle import ADDRESS
+from anabranch.errors import InputError, Refused
+from anabranch.store.grant_ports import LOGS, MANAGE, READ, RULES, WRITE, Grant, Grants
+
+ENTRIES_MAX = 16
+LIMIT_MAX = 500
+_RID = re.compile(r"0x[0-9a-fA-F]{64}")
+_BYTES = re.compile(r"(0x([0-9a-fA-F]{2}){0,512})?")
+ALL = READ | WRITE | MANAGE
+
+
+def put_grants(store: Grants, given: Mapping[str, Any], signer: str) -> int:
+    """How many were made or changed. Raises `Refused` for whoever may not."""
+    rid, scope = _rid(given.get("rid")), _scope(given.get("scope", RULES))
+    known = store.grants_of(rid, scope)
+    owner = known[0].owner if known else signer
+    said = given.get("owner")
+    if said is not None and _address(said, "`owner`") != owner:
+        raise Refused(f"the owner of {rid} is {owner}", code="not_allowed")
+    manages = any(one.grantee == signer and one.rights & MANAGE for one in known)
+    if signer != owner and not manages:
+        raise Refused(f"{signer} may not give rights to {rid}, only {owner}", code="not_allowed")
+    entries = given.get("entries")
+    if not isinstance(entries, list) or not 0 < len(entries) <= ENTRIES_MAX:
+        raise InputError(f"`entries` is a list of 1 to {ENTRIES_MAX} grants", code="params")
+    common = {
+        "rid": rid,
+        "scope": scope,
+        "owner": owner,
+        "ref_addr": str(given.get("refAddr") or "")[:64],
+        "session": str(given.get("sessionId") or "")[:32],
+    }
+    made = [_entry(one, common, owner) for one in entries]
+    if not known and all(one.grantee != owner for one in made):
+        latest = max(one.expires_at for one in made)
+        made.append(Grant(grantee=owner, rights=ALL, expires_at=latest, is_owner=True, **common))
+    store.put_grants(made)
+    return len(made)
+
+
+def _entry(given: Any, common: Mapping[str, Any], owner: str) -> Grant:
+    if not isinstance(given, Mapping):
+        raise InputError("a grant is an object", code="params")
+    grantee = _address(given.get("grantee"), "`grantee`")
+    wrapped = given.get("encDEK") or ""
+    if not isinstance(wrapped, str) or not _BYTES.fullmatch(wrapped):
+        raise InputError("`encDEK` is hexadecimal, at most 512 bytes", code="params")
+    own = grantee == owner
+    return Grant(
+        grantee=grantee,
+        rights=ALL if own else _whole(given.get("rights"), "`rights`", 0, ALL),
+        enc_dek=wrapped,
+        expires_at=_whole(given.get("expireAt"), "`expireAt`", 0, 1 << 53),
+        is_owner=own,
+        **common,
+    )
+
+
+def found_grants(store: Grants, given: Mapping[str, Any], signer: str) -> dict[str, Any]:
+    """Those that the signer has or has given; others are nobody else's business."""
+    limit = _whole(given.get("limit", 100), "`limit`", 1, LIMIT_MAX)
+    after = _whole(given.get("cursor", 0), "`cursor`", 0, 1 << 53)
+    items: list[dict[str, Any]] = []
+    while len(items) < limit:
+        page = store.grants_for(signer, after, LIMIT_MAX)
+        for one in page:
+            after = one.id
+            if _wanted(one, given):
+                items.append(_item(one))
+            if len(items) == limit:
+                break
+        if len(page) < LIMIT_MAX:
+            break
+    more = len(items) == limit and bool(store.grants_for(signer, after, 1))
+    return {"items": items, "nextCursor": after if more else 0}
+
+
+def _wanted(one: Grant, given: Mapping[str, Any]) -> bool:
+    fields = {"rid": one.rid, "scope": one.scope, "refAddr": one.ref_addr}
+    for key, value in fields.items():
+        asked = given.get(key)
+        if asked not in (None, "") and str(asked).lower() != str(value).lower():
+            return False
+    at = given.get("validAt")
+    if at is not None and one.expires_at < _whole(at, "`validAt`", 0, 1 << 53):
+        return False
+    first = _whole(given.get("expireFrom", 0), "`expireFrom`", 0, 1 << 53)
+    last = _whole(given.get("expireTo", 1 << 53), "`expireTo`", 0, 1 << 53)
+    return first <= one.expires_at <= last
+
+
+def _item(one: Grant) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "rid": one.rid,
+        "scope": one.scope,
+        "grantee": one.grantee,
+        "owner": one.owner,
+        "rights": one.rights,
+        "encDEK": one.enc_dek,
+        "expiresAt": one.expires_at,
+        "isOwner": one.is_owner,
+        "txHash": "",
+        "refAddr": one.ref_addr,
+        "sessionId": one.session,
+    }
+
+
+# -- parameters ------------------------------------------------------------------------------------
+
+
+def _rid(value: Any) -> str:
+    if isinstance(value, str) and _RID.fullmatch(value):
+        return value.lower()
+    raise InputError("`rid` is 0x and 64 hex digits", code="params")
+
+
+def _scope(value: Any) -> int:
+    if value in (RULES, LOGS) and not isinstance(value, bool):
+        return int(value)
+    raise InputError("`scope` is 1 (rules) or 2 (logs)", code="params")
+
+
+def _address(value: Any, what: str) -> str:
+    if isinstance(value, str) and ADDRESS.fullmatch(value):
+        return value.lower()
+    raise InputError(f"{what} is an address, 0x and 40 hex digits", code="params")
+
+
+def _whole(value: Any, what: str, least: int, most: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise InputError(f"{what} is a whole number from {least} to {most}", code="params")
