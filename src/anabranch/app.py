@@ -77,6 +77,7 @@ from anabranch.work.registry import (
     close_all,
     standard_performers,
 )
+from anabranch.work.rule.xgr1 import keys_in
 from anabranch.work.run_at_work import run_at_work
 from anabranch.work.shards import ReadAhead, Shards
 from anabranch.work.shell import ShellOptions
@@ -143,6 +144,7 @@ class Parts:
         self._rule_addresses = settings.rule_addresses
         self._of_chain = Redactor.of_job()  # keys and credentials, for as long as the engine lives
         self._chain_patience = settings.chain_patience_seconds
+        self._rule_keys = keys_in(settings.rule_keys_file) if settings.rule_keys_file else None
         self._chain = chain_from(settings, redactor=self._of_chain)
         for secret in self._of_chain.secrets:
             self.redactor.learn(secret, "the chain")
@@ -245,8 +247,10 @@ class Parts:
         from anabranch.work.rule.performer import rule_performer
 
         http = ApiOptions(addresses=read_policy(self._rule_addresses, "rule_addresses"))
+        keys = self._rule_keys
+        sealing = keys if keys is not None and keys.seals else None
         if self._chain is None:
-            return rule_performer(http=http)
+            return rule_performer(http=http, decryptor=keys, encryptor=sealing)
         chain = self._chain
         return rule_performer(
             rules=chain.rules,
@@ -255,6 +259,8 @@ class Parts:
             http=http,
             identity=chain.identity,
             patience=Patience(self._chain_patience),
+            decryptor=keys,
+            encryptor=sealing,
         )
 
     async def open(self, only: Collection[str] | None = None) -> None:

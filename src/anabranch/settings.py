@@ -67,6 +67,7 @@ class Settings:
     otel_endpoint: str = field(default="", repr=False)  # where traces go; empty: there are none
     chain_url: str = field(default="", repr=False)  # the JSON-RPC node of rules; may hold a key
     chain_id: int = 0  # the chain that permits are for; 0: the one of chain_url
+    rule_keys_file: str = ""  # the keys of encrypted rules and logs
     rpc_access: Literal["off", "token", "permit"] = "off"  # who may call methods at /rpc
     chain_endpoints: str = field(default="", repr=False)  # more of them: "name=url name=url"
     chain_rule_urls: Literal["refuse", "allow"] = "refuse"  # nodes that rules name by URL

@@ -39,6 +39,7 @@ async def definition(options: argparse.Namespace, settings: Settings) -> Prepare
         options.ostc,
         expect_hash=options.hash,
         pin_rules=options.pin_rules,
+        encrypted_rules=bool(settings.rule_keys_file),
         starter=options.owner,
         options=rpc_options(settings),
     )

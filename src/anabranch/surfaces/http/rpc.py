@@ -80,6 +80,7 @@ class Chain:
             registry,
             ostc_id,
             expect_hash=ostc_hash or None,
+            encrypted_rules=bool(self._settings.rule_keys_file),
             starter=starter,
             authority=owners_and_executors,
             options=rpc_options(self._settings),
