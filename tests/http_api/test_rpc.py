@@ -503,7 +503,8 @@ def test_who_encrypted_something_says_who_may_read_it() -> None:
             rest = {"permit": XDALA, "limit": 2, "cursor": first["nextCursor"]}
             last = await at.ok("listGrants", rest)
             assert (len(last["items"]), last["nextCursor"]) == (1, 0)
-            for wrong in ({"rid": "0x1"}, {"scope": 3}, {"entries": []}):
+            mistakes: list[dict[str, Any]] = [{"rid": "0x1"}, {"scope": 3}, {"entries": []}]
+            for wrong in mistakes:
                 asked = {"rid": RID, "scope": 1, "entries": [entry], "permit": XDALA, **wrong}
                 assert (await at.call("manageGrants", asked))["error"]["code"] == -32602
 

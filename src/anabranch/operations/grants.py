@@ -35,7 +35,7 @@ def put_grants(store: Grants, given: Mapping[str, Any], signer: str) -> int:
     entries = given.get("entries")
     if not isinstance(entries, list) or not 0 < len(entries) <= ENTRIES_MAX:
         raise InputError(f"`entries` is a list of 1 to {ENTRIES_MAX} grants", code="params")
-    common = {
+    common: dict[str, Any] = {
         "rid": rid,
         "scope": scope,
         "owner": owner,
