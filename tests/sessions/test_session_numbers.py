@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 
 from anabranch.dialects.xrc729.words import SESSION
 from anabranch.errors import InputError, NotFound, Refused
+from anabranch.operations.definitions import prepare
 from anabranch.store.memory import MemoryStore
+from anabranch.store.sqlite_file import MIGRATIONS
 from dialects.orchestrations import orchestration, step, then
 
 from .support import FRIEND, OTHER, OWNER, engine, rule, run, until_waiting, waits
@@ -254,3 +258,37 @@ def test_an_owner_that_is_no_address_has_no_numbers() -> None:
 
     run(whole())
     assert MemoryStore().next_session_number(OWNER) == 1
+
+
+def test_sessions_of_an_older_store_keep_their_ids_and_new_ones_get_numbers(tmp_path: Path) -> None:
+    store = tmp_path / "old.db"
+
+    async def before() -> str:
+        async with engine(store) as made:
+            parts = made._open
+            prepared = prepare(SLEEPER, rules=HOUR)
+            labels = {"owner": OWNER}  # as it was begun before there were numbers
+            session = await parts.engine.start(prepared.definition, prepared.net, labels=labels)
+            await until_waiting(made, session, "W1")
+            return session
+
+    session = run(before())
+    (before_numbers,) = (at for at, text in enumerate(MIGRATIONS) if "session_numbers" in text)
+    with closing(sqlite3.connect(store)) as db:
+        db.execute("DROP TABLE session_numbers")
+        db.execute("DROP TABLE grants")
+        db.execute(f"PRAGMA user_version = {before_numbers}")
+        db.commit()
+
+    async def after() -> None:
+        async with engine(store) as made:
+            ask = made.sessions
+            assert {row["sessionId"] for row in ask.list_sessions(owner=OWNER)} == {session}
+            assert ask.next_number(OWNER) == 1
+            first = await begun(made, OWNER)
+            await made.wait(first)
+            assert ask.find("1", OWNER) == first
+            assert (await ask.wake_up_process(f"{session}:2", runner=OWNER))["woken"] == 1
+            assert (await made.wait(session)).steps["W1"]["result"] == {"x": 1}
+
+    run(after())

@@ -310,3 +310,45 @@ def test_flags_that_do_not_fit_together(here: Here, words: list[str], said: str)
     assert done.code == 2
     assert said in done.err
     assert not here.store.exists()
+
+
+@pytest.fixture(params=["store", "server"])
+def place(
+    here: Here, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Here]:
+    if request.param == "store":
+        yield here
+        return
+    with served(here.store) as server:
+        monkeypatch.setenv("ANABRANCH_SERVER", server.url)
+        yield here
+
+
+def test_one_of_several_orchestrations_is_run_and_drawn_by_name(place: Here) -> None:
+    def bundle(name: str, word: str) -> dict[str, Any]:
+        rule = {"payload": {}, "onValid": {"payload": {"said": word}}}
+        graph = {"id": name, "structure": {"SAY": {"rule": "cm:xrc137:Say"}}}
+        meta = {"type": "XRC-137", "alias": "Say"}
+        return {"bundleId": f"b-{name}", "items": [graph, {"meta": meta, **rule}]}
+
+    whole = {"format": "xgr-multi-bundle@1", "bundles": [bundle("one", "1"), bundle("two", "2")]}
+    place.write("both.json", json.dumps(whole))
+    assert "several-orchestrations" in place.ok("check", "both.json").out
+    refused = place.run("run", "both.json")
+    assert refused.code == 2
+    assert "--ostc" in refused.err
+    told = place.ok("run", "both.json", "--ostc", "two", "--json").json
+    assert told["steps"]["SAY"]["result"] == {"said": 2}
+    assert "SAY" in place.ok("graph", "both.json", "--ostc", "b-one").out
+    assert place.run("run", "both.json", "--ostc", "three").code == 2
+
+
+def test_a_session_is_started_only_as_the_number_that_is_asked_for(place: Here) -> None:
+    place.write("rule.json", json.dumps({"payload": {}, "rules": ["true"]}))
+    words = ["run", "rule.json", "--owner", OWNER, "--session"]
+    refused = place.run(*words, "2")
+    assert refused.code == 2
+    assert "is number 1, not 2" in refused.err
+    place.ok(*words, "1")
+    assert place.ok("session", "next", OWNER).out == "2\n"
+    assert place.run("run", "rule.json", "--session", "1").code == 2

@@ -216,9 +216,9 @@ def _in_catalog(options: argparse.Namespace) -> dict[str, Any] | None:
 
 async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[str, str]:
     """What to send, and what its file is called here."""
-    if options.registry or options.file is None:
+    if options.registry or options.ostc or options.file is None:
         prepared = await definition(options, settings)  # or it says what is missing
-        return prepared.definition.source, "-"  # what a contract keeps has no file
+        return prepared.definition.source, "-"  # what was chosen or loaded has no file
     text = sendable(options.file, options.rules)
     if text is None:
         await definition(options, settings)  # raises, and says what is wrong with the file
