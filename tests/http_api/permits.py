@@ -24,9 +24,13 @@ class Wallet:
     def address(self) -> str:
         return str(Account.from_key(self.key).address).lower()
 
-    def sign(self, kind: str, message: Mapping[str, Any], **domain: Any) -> dict[str, Any]:
+    def sign(
+        self, kind: str, message: Mapping[str, Any], hash_type: str = "bytes32", **domain: Any
+    ) -> dict[str, Any]:
         """A permit; `domain` replaces what the domain usually says."""
         types = {name: options[0] for name, options in FIELDS[kind].items()}
+        if "ostcHash" in types:
+            types["ostcHash"] = hash_type
         given = {"from": self.address, "expiry": SOON, **message}
         types |= {name: EXTRA[name] for name in EXTRA if name in given}
         place = {"name": "XDaLa", "version": "1", "chainId": CHAIN}

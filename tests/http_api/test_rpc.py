@@ -15,6 +15,7 @@ from anabranch.operations.permitted import ABSENT, METHODS
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AuditFilter
 from anabranch.surfaces.http.rpc import opened
+from anabranch.work.chain.permits import PermitRefused, verified
 from work.chain.contracts import registry, returned
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
@@ -310,6 +311,22 @@ def test_keys_with_capitals_and_numbers_as_texts_are_read_as_clients_send_them()
             assert await at.ok("listSessions", {"permit": counted}) == {"sessions": []}
 
     run(go())
+
+
+def test_the_hash_of_a_session_permit_is_signed_as_bytes_or_as_text() -> None:
+    message = {"ostcId": "o", "ostcHash": "0x" + "aB" * 32, "sessionId": "7", "maxTotalGas": 0}
+    for kind in ("bytes32", "string"):
+        given = {**message, "sessionId": 7}
+        permit = ANN.sign("SessionPermit", given, hash_type=kind)
+        found = verified(permit, ["SessionPermit"], chain_id=CHAIN, now=1)
+        assert (found.signer, found.number("sessionId")) == (ANN.address, 7)
+        assert found.text("ostcHash").lower() == message["ostcHash"].lower()
+        other = tampered(permit, ostcHash="0x" + "cd" * 32)
+        with pytest.raises(PermitRefused, match="another key"):
+            verified(other, ["SessionPermit"], chain_id=CHAIN, now=1)
+    elsewhere = ANN.sign("SessionPermit", {**message, "sessionId": 7}, name="XDaLa")
+    with pytest.raises(PermitRefused, match="XDaLa SessionPermit"):
+        verified(elsewhere, ["SessionPermit"], chain_id=CHAIN, now=1)
 
 
 # -- starting --------------------------------------------------------------------------------------

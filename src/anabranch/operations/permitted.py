@@ -207,6 +207,7 @@ class Permitted:
                 "name `processId` and sign no `stepId`, or sign a `stepId` and name no process",
                 code="params",
             )
+        _check_runner(given, owner)
         asked = str(given.get("stepId") or "")
         if asked and asked != step:
             raise PermitRefused(f"the permit is for step {step!r}, not for {asked[:64]!r}")
@@ -266,9 +267,7 @@ class Permitted:
         permit = await self._permit(given.get("controlPermit"), "ControlPermitV2")
         _require_action(permit, "wake")
         owner, session = _runner(permit), str(permit.number("sessionId"))
-        named = given.get("runner")
-        if named is not None and _address(named, "`runner`").lower() != owner:
-            raise PermitRefused(f"the permit is for sessions of {owner}, not of {named}")
+        _check_runner(given, owner)
         root = given.get("rootId")
         if root not in (None, "") and str(root) != session:
             raise PermitRefused(f"the permit is for session {session}, not for {str(root)[:40]!r}")
@@ -377,6 +376,13 @@ def _require_action(permit: Permit, wanted: str) -> None:
 def _runner(permit: Permit) -> str:
     """Whose session is meant: who signed, or whom a permit of the second form names."""
     return (permit.text("runner") or permit.signer).lower()
+
+
+def _check_runner(given: Mapping[str, Any], owner: str) -> None:
+    """What a request says beside its permit must not differ from it."""
+    named = given.get("runner")
+    if named is not None and _address(named, "`runner`").lower() != owner:
+        raise PermitRefused(f"the permit is for sessions of {owner}, not of {named}")
 
 
 def _wrong_nonce(owner: str, number: int, coming: int) -> PermitRefused:
