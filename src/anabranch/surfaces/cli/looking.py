@@ -36,12 +36,12 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
         wanted = "a definition, or a book with --participants, or a registry with --registry"
         raise InputError(f"name {wanted}", code="usage")
     problems: list[Problem] = []
-    tools = _tools(options)
-    if options.registry:
-        problems += await check_registry(options, settings)
     async with desk(options, settings) as at:
+        tools = _tools(options)
         book = _book(options)
         problems += book.problems if book is not None else ()
+        if options.registry:
+            problems += await check_registry(options, settings)
         for file in options.files:
             problems += await _problems(at, file, tools, options.rules)
             problems += _of_book(book, file, tools)
