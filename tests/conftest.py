@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 STARTS = 20
+
+# What must be quick is a benchmark: a busy machine may take any time for one example.
+settings.register_profile("anabranch", deadline=None)
+settings.load_profile("anabranch")
 
 
 @pytest.fixture(scope="session")
