@@ -252,10 +252,44 @@ def test_7_2_the_final_step_gets_counts_references_and_failures() -> None:
     args = run.token("end").args
     assert args["execution_id"] == "run"
     assert args["counts"] == {"steps": 3, "step_runs": 3, "branches": 2, "failed": 1, "aborted": 0}
-    assert args["results"] == {"r": "run:run/step/r", "a": "run:run/step/a"}
+    assert args["results"] == {
+        "r": "anabranch:run:run/step/r",
+        "a": "anabranch:run:run/step/a",
+    }
     assert args["failures"] == [{"step": "b", "kind": "boom", "message": "b went wrong"}]
     assert args["steps"]["b"] == {"runs": 1, "status": "failed"}
     assert "big" not in str(args)
+
+
+def test_7_1_a_token_that_reaches_the_final_step_by_an_arc_is_joined_into_it() -> None:
+    given = {"a": {"from": "a"}, "b": {"from": "b", "execution_id": "mine"}}
+    run = Run(
+        net(
+            router("r", "a", "b", "c"),
+            *(step(name, exclusive(Arc("end", args=const(args)))) for name, args in given.items()),
+            step("c", "d"),
+            step("d"),
+            step("end"),
+            final="end",
+        )
+    )
+    run.done("a")
+    run.fails("b")
+    assert run.statuses("end") == [], "not before everything is over"
+    run.done("c")
+    run.done("d")
+    args = run.token("end").args
+    assert (args["from"], args["execution_id"]) == ("b", "mine"), "what somebody named goes before"
+    assert args["counts"]["branches"] == 3
+    run.done("end", "once")
+    assert (run.result, run.statuses("end")) == ("once", ["done"])
+
+
+def test_7_1_a_run_that_begins_with_its_final_step_runs_it_once() -> None:
+    run = Run(net(step("end", "a"), step("a"), final="end"))
+    run.done("end", 1)
+    assert (run.status, run.result, run.statuses("end")) == ("completed", 1, ["done"])
+    assert run.statuses("a") == []
 
 
 @pytest.mark.parametrize(("policy", "status"), [("fail", "failed"), ("partial", "partial")])

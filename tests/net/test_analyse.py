@@ -50,11 +50,10 @@ def test_the_final_step_needs_no_route() -> None:
     assert found(net(step("a"), step("end"), final="end")) == {}
 
 
-def test_the_final_step_should_not_be_routed_to() -> None:
-    assert (
-        "reached by arcs"
-        in found(net(step("a", "end"), step("end"), final="end"))["final-step-routed"][0]
-    )
+def test_arcs_to_the_final_step_are_noted_and_beginning_with_it_is_warned_of() -> None:
+    routed = net(step("a", "end"), step("end"), final="end")
+    assert "runs once for all of them" in found(routed)["final-step-routed"][0]
+    assert [problem.severity for problem in analyse(routed)] == ["note"]
     assert "the entry step" in found(net(step("a"), final="a"))["final-step-routed"][0]
 
 

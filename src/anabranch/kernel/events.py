@@ -177,6 +177,8 @@ class TokenFinished(_Event, frozen=True, tag="token.finished"):
     #: How the branch went on: "" (it did), "leaf", "no_match", "killed", "stopped".
     end: str = ""
     fault: Fault | None = None
+    #: An arc leads to the final step, where the branch ends: the args it gives.
+    handed: Mapping[str, Any] | None = None
 
 
 # -- jobs ------------------------------------------------------------------------------------

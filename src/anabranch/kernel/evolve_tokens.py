@@ -187,6 +187,8 @@ def token_finished(state: State, event: e.TokenFinished, at: int) -> None:
         state.timers.drop(f"step:{token.id}")
     if token.phase == "sleeping":
         state.timers.drop(f"wake:{token.id}")
+    if event.handed:
+        state.final_args.update(event.handed)
     _keep_result(state, token, event)
     _count(state, token, event)
     if event.fault is not None:
@@ -218,7 +220,7 @@ def _count(state: State, token: Token, event: e.TokenFinished) -> None:
         counts.handled += event.end == ""
         counts.timed_out += timed_out
         counts.timed_out_handled += timed_out and event.end == ""
-    if event.end in ("leaf", "no_match"):
+    if event.end in ("leaf", "no_match") or event.handed is not None:
         counts.branch_ends += 1
     counts.problems += _is_problem(token, event)
 

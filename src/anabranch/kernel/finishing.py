@@ -60,7 +60,8 @@ def finish(turn: Turn, token: Token, ending: Ending, fault: Fault | None) -> Non
     if plan.branch is not None and plan.end == "":
         _spawn(turn, token, plan, payload)
     outcome = outcome_of(token, plan.ending)
-    turn.emit(e.TokenFinished(token.id, plan.ending, outcome, plan.end, plan.fault))
+    handed = _handed_to_final(turn, plan) if turn.net.final is not None else None
+    turn.emit(e.TokenFinished(token.id, plan.ending, outcome, plan.end, plan.fault, handed))
     turn.dirty[token.scope] = True
     if plan.ending == "done":
         offer(turn, token, scope, outcome, payload)
@@ -199,6 +200,12 @@ def _payload_after(turn: Turn, token: Token) -> Mapping[str, Any]:
     return token.payload
 
 
+def _handed_to_final(turn: Turn, plan: _Plan) -> dict[str, Any] | None:
+    """What the arcs give that lead to the final step: it runs once, when everything is over."""
+    given = [taken.args for taken in plan.taken if taken.arc.target == turn.net.final]
+    return {key: value for args in given for key, value in args.items()} if given else None
+
+
 def _spawn(turn: Turn, token: Token, plan: _Plan, payload: Mapping[str, Any]) -> None:
     """Create what follows: the join's target first, then the arcs' tokens in document order."""
     branch = plan.branch
@@ -211,6 +218,8 @@ def _spawn(turn: Turn, token: Token, plan: _Plan, payload: Mapping[str, Any]) ->
         scope = open_join(turn, token, branch.join, payload, wake)
     for taken in plan.taken:
         target = taken.arc.target
+        if target == turn.net.final:
+            continue  # this branch ends there, with all others
         if turn.net.steps[target].barrier is not None:
             arrive(turn, token, scope, target, taken.args, wake)
         else:

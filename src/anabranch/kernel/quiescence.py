@@ -13,6 +13,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.causes import first_cause
 from anabranch.kernel.ending import end_now
 from anabranch.kernel.state import ROOT_SCOPE, State
+from anabranch.kernel.tracker import loop_ref
 from anabranch.kernel.turn import Turn
 from anabranch.kernel.values import Fault, RunStatus
 from anabranch.net.net import Net
@@ -48,7 +49,7 @@ def settle(turn: Turn) -> bool:
         end_now(turn, state.tokens[token], "discarded", None)
         return True
     if turn.net.final is not None and not state.finalised and not state.ending:
-        turn.create(turn.net.final, scope=ROOT_SCOPE, via="final", args=summary(turn))
+        turn.create(turn.net.final, scope=ROOT_SCOPE, via="final", args=_final_args(turn))
         return True
     status, problem = completion(turn.net, state)
     turn.emit(e.RunFinished(status, problem))
@@ -106,6 +107,16 @@ def _by_failures(net: Net, state: State, why: Fault | None) -> tuple[str, Fault 
     return ("step_timeout" if own_status else "failed"), why
 
 
+def _final_args(turn: Turn) -> dict[str, Any]:
+    """The summary; what arcs to the final step handed on was named by somebody, and goes before."""
+    return {**summary(turn), **turn.state.final_args}
+
+
+def step_ref(run: str, step: str) -> str:
+    """Where the last result of a step is; `anabranch get` and the kind `artifact` read it."""
+    return f"anabranch:run:{run}/step/{step}"
+
+
 def summary(turn: Turn) -> dict[str, Any]:
     """What the final step gets as args: counts and where the results are, never the results."""
     state = turn.state
@@ -122,7 +133,12 @@ def summary(turn: Turn) -> dict[str, Any]:
             "failed": state.counts.failed,
             "aborted": state.counts.aborted,
         },
-        "results": {name: f"run:{state.run}/step/{name}" for name in state.results},
+        "results": {name: step_ref(state.run, name) for name in state.results},
+        "loops": {
+            record.step: loop_ref(state.run, loop)
+            for loop, record in state.looped.items()
+            if record.status != "open"
+        },
         "failures": [
             {"step": step, "kind": fault.kind, "message": fault.message}
             for step, fault in state.faults

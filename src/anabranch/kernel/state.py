@@ -356,6 +356,7 @@ class State(msgspec.Struct, gc=False):
     abandoned: int = 0  # jobs that did not stop when they were told to,
     left_behind: list[tuple[str, str]] = []  # and the first few of them: (step, why)
     started_with: dict[str, str] = {}  # parts of the engine that began it
+    final_args: dict[str, Any] = {}  # what arcs to the final step hand on
 
     @property
     def finished(self) -> bool:

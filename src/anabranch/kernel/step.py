@@ -124,7 +124,8 @@ def _start(turn: Turn, stimulus: s.Start) -> None:
         )
     )
     payload = turn.state.workload if net.carries_payload else {}
-    turn.create(entry, scope=ROOT_SCOPE, via="entry", payload=payload)
+    if entry != net.final:  # that runs once, when nothing else moves: at once, here
+        turn.create(entry, scope=ROOT_SCOPE, via="entry", payload=payload)
 
 
 def _computed(net: Net, stimulus: s.Start) -> dict[str, Any]:

@@ -50,6 +50,15 @@ class ItemFailure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     retryable: bool = True
 
 
+class TaskRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One execution of a task: what `task.started` and `task.processed` are shown from."""
+
+    label: str
+    attempt: int = 1
+    error: str = ""  # the kind of its error; "" where it ended well
+    round: int = 1  # of a task that a jump came back to
+
+
 class ShardReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What became of a shard's items; their results travel beside it."""
 
@@ -58,6 +67,10 @@ class ShardReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     milliseconds: int = 0
     shared: dict[str, Any] = {}  # reduced over the shard's items
     unbegun: tuple[int, ...] = ()  # items that were left alone once another had failed
+    tasks: tuple[str, ...] = ()  # what an item goes through, each task once and well,
+    ways: dict[str, tuple[TaskRun, ...]] = {}  # and what those did that went another way, by index
+    #: The keys of the items in order; none: they are the indexes. None: nobody has kept them.
+    keys: tuple[str, ...] | None = None
 
 
 class Tracker(msgspec.Struct, gc=False):
@@ -102,6 +115,11 @@ class Tracker(msgspec.Struct, gc=False):
 def loop_name(run: str, loop: str) -> str:
     """The id of a loop outside its run: fresh for every activation, the same for ever."""
     return f"{run}/{loop}"
+
+
+def loop_ref(run: str, loop: str) -> str:
+    """Where the results of its items are."""
+    return f"anabranch:run:{run}/loop/{loop}"
 
 
 def shard_name(loop: str, shard: Shard) -> str:
@@ -233,7 +251,7 @@ def fan_in(tracker: Tracker, run: str) -> dict[str, Any]:
         "failed": tracker.failed,
         "retries": tracker.retries,
         "loop_id": loop_name(run, tracker.id),
-        "refs": f"anabranch:run:{run}/loop/{tracker.id}",
+        "refs": loop_ref(run, tracker.id),
         **({"shared": tracker.shared} if tracker.shared else {}),
     }
 

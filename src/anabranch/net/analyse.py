@@ -76,17 +76,24 @@ def _final_step(net: Net, following: Following) -> Iterator[Problem]:
     if net.final is None:
         return
     final = net.steps[net.final]
-    if net.final in _reached([net.entry], following):
+    if net.final == net.entry:
         yield _problem(
             final.position,
             "final-step-routed",
-            f"the final step {net.final!r} is also "
-            + ("the entry step" if net.final == net.entry else "reached by arcs")
-            + ", so it runs as an ordinary step too",
-            "keep it out of the routes: it is run by itself at the end",
-            "warning",
+            f"the final step {net.final!r} is also the entry step, so nothing else runs",
+            "begin with another step (`entry_step`): the final one is run by itself at the end",
+            "note",
         )
-    elif final.branches:
+    elif net.final in _reached([net.entry], following):
+        yield _problem(
+            final.position,
+            "final-step-routed",
+            f"arcs lead to the final step {net.final!r}: branches that take one end there, and it "
+            "runs once for all of them, when nothing else is left to do",
+            "keep it out of the routes, unless you mean that",
+            "note",
+        )
+    if final.branches:
         yield _problem(
             final.position,
             "final-step-routes",
@@ -104,7 +111,7 @@ def _shared_by_forks(net: Net, following: Following) -> Iterator[Problem]:
     lies behind follows from it."""
     found = meetings(net, following)
     for name, forks in found.forks.items():
-        if net.steps[name].barrier is None:
+        if net.steps[name].barrier is None and name != net.final:
             yield _shared(net.steps[name], forks, processes=net.carries_payload)
     if found.partly:
         yield _problem(

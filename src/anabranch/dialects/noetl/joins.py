@@ -53,6 +53,7 @@ def say_reading(net: Net, join: Join, reading: JoinReading, findings: Findings) 
         step
         for name in meetings(net, following_of(net)).forks
         if (step := net.steps[name]).barrier is None and step.position is not None
+        if name != net.final  # which runs once, whatever is read
     ]
     if not met or met[0].position is None:
         return
@@ -68,7 +69,9 @@ def joined(net: Net) -> Net:
     """`executor.spec.join: all` makes a barrier of every step with several predecessors."""
     before = predecessors(net)
     steps = {
-        name: replace(step, barrier=Barrier()) if len(before[name]) > 1 else step
+        name: replace(step, barrier=Barrier())
+        if len(before[name]) > 1 and name != net.final
+        else step
         for name, step in net.steps.items()
     }
     return replace(net, steps=steps)
