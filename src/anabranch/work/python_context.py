@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.dialects.noetl.names import number_of
+from anabranch.dialects.noetl.names import identity_of, number_of
 
 #: Names of the kernel that have another form here, or mean nothing to code.
 _OWN = frozenset(
@@ -26,7 +26,7 @@ def layers_of(names: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "workload": names.get("workload") or {},
         "ctx": names.get("ctx") or {},
-        "args": args,
+        "args": {**identity_of(own), **args} if own else args,
         "iter": {**(handed if isinstance(handed, Mapping) else {}), **own},
         "tasks": local.get("results") or {},
         "steps": names.get("results") or {},

@@ -33,9 +33,15 @@ _FIELDS_MAX = 200  # of a mapping with thousands of small fields the first few a
 
 
 async def keep(
-    policy: ResultPolicy, result: Any, payloads: PayloadPort | None, run: str = ""
+    policy: ResultPolicy,
+    result: Any,
+    payloads: PayloadPort | None,
+    run: str = "",
+    item: Mapping[str, Any] | None = None,
 ) -> Any:
-    """What travels: the result itself, or its stand-in, and then the result is in the store."""
+    """What travels: the result itself, or its stand-in, and then the result is in the store.
+
+    `item` has the ids of the item of a loop that it belongs to."""
     if policy.keep_inline or result is None or isinstance(result, bool | int | float):
         return result
     plain = encoded(result)
@@ -45,6 +51,8 @@ async def keep(
         raise InputError("this worker has no way to the payload store, and the result is too large")
     content = encoded(result, policy.compression) if policy.compression != "none" else plain
     fields = stand_in(policy, result, plain, content)
+    if item:
+        fields[REF] |= item
     await payloads.put(content, run)
     return fields
 

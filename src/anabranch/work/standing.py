@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from anabranch.dialects.noetl.names import identity_of
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Program, Rule, TaskSpec
@@ -86,7 +87,8 @@ class Standing:
             result = self.progress.gather(spec.label, policy.accumulate, result)
             answer = msgspec.structs.replace(answer, result=result)
         clean = cleaned_for_store(result)
-        travels = await keep(policy, clean, self._means.payloads, self._task.run)
+        item = identity_of(self.scope.iter)
+        travels = await keep(policy, clean, self._means.payloads, self._task.run, item)
         if policy.decides and travels is clean:
             answer = whole(answer)  # the limit of the engine is for results without a policy
         self.take(spec, answer, travels)

@@ -1,6 +1,7 @@
 """The names a playbook's templates see, laid over those the kernel gives.
 
-    workload, ctx, args          as in the kernel; `ctx` also shows workload keys it does not have
+    workload, ctx, args          as in the kernel; `ctx` also shows workload keys it does not have,
+                                 `args` which item of a loop this is (`iter_key`, `loop_id` …)
     event                        while routing: name, step, payload {result, error}, timestamp
     fanin                        while routing after a loop: status, succeeded, failed, refs …
     outcome                      while routing and in the rules of a task: status, result, error …
@@ -95,6 +96,9 @@ def _job(given: Given) -> Mapping[str, Any]:
 
 # -- in a pipeline and in a loop -------------------------------------------------------------
 
+#: Which item of which loop a task is about.
+IDENTITY = ("iter_index", "iter_key", "loop_id", "shard_id")
+
 
 def _local(given: Given) -> Given:
     found: Given = given.get("local", EMPTY)
@@ -134,6 +138,25 @@ def _handed(given: Given) -> Given:
     """What the arc that led here set for the `iter` of this step run."""
     found = given.get("args", EMPTY).get("iter")
     return found if isinstance(found, Mapping) else EMPTY
+
+
+def identity_of(own: Given) -> dict[str, Any]:
+    """The ids of the item of a step's loop, by what its `iter` holds; none outside of one."""
+    while own and "shard_id" not in own:
+        own = own.get("parent") or EMPTY  # an inner loop is part of the item around it
+    return {name: own[name] for name in IDENTITY} if own else {}
+
+
+def item_of(names: Given) -> dict[str, Any]:
+    """The same, by the names that work is given."""
+    return identity_of((names.get("local") or EMPTY).get("iter") or EMPTY)
+
+
+def _args(given: Given) -> Given:
+    """What the arc handed on, and which item this is, where the arc has no such name."""
+    args: Given = given.get("args", EMPTY)
+    item = identity_of(_own(given))
+    return Layered(args, item) if item else args
 
 
 def _variables(given: Given) -> Given:
@@ -194,7 +217,7 @@ def _loop(given: Given) -> Given:
 RESERVED: Mapping[str, Callable[[Given], Any]] = {
     "workload": lambda given: given.get("workload", EMPTY),
     "ctx": lambda given: Layered(given.get("ctx", EMPTY), given.get("workload", EMPTY)),
-    "args": lambda given: given.get("args", EMPTY),
+    "args": _args,
     "event": lambda given: Lazy(EVENT, given["event"]),
     "fanin": _fanin,
     "outcome": _outcome,
