@@ -25,10 +25,11 @@ def loop(here: Here) -> None:
 
 
 def test_items_are_shown_page_by_page(here: Here) -> None:
-    here.run("run", "loop.yaml")
+    here.run("run", "loop.yaml", "--run-id", "r")
     page = here.ok("show", "last", "--items", "each", "--limit", 5, "--json").json
     assert [item["index"] for item in page["items"]] == [0, 1, 2, 3, 4]
-    assert page["items"][4] == {"index": 4, "state": "succeeded", "attempts": 1, "result": 4}
+    ids = {"iter_index": 4, "iter_key": "4", "loop_id": "r/l1", "shard_id": "r/l1/4+4"}
+    assert page["items"][4] == {"index": 4, "state": "succeeded", "attempts": 1, "result": 4, **ids}
     assert (page["total"], page["succeeded"], page["failed"]) == (30, 29, 1)
     assert page["more_after"] == 4
     text = here.ok("show", "last", "--items", "each", "--limit", 5, "--after", 24).out

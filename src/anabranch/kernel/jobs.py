@@ -16,11 +16,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.reuse import SETTLED, judgement_of, reuse_key, takes_over
 from anabranch.kernel.state import Job, Token
+from anabranch.kernel.tracker import TaskRun
 from anabranch.kernel.turn import Conclude, FillLoop, FillWindow, SlotOver, Turn
 from anabranch.kernel.values import INTERNAL, Answer, Fault, failed
 from anabranch.net.net import Step, Work
@@ -204,8 +207,18 @@ def report(turn: Turn, stimulus: s.JobReport) -> None:
     if job.phase == "parked" and job.memory is not None and _still_wanted(turn, job):
         turn.emit(e.JobContinued(job.id, job.attempt + 1, stimulus.answer))
         return
-    turn.emit(e.JobReported(job.id, job.attempt, stimulus.answer))
+    turn.emit(e.JobReported(job.id, job.attempt, _with_task(turn, job, stimulus.answer)))
     settle(turn, job)
+
+
+def _with_task(turn: Turn, job: Job, answer: Answer) -> Answer:
+    """A job that is one task of its step, and no more, also says which."""
+    work = turn.net.steps[job.step].work
+    if work is None or not work.label or job.slot != PLAIN_SLOT:
+        return answer
+    error = "" if answer.status == "ok" else answer.fault.kind if answer.fault else "unknown"
+    done = TaskRun(work.label, job.attempt, error)
+    return msgspec.structs.replace(answer, tasks=(done,))
 
 
 def lose(turn: Turn, stimulus: s.JobLose) -> None:
@@ -312,7 +325,7 @@ def over(turn: Turn, job: Job, fault: Fault | None) -> None:
 
 def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
     """The job was told to stop and answered all the same: recorded, without effect."""
-    turn.emit(e.JobReported(job.id, job.attempt, answer))
+    turn.emit(e.JobReported(job.id, job.attempt, _with_task(turn, job, answer)))
     if job.slot == PLAIN_SLOT and job.token in turn.state.tokens:
         turn.later(Conclude(job.token, answer.fault))
         return

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from anabranch.kernel.tracker import ShardReport
+from anabranch.kernel.tracker import ShardReport, TaskRun
 from anabranch.net.net import Reducer
 
 #: How a step run ended. `done` and `failed` come from its work, the rest from what happened to it.
@@ -128,6 +128,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: Of an error: what the work needs is away, so it is tried again after so long. That is no
     #: failure, whatever the retry policy says.
     later_ms: int = 0
+    tasks: tuple[TaskRun, ...] = ()  # the executions of the tasks it is made of, in order
 
 
 def succeeded(

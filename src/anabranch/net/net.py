@@ -149,6 +149,7 @@ class Work:
     pool: str = ""  # "" is the engine's own process
     #: The outcomes its answers can have, where they are known; the analysis counts on it.
     outcomes: tuple[str, ...] = ()
+    label: str = ""  # of the one task that it is, where the dialect has tasks
 
 
 @dataclass(frozen=True, slots=True)

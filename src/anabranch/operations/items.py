@@ -19,7 +19,7 @@ import msgspec
 from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel import events as e
 from anabranch.kernel.state import LoopRecord, State
-from anabranch.kernel.tracker import UNKNOWN, ItemFailure, Shard, Tracker
+from anabranch.kernel.tracker import UNKNOWN, ItemFailure, Shard, Tracker, loop_name, shard_name
 from anabranch.kernel.values import Answer
 from anabranch.operations.shard_log import Scan, failures_in, go_through, indexes_of, seek
 from anabranch.runtime.payloads import resolve
@@ -47,10 +47,15 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: int
     state: ItemState
     attempts: int = 0
-    key: str | None = None  # only the log of failures knows it
+    key: str | None = None  # of one that failed; `iter_key` of all whose shard has told
     error: Mapping[str, Any] | None = None
     result: Any = None
     origin: str | None = None  # the run that did it, where a redriven one took it over
+    # What its tasks see as `iter.*` and `args.*`. Which shard it is in is known when that goes out.
+    iter_index: int | None = None
+    iter_key: str | None = None
+    loop_id: str | None = None
+    shard_id: str | None = None
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +88,7 @@ def page_of(store: Store, state: State, name: str, wanted: Wanted) -> Page:
         found, failures = scan.items(), dict(scan.kinds.most_common())
     else:
         found = _in_order(store, state, record, tracker, loop, wanted)
-    page = found[: wanted.limit]
+    page = [_named(item, loop_name(state.run, loop)) for item in found[: wanted.limit]]
     return Page(
         loop=loop,
         step=record.step,
@@ -95,6 +100,12 @@ def page_of(store: Store, state: State, name: str, wanted: Wanted) -> Page:
         more_after=page[-1].index if len(found) > wanted.limit else None,
         failures=failures,
     )
+
+
+def _named(item: LoopItem, loop: str) -> LoopItem:
+    """With the name of its loop, and its shard's, which is kept without that so far."""
+    shard = f"{loop}/{item.shard_id}" if item.shard_id is not None else None
+    return msgspec.structs.replace(item, iter_index=item.index, loop_id=loop, shard_id=shard)
 
 
 def find_loop(state: State, name: str) -> str:
@@ -128,7 +139,7 @@ def _unfinished(state: State, tracker: Tracker | None, wanted: Wanted) -> list[L
     out = dict(_out(state, tracker))
     if wanted.state == "running":
         picked = nsmallest(wanted.limit + 1, (index for index in out if index > wanted.after))
-        return [LoopItem(index=index, state="running", attempts=out[index]) for index in picked]
+        return [_running(index, out[index]) for index in picked]
     end = tracker.size if tracker.size != UNKNOWN else tracker.next_index
     found: list[LoopItem] = []
     for start, stop in _gaps(tracker.done, wanted.after + 1, end):
@@ -140,12 +151,21 @@ def _unfinished(state: State, tracker: Tracker | None, wanted: Wanted) -> list[L
     return found
 
 
-def _out(state: State, tracker: Tracker) -> Iterator[tuple[int, int]]:
-    """The items of shards at work, each with its attempt."""
+def _running(index: int, shard: Shard) -> LoopItem:
+    return LoopItem(index=index, state="running", attempts=shard.tries + 1, shard_id=_place(shard))
+
+
+def _place(shard: Shard) -> str:
+    """The end of the name of a shard, behind that of its loop."""
+    return shard_name("", shard)[1:]
+
+
+def _out(state: State, tracker: Tracker) -> Iterator[tuple[int, Shard]]:
+    """The items of shards at work."""
     for job_id, shard in tracker.in_flight.items():
         job = state.jobs.get(job_id)
         if job is not None and job.phase != "scheduled":
-            yield from ((index, shard.tries + 1) for index in indexes_of(shard))
+            yield from ((index, shard) for index in indexes_of(shard))
 
 
 def _gaps(done: Sequence[Range], start: int, stop: int) -> Iterator[Range]:
@@ -170,6 +190,8 @@ def _failed_item(failure: ItemFailure, shard: Shard) -> LoopItem:
         state="failed",
         attempts=shard.tries + 1,
         key=failure.key or None,
+        iter_key=failure.key or None,
+        shard_id=_place(shard),
         error={
             "kind": failure.kind,
             "message": failure.message,
@@ -234,18 +256,34 @@ class _Window(Scan):
         if answer is not None and answer.shard is not None:
             again = again.union(answer.shard.unbegun)
         results = answer.result if answer is not None else None
+        keys = _keys(shard, answer)
         for index in indexes_of(shard):
             if not self._start <= index < self._stop or index in again:
                 continue
             if index in failed:
                 self.found[index] = _failed_item(failed[index], shard), None, 0
             else:
-                item = LoopItem(index=index, state="succeeded", attempts=shard.tries + 1)
+                item = LoopItem(
+                    index=index,
+                    state="succeeded",
+                    attempts=shard.tries + 1,
+                    iter_key=keys.get(index),
+                    shard_id=_place(shard),
+                )
                 self.found[index] = item, results, shard.first
         self._look()
 
     def _look(self) -> None:
         self.done = self.done or len(self.found) >= self._expected
+
+
+def _keys(shard: Shard, answer: Answer | None) -> Mapping[int, str]:
+    """The keys of its items, as far as its report has them."""
+    report = answer.shard if answer is not None else None
+    if report is None or report.keys is None:
+        return {}
+    indexes = indexes_of(shard)
+    return dict(zip(indexes, report.keys or map(str, indexes), strict=False))
 
 
 def _covers(part: Any, first: int, index: int) -> bool:
@@ -295,13 +333,12 @@ def _in_order(
 
 
 def _whole(
-    scan: _Window, index: int, out: Mapping[int, int], fetch: Callable[[str], bytes | None]
+    scan: _Window, index: int, out: Mapping[int, Shard], fetch: Callable[[str], bytes | None]
 ) -> LoopItem:
     """The item with its result."""
     if index not in scan.found:
-        running = index in out
-        return LoopItem(
-            index=index, state="running" if running else "pending", attempts=out.get(index, 0)
+        return (
+            _running(index, out[index]) if index in out else LoopItem(index=index, state="pending")
         )
     item, results, first = scan.found[index]
     if results is None:

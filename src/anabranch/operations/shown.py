@@ -48,6 +48,8 @@ class Shown:
         self._shards: dict[str, Shard] = {}  # job → the shard it works on
         self._reports: dict[str, ShardReport | None] = {}
         self._ended: dict[str, tuple[int, int]] = {}  # loop → items that succeeded, and failed
+        self._closed_in: dict[str, int] = {}  # loop → shards that came back once
+        self._cut_in: dict[str, int] = {}  # loop → shards that its reader found
         self.seq = 0
 
     def skip(self, pairs: Iterable[tuple[int, e.Event]]) -> None:
@@ -76,9 +78,14 @@ class Shown:
             case e.LoopSettled():
                 local = self._modes.get(event.loop) == "local"
                 good, bad = self._ended.pop(event.loop, (0, 0))
+                shards = self._closed_in.pop(event.loop, 0)
+                self._cut_in.pop(event.loop, None)
                 more = {**self._loop(event.loop), "succeeded": good, "failed": bad}
+                more["shards"] = shards
                 return "loop.done" if local else "loop.fanin.completed", more
-            case e.LoopCutting() | e.LoopCut() | e.LoopStopped() | e.LoopTuned():
+            case e.LoopCut():
+                return e.kind_of(event), {**self._loop(event.loop), **self._cut(event)}
+            case e.LoopCutting() | e.LoopStopped() | e.LoopTuned():
                 loop = f"l{event.token}" if isinstance(event, e.LoopCutting) else event.loop
                 return e.kind_of(event), self._loop(loop)
             case _:
@@ -92,8 +99,9 @@ class Shown:
         if isinstance(event, e.JobStarted):
             return "loop.shard.started", ids
         if isinstance(event, e.JobReported):
-            self._reports[job] = event.answer.shard
-        elif isinstance(event, e.JobDischarged):
+            self._reports[job] = report = event.answer.shard
+            return kind, {**ids, **self._key(job, report)}
+        if isinstance(event, e.JobDischarged):
             self._forget(job)
         return kind, ids
 
@@ -101,14 +109,23 @@ class Shown:
         self._modes[event.loop] = event.mode
         self._ended[event.loop] = ((event.carried or {}).get("succeeded", 0), 0)
         more = self._loop(event.loop)
-        if event.size >= 0 and not event.automatic and event.carried is None:
-            more["shards"] = -(-event.size // event.shard_size)
+        if (shards := _shards_of(event)) is not None:
+            more["shards"] = shards
         return "loop.started" if event.mode == "local" else "loop.fanout.started", more
+
+    def _cut(self, event: e.LoopCut) -> dict[str, Any]:
+        """At the end of a collection its shards are known."""
+        found = self._cut_in.get(event.loop, 0) + len(event.shards)
+        self._cut_in[event.loop] = found
+        return {"shards_found": found} if event.end else {}
 
     def _closed(self, event: e.ShardClosed) -> tuple[str, dict[str, Any]]:
         shard, ids = self._shards.get(event.job), self._ids(event.job)
         report = self._reports.get(event.job)
+        ids |= self._key(event.job, report)
         self._forget(event.job)
+        if shard is not None and not shard.tries:
+            self._closed_in[event.loop] = self._closed_in.get(event.loop, 0) + 1
         if event.fault is not None or report is None:
             failed = shard.size if shard is not None else 0
             self._count(event.loop, 0, 0 if event.whole else failed)
@@ -137,6 +154,14 @@ class Shown:
     def _loop(self, loop: str) -> dict[str, Any]:
         return {"loop_id": loop_name(self._run, loop)}
 
+    def _key(self, job: str, report: ShardReport | None) -> dict[str, Any]:
+        """The key of the one item of a shard; of several each has its own."""
+        shard = self._shards.get(job)
+        if shard is None or shard.size != 1 or report is None or report.keys is None:
+            return {}
+        index = shard.only[0] if shard.only else shard.first
+        return {"iter_key": report.keys[0] if report.keys else str(index)}
+
     def _ids(self, job: str) -> dict[str, Any]:
         """Which loop, which shard, and which of its items: one, some, or all of it."""
         shard = self._shards.get(job)
@@ -148,3 +173,32 @@ class Shown:
             return {**ids, "iter_index": shard.only[0] if shard.only else shard.first}
         ids |= {"first": shard.first, "count": shard.count}
         return {**ids, "only": list(shard.only)} if shard.only else ids
+
+
+def _shards_of(event: e.LoopOpened) -> int | None:
+    """Into how many shards a loop is cut, where that is known when it begins.
+
+    Shards of automatic size are known where all of them go out at once, before anything can be
+    measured. A redriven loop sends out what was left first, as it was.
+    """
+    carried = event.carried or {}
+    again = len(carried.get("again", ()))
+    if carried.get("exhausted"):
+        return again
+    size = carried.get("size", event.size)
+    if size < 0 and not event.automatic:
+        size = _length(event.source)
+    if size < 0:
+        return None
+    new = -(-(size - carried.get("next_index", 0)) // event.shard_size)
+    unsure = event.automatic and new > 1 and again + new > event.window
+    return None if unsure else again + new
+
+
+def _length(source: Any) -> int:
+    """How many items a range has; -1 for what has to be read first."""
+    given = source.get("range") if isinstance(source, dict) and len(source) == 1 else None
+    numbers = given if isinstance(given, list) else [given]
+    if not 1 <= len(numbers) <= 3 or any(type(one) is not int for one in numbers):
+        return -1
+    return len(range(*numbers)) if len(numbers) < 3 or numbers[2] else -1

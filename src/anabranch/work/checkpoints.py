@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.kernel.tracker import ItemFailure
+from anabranch.kernel.tracker import ItemFailure, TaskRun
 from anabranch.kernel.values import ContextPatch
 
 
@@ -25,6 +25,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     patches: tuple[ContextPatch, ...] = ()
     results: Any = None  # as in the answer of the shard; None where none are kept
     stopped: bool = False  # an item failed, and that ends the loop
+    ways: dict[str, tuple[TaskRun, ...]] = {}  # as in the report of the shard
 
     @property
     def indexes(self) -> set[int]:

@@ -86,8 +86,9 @@ class Passage:
                 answer = await self._visit(spec)
             if isinstance(answer, Parked):
                 return self._parked(spec, answer)
+            self._progress.note(spec.label, answer)
             if answer.status in ("aborted", "cancel_run"):
-                return answer
+                return msgspec.structs.replace(answer, tasks=tuple(self._progress.executed))
             if answer.status == "ok" and spec.simple and spec.output is None:
                 self._standing.take(spec, answer, answer.result)  # most tasks of large loops
                 self._progress.at += 1
@@ -247,7 +248,9 @@ class Passage:
             fault = Fault(error.code, f"task {spec.label}: {error}", "", may_heal)
             stays, ended = False, self._failed(fault)
         except Exception as error:
-            stays, ended = False, unexpected(error, f"what follows task {spec.label} went wrong")
+            wrong = unexpected(error, f"what follows task {spec.label} went wrong")
+            tasks = tuple(self._progress.executed)
+            stays, ended = False, msgspec.structs.replace(wrong, tasks=tasks)
         if stays:
             return None
         self._progress.opened = ""
@@ -328,8 +331,13 @@ class Passage:
     # -- the end -----------------------------------------------------------------------------
 
     def _finished(self) -> Answer:
-        return msgspec.structs.replace(self._progress.last, patches=tuple(self.scope.patches))
+        return msgspec.structs.replace(
+            self._progress.last,
+            patches=tuple(self.scope.patches),
+            tasks=tuple(self._progress.executed),
+        )
 
     def _failed(self, fault: Fault, patches: tuple[ContextPatch, ...] = ()) -> Answer:
         """Of a pipeline that fails only what failed and the rule that ended it have a say."""
-        return Answer(status="error", outcome="error", fault=fault, patches=patches)
+        tasks = tuple(self._progress.executed)
+        return Answer(status="error", outcome="error", fault=fault, patches=patches, tasks=tasks)

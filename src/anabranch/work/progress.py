@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 
 from anabranch.dialects.result_policy import Accumulation
+from anabranch.kernel.tracker import TaskRun
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.results import WithRef, accumulated, seen_by_tasks
+
+EXECUTED_KEPT = 200  # of a pipeline that turns in circles: the first half, and the last
 
 
 class Progress:
@@ -22,6 +25,7 @@ class Progress:
         self.deeds: dict[str, int] = {}  # how often each task was done with
         self.jumps = 0
         self.opened = ""  # the task whose `before` has run
+        self.executed: list[TaskRun] = []  # every execution of a task, as it is recorded
         self.gathered: dict[str, Any] = {}  # what the rounds of a task accumulated
         self._travels: dict[str, Any] = {}  # where a stand-in travels instead of the result
 
@@ -33,6 +37,14 @@ class Progress:
             self._travels[label] = travels
         self.attempts[label] = 0
         self.done_with(label)
+
+    def note(self, label: str, answer: Answer) -> None:
+        """One execution of a task is over."""
+        fault, attempt = answer.fault, self.attempts[label]
+        error = "" if answer.status == "ok" else fault.kind if fault is not None else "unknown"
+        self.executed.append(TaskRun(label, attempt, error, self.deeds.get(label, 0) + 1))
+        if len(self.executed) > EXECUTED_KEPT:
+            del self.executed[EXECUTED_KEPT // 2]
 
     def done_with(self, label: str) -> None:
         self.deeds[label] = self.deeds.get(label, 0) + 1
@@ -75,6 +87,7 @@ class Progress:
             "results": {label: _whole(value) for label, value in self.results.items()},
             "travels": self._travels,
             "gathered": self.gathered,
+            "executed": self.executed,
             "prev": {"label": same[-1]} if same else {"value": _whole(self.prev)},
             "last": self.last,
         }
@@ -87,6 +100,7 @@ class Progress:
         self.opened = saved["opened"]
         self._travels = dict(saved["travels"])
         self.gathered = dict(saved["gathered"])
+        self.executed = msgspec.convert(saved.get("executed", []), list[TaskRun])
         for label, value in saved["results"].items():
             self.results[label] = seen_by_tasks(value, self._travels.get(label, value))
         prev = saved["prev"]

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, StoreError
+from anabranch.kernel.tracker import TaskRun
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Program, Rule, TaskSpec
 from anabranch.net.reads import KEYCHAIN, reads_keychain
@@ -64,11 +65,23 @@ class Quick:
         self._names = {**self._names, "ctx": context}
 
     def perform(self, key: str, given: dict[str, Any]) -> Done:
-        """Carry out the task for one item; `given` is what its templates see as `iter`."""
+        """Carry out the task for one item; `given` is what its templates see as `iter`. The answer
+        says which task was executed where that went wrong."""
         spec = self._spec
         begin = time.monotonic()
         answer = self._answer(key, self._seen(given, None, {}, None))
-        if answer.status in ("aborted", "cancel_run") or (answer.status == "ok" and spec.simple):
+        if answer.status == "ok" and spec.simple:
+            return answer, ()
+        found, shared = self._judged(given, answer, begin)
+        if answer.status == "ok":
+            return found, shared
+        kind = answer.fault.kind if answer.fault is not None else "unknown"
+        return msgspec.structs.replace(found, tasks=(TaskRun(spec.label, 1, kind),)), shared
+
+    def _judged(self, given: dict[str, Any], answer: Answer, begin: float) -> Done:
+        """What follows from the answer of the task."""
+        spec = self._spec
+        if answer.status in ("aborted", "cancel_run"):
             return answer, ()
         milliseconds = int((time.monotonic() - begin) * 1000)
         try:

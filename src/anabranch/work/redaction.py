@@ -333,6 +333,7 @@ class Redactor:
                 for failure in report.failed
             ),
             shared=self.clean(report.shared),
+            keys=None if report.keys is None else tuple(map(self.text, report.keys)),
         )
 
     def _wake(self, wake: WakeRequest) -> WakeRequest:

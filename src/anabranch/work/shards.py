@@ -18,7 +18,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel.reducers import check_patch, reduce_into
-from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
+from anabranch.kernel.tracker import SHARD_MAX, ItemFailure, Shard, ShardReport, TaskRun
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import Iteration
 from anabranch.work import checkpoints
@@ -35,6 +35,7 @@ from anabranch.work.scope import Scope
 
 BREATHE_SECONDS = 0.005  # items done in place let the event loop turn that often
 MESSAGE_MAX = 500
+WAYS_KEPT = 1000  # items of a shard of which it is told what their tasks did, where that is unusual
 
 Item = tuple[int, str, Any]  # index, key, value
 
@@ -203,6 +204,10 @@ class Crossing:
         self._shard_id = _shard_id(task)
         self._context = Scope(task.names.get("ctx", {}), None)  # as the next item sees it
         self._quick = short_way(iteration.program, means, task)
+        self._labels = tuple([spec.label for spec in iteration.program.tasks])
+        self._usual = () if self._quick is not None else tuple(map(TaskRun, self._labels))
+        self._ways: dict[str, tuple[TaskRun, ...]] = {}
+        self._keys: tuple[str, ...] | None = None
         self._over: list[int] = []  # items that have an end, in the order in which they had it
         self._before: Checkpoint | None = None  # where another worker stood when it was lost
         if task.progress is not None:
@@ -220,6 +225,7 @@ class Crossing:
         self._shared = dict(before.shared)
         self._write(before.patches)
         self._stopped = before.stopped
+        self._ways = dict(before.ways)
         if isinstance(self._results, list):
             self._results[: len(before.results)] = before.results
         else:
@@ -246,9 +252,14 @@ class Crossing:
             patches=tuple(self._patches),
             results=dict(results) if isinstance(results, dict) else results,
             stopped=self._stopped,
+            ways=dict(self._ways),
         )
 
     async def run(self, items: Sequence[Item], permits: Permits | None = None) -> None:
+        if self._results is not None and len(items) <= SHARD_MAX:
+            keys = tuple([key for _, key, _ in items])
+            same = keys == tuple([str(index) for index, _, _ in items])
+            self._keys = () if same else keys
         if self._before is not None:
             over = self._before.indexes
             items = [item for item in items if item[0] not in over]
@@ -320,6 +331,8 @@ class Crossing:
         self, index: int, key: str, answer: Answer, shared: Sequence[ContextPatch] = ()
     ) -> None:
         self._over.append(index)
+        if answer.tasks != self._usual and len(self._ways) < WAYS_KEPT:
+            self._ways[str(index)] = answer.tasks
         fault = answer.fault
         if answer.status == "ok":
             try:
@@ -367,7 +380,14 @@ class Crossing:
     def answer(self, milliseconds: int) -> Answer:
         unbegun = tuple(sorted(self._unbegun))
         report = ShardReport(
-            self._succeeded, tuple(self._failures), milliseconds, self._shared, unbegun
+            self._succeeded,
+            tuple(self._failures),
+            milliseconds,
+            self._shared,
+            unbegun,
+            self._labels,
+            self._ways,
+            self._keys,
         )
         results = self._results
         if unbegun and isinstance(results, list):  # items begin in order: it is the end that lacks

@@ -67,7 +67,7 @@ class Tool:
         if alone and bare:
             times = [time for time in (task.timeout_ms, timeout_ms) if time is not None]
             soonest = min(times, default=None)
-            return Work(task.kind, task.inputs, timeout_ms=soonest, retry=retry)
+            return Work(task.kind, task.inputs, timeout_ms=soonest, retry=retry, label=task.label)
         return Work("pipeline", program=program, timeout_ms=timeout_ms, retry=retry)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.kernel.tracker import ShardReport
+from anabranch.kernel.tracker import ShardReport, TaskRun
 from anabranch.kernel.values import ContextPatch
 from anabranch.operations.pools import PoolState
 from anabranch.operations.watching import ToStop
@@ -69,6 +69,7 @@ class ReportBody(_Body, frozen=True):
     locals: dict[str, Any] = {}
     inline: bool = False  # keep the result in the log, however large
     redacted: int = 0  # in so many places the worker has put stars for a secret
+    tasks: tuple[TaskRun, ...] = ()  # the executions of tasks it is made of
 
 
 class FailBody(_Body, frozen=True):
@@ -83,6 +84,7 @@ class FailBody(_Body, frozen=True):
     patches: tuple[ContextPatch, ...] = ()
     locals: dict[str, Any] = {}
     redacted: int = 0
+    tasks: tuple[TaskRun, ...] = ()
 
 
 class ParkBody(_Body, frozen=True):

@@ -231,6 +231,7 @@ async def report(request: web.Request) -> web.Response:
         shard=body.shard,
         locals=body.locals,
         redacted=max(0, body.redacted),
+        tasks=body.tasks,
     )
     await _pools(request).report(_out(request), said, payload=body.payload)
     return _accepted()
@@ -247,6 +248,7 @@ async def fail(request: web.Request) -> web.Response:
         patches=body.patches,
         locals=body.locals,
         redacted=max(0, body.redacted),
+        tasks=body.tasks,
     )
     await _pools(request).report(_out(request), said)
     return _accepted()

@@ -212,7 +212,7 @@ def worded(said: Said) -> tuple[str, dict[str, Any]]:
             "shard": answer.shard,
             "locals": answer.locals,
             "inline": getattr(answer, "inline", False),
-            **_redacted(answer),
+            **_more(answer),
         }
     return "fail", _fault(answer)
 
@@ -228,9 +228,11 @@ def _fault(answer: Answer) -> dict[str, Any]:
         "status": answer.status,
         "patches": answer.patches,
         "locals": answer.locals,
-        **_redacted(answer),
+        **_more(answer),
     }
 
 
-def _redacted(answer: Answer) -> dict[str, int]:
-    return {"redacted": answer.redacted} if answer.redacted else {}
+def _more(answer: Answer) -> dict[str, Any]:
+    """What most answers do not have."""
+    said: dict[str, Any] = {"redacted": answer.redacted} if answer.redacted else {}
+    return {**said, "tasks": answer.tasks} if answer.tasks else said
