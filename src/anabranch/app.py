@@ -45,6 +45,7 @@ from anabranch.runtime.pools import Pools as JobPools
 from anabranch.runtime.read_rights import ReadRights, RunLoops, RunPayloads
 from anabranch.runtime.recovery import unfinished
 from anabranch.runtime.sealing import seal
+from anabranch.runtime.step_results import StepResults
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Store
@@ -151,7 +152,8 @@ class Parts:
         self.nets = Nets(store, compiler(toolbox.signatures()))
         self._rights = ReadRights(store, self.nets, JobPools(settings.pools_here).outside)
         self._payloads = RunPayloads(store, self._rights)
-        self._loop_results = LoopResults(store, self._payloads)
+        steps = StepResults(store, self._rights.fetch)
+        self._loop_results = LoopResults(store, self._payloads, steps)
         self._loops = RunLoops(self._loop_results, self._rights)
         self._child_depth_max = settings.child_depth_max
         chosen = work_settings(settings)
@@ -533,9 +535,12 @@ class Engine:
         """What `redrive` would run again, why, and what it would reuse; nothing is begun."""
         return await self._open.verbs.plan_redrive(run)
 
-    def events(self, run: str, after: int = 0) -> AsyncIterator[EventRecord]:
-        """Every event of the run, from the log and then live, until it has finished."""
-        return self._open.verbs.events(run, after)
+    def events(
+        self, run: str, after: int = 0, *, tasks: bool = False
+    ) -> AsyncIterator[EventRecord]:
+        """Every event of the run, from the log and then live, until it has finished. With `tasks`
+        also `task.started` and `task.processed`, before the report of their job."""
+        return self._open.verbs.events(run, after, tasks=tasks)
 
 
 def run(

@@ -78,6 +78,17 @@ events h1 --json
 events h1 --after 4
 events f1 --follow
 events nobody
+events h1 --tasks
+events h1 --tasks --json
+get anabranch:run:h1/step/greet
+get anabranch:run:h1/step/greet --json
+get run:h1/step/greet
+get anabranch:run:h1/step/nowhere
+get anabranch:run:l1/loop/l1
+get anabranch:run:l1/loop/l1 --offset 1 --limit 1 --json
+get anabranch:run:l1/loop/l9
+get anabranch:run:nobody/step/greet
+get somewhere
 graph h1
 graph f1 --format dot
 graph hello.yaml

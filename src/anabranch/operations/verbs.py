@@ -33,6 +33,7 @@ from anabranch.operations.reading import Reader
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.session_numbers import numbered, session_owner
 from anabranch.operations.shown import EventRecord
+from anabranch.operations.task_events import with_tasks
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
 from anabranch.store.ports import Definition, Store
@@ -158,12 +159,17 @@ class Verbs:
     async def wait(self, run: str, *, standing: bool = False) -> State:
         return await self.engine.wait(run, standing=standing)
 
-    async def events(self, run: str, after: int = 0) -> AsyncIterator[EventRecord]:
-        """Every event of the run, from the log and then live, until it has finished."""
+    async def events(
+        self, run: str, after: int = 0, *, tasks: bool = False
+    ) -> AsyncIterator[EventRecord]:
+        """Every event of the run, from the log and then live, until it has finished. With `tasks`
+        also what each task did, before the report of its job and under its number."""
         run = self.read.find(run).run
         shown = self.read.shown(run, after)
         async for _, at, event in self.engine.events(run, after):
-            yield shown.record(at, event)
+            record = shown.record(at, event)
+            for each in with_tasks([record]) if tasks else (record,):
+                yield each
 
 
 def _checked_input(given: Mapping[str, Any] | None) -> dict[str, Any]:

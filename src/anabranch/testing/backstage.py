@@ -18,6 +18,7 @@ import msgspec
 
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.program import Iteration, Program, TaskSpec
+from anabranch.runtime.step_results import StepResults
 from anabranch.store.ports import Store
 from anabranch.testing.answers import Planned
 from anabranch.work.collections.all import Collections
@@ -80,7 +81,7 @@ def perform_composed(task: Task, store: Store, perform: Perform) -> Answer | Par
     means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
     if task.kind == "pipeline":
         return backstage(Pipeline(means).perform(task))
-    loops = LoopResults(store, payloads)
+    loops = LoopResults(store, payloads, StepResults(store))
     answer = backstage(_with_collections(task, means, payloads, loops))
     return answer if isinstance(answer, Parked) else timed(answer, 0)
 

@@ -1,7 +1,8 @@
 """The kind `artifact`: fetch a stored value, or store one.
 
-    action: get   result_ref (a stand-in, its `_ref`, or the `refs` of a loop) or uri;
-                  checksum (sha256, optional); offset and limit, for the results of a loop
+    action: get   result_ref (a stand-in, its `_ref`, the `refs` of a loop, or a step's result as
+                  the summary of a final step names it) or uri; checksum (sha256, optional);
+                  offset and limit, for the results of a loop
     action: put   data; uri (without one: the payload store); compress: gzip; scope
 
 A uri is `anabranch:sha256:…`, `file:///…` or a plain path. `get` gives the whole value: payloads
@@ -9,6 +10,8 @@ and `.json` files decoded, other files as text, and what is not text as base64. 
 to stay as it is, since storing again what was just fetched would help nobody. The results of a loop
 come as `{results, total, offset, next}`; `next` is where the page after this one begins, or null.
 Text given to `put` is written as it is, anything else as JSON; files appear whole or not at all.
+What an item of a loop stores says which item that was: its receipt has `loop_id`, `shard_id`,
+`iter_index` and `iter_key`.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from anabranch import files
+from anabranch.dialects.noetl.names import item_of
 from anabranch.dialects.result_policy import SCOPES
 from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel.values import Answer, succeeded
@@ -35,7 +39,7 @@ from anabranch.store_files import refuse_store_file
 from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
-from anabranch.work.loop_results import Loops, is_loop
+from anabranch.work.loop_results import Loops, is_loop, step_in
 from anabranch.work.payloads import (
     KIND,
     PLACE,
@@ -76,7 +80,7 @@ class Artifact:
             if action == "get":
                 return await self._get(given)
             if action == "put":
-                return await self._put(given, task.run)
+                return await self._put(given, task)
             raise InputError(f"action must be get or put, not '{action:.20}'")
         except NotFound as error:
             return fault("not_found", error.message)
@@ -95,6 +99,9 @@ class Artifact:
         source = given.get("result_ref", given.get("uri"))
         if source is None:
             raise InputError("an artifact is fetched by result_ref or uri")
+        if step_in(source) is not None:
+            [result] = await self._reader().results(source, 0, 1, self._limit)
+            return _as_is(result)
         if is_loop(source):
             return _as_is(await self._results(source, given))
         if given.get("offset") is not None or given.get("limit") is not None:
@@ -110,34 +117,40 @@ class Artifact:
         return _as_is(await asyncio.to_thread(_value, content, path, self._limit))
 
     async def _results(self, ref: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        if self._loops is None:
-            raise InputError("this worker has no way to the log, where the results of a loop are")
-        total = await self._loops.size(ref)
+        loops = self._reader()
+        total = await loops.size(ref)
         offset = min(_count(given.get("offset"), "offset", 0), total)
         stop = min(offset + _count(given.get("limit"), "limit", total), total)
-        results = await self._loops.results(ref, offset, stop, self._limit)
+        results = await loops.results(ref, offset, stop, self._limit)
         following = stop if stop < total else None
         return {"results": results, "total": total, "offset": offset, "next": following}
 
+    def _reader(self) -> Loops:
+        if self._loops is None:
+            raise InputError("this worker has no way to the log, where results of runs are")
+        return self._loops
+
     # -- put ---------------------------------------------------------------------------------
 
-    async def _put(self, given: Mapping[str, Any], run: str) -> Answer:
+    async def _put(self, given: Mapping[str, Any], task: Task) -> Answer:
         if "data" not in given:
             raise InputError("an artifact is stored from data")
         compression = _compression(given.get("compress", given.get("compression")))
-        uri = given.get("uri")
+        uri, item = given.get("uri"), item_of(task.names)
         if uri is None:
             scope = _scope(given.get("scope"))
-            return await self._put_payload(given["data"], compression, run, scope)
+            return await self._put_payload(given["data"], compression, task.run, scope, item)
         if str(uri).startswith(PLACE):
             raise InputError("payloads are named by their content: leave uri out to store one")
         path = _path(inputs.text(uri, "uri"))
         content = _content(given["data"], compression)
         self._within_limit(len(content))
         await files.in_thread(partial(_write, path, content), path, _WRITE_SECONDS)
-        return succeeded(_receipt(path.absolute().as_uri(), content, compression))
+        return succeeded({**_receipt(path.absolute().as_uri(), content, compression), **item})
 
-    async def _put_payload(self, data: Any, compression: str, run: str, scope: str) -> Answer:
+    async def _put_payload(
+        self, data: Any, compression: str, run: str, scope: str, item: Mapping[str, Any]
+    ) -> Answer:
         if self._payloads is None:
             raise InputError("this worker has no way to the payload store; give uri a file")
         content = encoded(cleaned_for_store(data), compression)
@@ -146,7 +159,7 @@ class Artifact:
         receipt = _receipt(place_of(sha256), content, compression)
         # Not called `_ref`: later steps shall see this receipt, not the value behind it.
         ref = {"kind": KIND, "ref": place_of(sha256), "bytes": len(content), "scope": scope}
-        return succeeded({**receipt, "ref": ref})
+        return succeeded({**receipt, **item, "ref": {**ref, **item}})
 
     def _within_limit(self, size: int) -> None:
         if size > self._limit:

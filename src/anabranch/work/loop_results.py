@@ -4,6 +4,9 @@ A fan-out gives counts; what its items came to stays in the reports of its shard
 (`fanin.refs`, `anabranch:run:<run>/loop/<id>`) leads there. One pass over the log finds which
 report has which items, and is remembered; the results are read when they are asked for, report by
 report. A redriven run has only what it did itself: for the rest its origin's log is looked into.
+
+The ref of a step (`anabranch:run:<run>/step/<name>`, as in the summary that a final step gets)
+leads to the last result of that step; here it is a set of one.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import asyncio
 import re
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from anabranch.errors import InputError, NotFound
@@ -25,6 +28,7 @@ from anabranch.work.run_at_work import working_for
 
 PLACE = "anabranch:run:"
 _REF = re.compile(r"anabranch:run:([^/]+)/loop/l([0-9]+)")
+_STEP = re.compile(r"(?:anabranch:)?run:([^/]+)/step/(.+)", re.DOTALL)
 _ROWS_AT_ONCE = 64
 _INDEXES_KEPT = 4
 _PARTS_KEPT = 16
@@ -36,8 +40,12 @@ class Log(Protocol):
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]: ...
 
 
+#: The last result of a step of a run, in full; raises `NotFound` where there is none.
+StepResult = Callable[[str, str], Any]
+
+
 class Loops(Protocol):
-    """Whoever can read the results of a loop: in the log, or from whoever has the log."""
+    """Whoever can read the results of a loop or a step: in the log, or from whoever has the log."""
 
     async def size(self, ref: str) -> int: ...
 
@@ -68,29 +76,41 @@ def is_loop(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(PLACE)
 
 
+def step_in(value: Any) -> tuple[str, str] | None:
+    """The run and the step of a ref to the result of a step; None where it is none."""
+    found = _STEP.fullmatch(value) if isinstance(value, str) else None
+    return (found[1], found[2]) if found is not None else None
+
+
 def run_of(ref: str) -> str:
-    """The run whose loop it is; "" where it is no ref of a loop."""
-    found = _REF.fullmatch(ref)
+    """The run whose loop or step it is; "" where it is no such ref."""
+    found = _REF.fullmatch(ref) or _STEP.fullmatch(ref)
     return found[1] if found is not None else ""
 
 
 class LoopResults:
     """One per process."""
 
-    def __init__(self, log: Log, payloads: PayloadPort) -> None:
+    def __init__(
+        self, log: Log, payloads: PayloadPort, step_result: StepResult | None = None
+    ) -> None:
         self._log = log
+        self._step_result = step_result
         self._payloads = payloads
         self._indexes: OrderedDict[str, Index] = OrderedDict()
         self._parts: OrderedDict[Part, Any] = OrderedDict()
 
     async def size(self, ref: str) -> int:
         """How many items there are results for; those that failed count, and give null."""
-        return (await self._index(ref)).size
+        return 1 if step_in(ref) else (await self._index(ref)).size
 
     async def results(
         self, ref: str, first: int, stop: int, bytes_max: int | None = None
     ) -> list[Any]:
         """Those of the items `first … stop - 1`; refuses what is over `bytes_max` as JSON."""
+        step = step_in(ref)
+        if step is not None:
+            return self._of_step(*step, bytes_max)[first:stop]
         index = await self._index(ref)
         found: dict[int, Any] = {}
         size = 0
@@ -103,12 +123,17 @@ class LoopResults:
                 if bytes_max is not None:
                     size += len(encoded(list(wanted.values())))
             if bytes_max is not None and size > bytes_max:
-                raise InputError(
-                    f"the results are over the limit of {bytes_max:,} bytes (setting "
-                    "artifact_bytes): ask for fewer at once with `offset` and `limit`"
-                )
+                raise _too_large(bytes_max, "ask for fewer at once with `offset` and `limit`")
             group += 1
         return [found.get(at) for at in range(first, min(stop, index.size))]
+
+    def _of_step(self, run: str, step: str, bytes_max: int | None) -> list[Any]:
+        if self._step_result is None:
+            raise InputError("this worker has no way to the results of steps")
+        result = self._step_result(run, step)
+        if bytes_max is not None and len(encoded(result)) > bytes_max:
+            raise _too_large(bytes_max, "raise it")
+        return [result]
 
     # -- one part ----------------------------------------------------------------------------
 
@@ -173,6 +198,11 @@ class LoopResults:
                 yield row
             after = rows[-1].first_seq + rows[-1].count - 1
             await asyncio.sleep(0)  # a long log must not keep others waiting
+
+
+def _too_large(bytes_max: int, hint: str) -> InputError:
+    limit = f"the limit of {bytes_max:,} bytes (setting artifact_bytes)"
+    return InputError(f"the results are over {limit}: {hint}")
 
 
 class _Scan:

@@ -35,6 +35,7 @@ from anabranch.operations.preflight import Preflight
 from anabranch.operations.purging import Purged, age_ms, purge
 from anabranch.operations.reading import Reader, draw
 from anabranch.operations.redrives import RedrivePlan, prepare_redrive
+from anabranch.operations.references import Referred, read_reference
 from anabranch.operations.secret_key import key_of
 from anabranch.operations.sessions import Sessions, estimated_gas
 from anabranch.operations.verbs import say
@@ -108,6 +109,8 @@ class Desk(Protocol):
     async def items(self, run: str, step: str, wanted: Wanted) -> Page: ...
 
     async def explain(self, run: str) -> Row: ...
+
+    async def referred(self, ref: str, offset: int, limit: int) -> Referred: ...
 
     async def plan_redrive(self, run: str) -> RedrivePlan: ...
 
@@ -262,6 +265,10 @@ class LocalDesk:
         with self.reading() as read:
             await read.look_at_files([read.find(run)])
             return read.explain(run)
+
+    async def referred(self, ref: str, offset: int, limit: int) -> Referred:
+        with self.reading() as read:
+            return await read_reference(read, ref, offset=offset, limit=limit)
 
     async def plan_redrive(self, run: str) -> RedrivePlan:
         with self.reading() as read:

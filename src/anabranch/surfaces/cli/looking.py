@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from anabranch.operations.definitions import prepare, replace_text
 from anabranch.operations.items import Wanted
 from anabranch.operations.participants import BookCheck
 from anabranch.operations.reading import draw
+from anabranch.operations.shown import EventRecord
+from anabranch.operations.task_events import with_tasks
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values
@@ -279,6 +282,28 @@ async def explain(options: argparse.Namespace, settings: Settings) -> int:
 async def events(options: argparse.Namespace, settings: Settings) -> int:
     async with desk(options, settings) as at:
         async for record, first_at in at.events(options.run, options.after, follow=options.follow):
-            text = render.json_line(record) if options.json else render.event_line(record, first_at)
-            print(text, flush=True)
+            for shown in _with_tasks(record) if options.tasks else (record,):
+                text = (
+                    render.json_line(shown) if options.json else render.event_line(shown, first_at)
+                )
+                print(text, flush=True)
+    return 0
+
+
+def _with_tasks(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Also before it, where it is a report: what the tasks of its job did."""
+    found = with_tasks([msgspec.convert(record, EventRecord)])
+    return [msgspec.to_builtins(one) for one in found]
+
+
+async def get(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        found = await at.referred(options.ref, options.offset, options.limit)
+    if options.json:
+        print(render.json_line(msgspec.to_builtins(found)))
+        return 0
+    print(msgspec.json.format(msgspec.json.encode(found.value), indent=2).decode())
+    if found.next is not None:
+        said = f"{found.total:,} in all; the next page: --offset {found.next}"
+        print(said, file=sys.stderr)
     return 0

@@ -44,6 +44,7 @@ VERBS = {
     "show": "looking.show",
     "events": "looking.events",
     "explain": "looking.explain",
+    "get": "looking.get",
     "resume": "running.resume",
     "pause": "saying.pause",
     "cancel": "saying.cancel",

@@ -34,6 +34,7 @@ _VERBS: tuple[Callable[[Any], None], ...] = (
     looking.add_show,
     looking.add_events,
     looking.add_explain,
+    looking.add_get,
     running.add_resume,
     saying.add_pause,
     saying.add_cancel,

@@ -27,6 +27,7 @@ from anabranch.operations.items import Page, Wanted
 from anabranch.operations.processes import pid_of, run_and_token
 from anabranch.operations.purging import Purged, added, age_ms
 from anabranch.operations.redrives import RedrivePlan
+from anabranch.operations.references import Referred
 from anabranch.operations.sessions import LIVE, require_owner
 from anabranch.runtime.messages import Sayable
 from anabranch.settings import Settings
@@ -146,6 +147,10 @@ class RemoteDesk:
     async def explain(self, run: str) -> Row:
         told: Row = await self.client.get("runs", run, "explain")
         return told
+
+    async def referred(self, ref: str, offset: int, limit: int) -> Referred:
+        found = await self.client.get("results", ref=ref, offset=offset, limit=limit)
+        return msgspec.convert(found, Referred)
 
     async def plan_redrive(self, run: str) -> RedrivePlan:
         return msgspec.convert(await self.client.get("runs", run, "redrive"), RedrivePlan)

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from anabranch.operations.following import Follower, Places
 from anabranch.operations.shown import EventRecord
+from anabranch.operations.task_events import PROCESSED, STARTED, with_tasks
 from anabranch.runtime.effects import Published
 from anabranch.store.ports import Head
 from anabranch.surfaces.http import shapes
@@ -142,7 +143,8 @@ async def page(request: web.Request) -> web.StreamResponse:
         more = bool(records) and records[-1].seq < head.seq
         if more:
             places.keep(follower)
-        return shapes.EventPage(records, records[-1].seq if more else None, head.finished)
+        shown = list(with_tasks(records)) if asked["tasks"] else records
+        return shapes.EventPage(shown, records[-1].seq if more else None, head.finished)
 
     return answer(await look(request, read))
 
@@ -219,6 +221,7 @@ class _Following:
         self._request, self._response = request, response
         self._follower, self._ear = follower, ear
         self._limits = request.app[LIMITS]
+        self._tasks: bool = read_query(request)["tasks"]
 
     async def go(self) -> None:
         try:
@@ -270,7 +273,8 @@ class _Following:
         """As bytes: a follower that takes its time keeps nothing else in memory."""
         ended = bool(records) and records[-1].kind == "run.finished"
         last = self._last_word("finished") if ended else b""
-        return _Said(b"".join(map(frame, records)) + last, ended)
+        shown = with_tasks(records) if self._tasks else records
+        return _Said(b"".join(map(frame, shown)) + last, ended)
 
     async def _tell(self, said: _Said) -> bool:
         """True when the run has ended with it."""
@@ -314,13 +318,23 @@ class _Following:
 
 
 def frame(record: EventRecord) -> bytes:
-    """One event on the wire; JSON has no line ends of its own."""
+    """One event on the wire; JSON has no line ends of its own. What a task did is part of the
+    report that follows, and has no id: who is cut off in between hears all of it again."""
+    if record.kind in (STARTED, PROCESSED):
+        return b"event: %b\ndata: %b\n\n" % (record.kind.encode(), _encode(record))
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, record.kind.encode(), _encode(record))
 
 
 def _named(event: str, data: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), _encode(data))
 
+
+_TASKS = Query(
+    "tasks",
+    "also what each task did: `task.started` and `task.processed`, before the report of its job",
+    "boolean",
+    default=False,
+)
 
 ROUTES = (
     Route(
@@ -333,6 +347,7 @@ ROUTES = (
         query=(
             Query("after", "only events behind this", "integer", default=0),
             Query("limit", "how many at most", "integer", least=1, most=EVENTS_MAX, default=200),
+            _TASKS,
         ),
     ),
     Route(
@@ -341,7 +356,7 @@ ROUTES = (
         "read",
         stream,
         "Follow a run: its events from the log and then live, until it has finished",
-        query=(Query("after", "only events behind this", "integer", default=0),),
+        query=(Query("after", "only events behind this", "integer", default=0), _TASKS),
         media="text/event-stream",
         errors=(409, 429, 503),
         headers=(Header("Last-Event-ID", "the last event seen; goes before `after`"),),

@@ -1,4 +1,4 @@
-"""Payloads: values too large for the log, by their hash."""
+"""Payloads: values too large for the log, by their hash; and whatever a reference leads to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import re
 from aiohttp import web
 
 from anabranch.errors import NotFound
-from anabranch.surfaces.http.looking import look
+from anabranch.operations import references
+from anabranch.surfaces.http.looking import Looking, look
 from anabranch.surfaces.http.problems import ApiError
-from anabranch.surfaces.http.routes import API, Route
+from anabranch.surfaces.http.reading import answer, bad_parameter, read_query
+from anabranch.surfaces.http.routes import API, Query, Route
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _GZIP = b"\x1f\x8b"  # no JSON text begins like this
@@ -33,6 +35,21 @@ async def show(request: web.Request) -> web.StreamResponse:
     )
 
 
+async def referred(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    ref = asked["ref"]
+    if not ref:
+        raise bad_parameter("ref", "is missing", f"send one of {references.FORMS}")
+
+    def read(by: Looking) -> references.Referred:
+        found = references.read_reference(
+            by.read, ref, offset=asked["offset"], limit=asked["limit"]
+        )
+        return asyncio.run(found)  # in a thread of its own
+
+    return answer(await look(request, read))
+
+
 def _unpacked(content: bytes) -> bytes:
     return gzip.decompress(content) if content[:2] == _GZIP else content
 
@@ -45,5 +62,26 @@ ROUTES = (
         show,
         "A value that was too large for the log",
         errors=(410,),
+    ),
+    Route(
+        "GET",
+        f"{API}/results",
+        "read",
+        referred,
+        "What a reference leads to: the result of a step, the items of a loop, a payload",
+        returns=references.Referred,
+        query=(
+            Query("ref", "the reference", example="anabranch:run:last/step/report"),
+            Query("offset", "of a loop: the first item", "integer", default=0),
+            Query(
+                "limit",
+                "of a loop: how many items at most",
+                "integer",
+                least=1,
+                most=references.PAGE_MAX,
+                default=1000,
+            ),
+        ),
+        errors=(404, 410, 422),
     ),
 )

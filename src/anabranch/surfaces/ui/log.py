@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch.operations.shown import EventRecord, Shown
+from anabranch.operations.task_events import with_tasks
 from anabranch.runtime.live import history
 from anabranch.store.ports import Journal
 
@@ -28,7 +29,8 @@ class EventPage:
 def event_page(
     log: Journal, run: str, *, private: str, after: int, kind: str = "", most: int = PAGE
 ) -> EventPage:
-    """Events numbered above `after`, of kinds that contain `kind`."""
+    """Events numbered above `after`, of kinds that contain `kind`; what tasks did where that asks
+    for it. A report counts as one event, whatever its tasks did."""
     page = EventPage(after=after)
     shown = Shown(run, private)
     shown.seq = start = max(0, after - BEFORE)
@@ -40,11 +42,12 @@ def event_page(
             record = shown.record(at, event)
             if record.seq <= after:
                 continue
-            if len(page.records) == most or looked == SCAN_MAX:
+            if len(page.records) >= most or looked == SCAN_MAX:
                 page.next_after = record.seq - 1
                 return page
             looked += 1
-            if kind in record.kind:
-                page.records.append(record)
+            for each in with_tasks([record]) if kind.startswith("task") else (record,):
+                if kind in each.kind:
+                    page.records.append(each)
         if len(rows) < ROWS_AT_ONCE:
             return page

@@ -92,6 +92,22 @@ def add_events(verbs: Verbs) -> None:
     parser.add_argument(
         "--after", type=c.natural, default=0, metavar="N", help="only after this number"
     )
+    parser.add_argument(
+        "--tasks", action="store_true", help="also what each task did, item by item in loops"
+    )
+
+
+def add_get(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "get", "Print what a reference leads to, as JSON.")
+    parser.add_argument(
+        "ref", metavar="REF", help="of a step, a loop or a payload: anabranch:run:… or :sha256:…"
+    )
+    parser.add_argument(
+        "--offset", type=c.natural, default=0, metavar="N", help="of a loop: begin with item N (0)"
+    )
+    parser.add_argument(
+        "--limit", type=c.natural, default=1000, metavar="N", help="of a loop: a page (1000)"
+    )
 
 
 def add_explain(verbs: Verbs) -> None:
