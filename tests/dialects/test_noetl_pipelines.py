@@ -57,8 +57,9 @@ def run(step: str, **performers: Any) -> Answer:
 
 
 def test_a_task_alone_is_plain_work_of_its_kind() -> None:
-    for tool in ("{kind: noop}", "[{kind: noop}]", "{name: x, kind: noop}", "{a: {kind: noop}}"):
-        assert step_of(f"tool: {tool}").work == Work("noop")
+    labels = {"{kind: noop}": "s_task", "[{kind: noop}]": "task_0", "{name: x, kind: noop}": "x"}
+    for tool, label in {**labels, "{b: {kind: noop}}": "b"}.items():
+        assert step_of(f"tool: {tool}").work == Work("noop", label=label)
 
 
 @pytest.mark.parametrize(

@@ -84,17 +84,17 @@ def test_code_keeps_its_last_line_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "tool",
+    ("tool", "label"),
     [
-        "{kind: noop}",
-        "[{kind: noop}]",
-        "{name: t, kind: noop}",
-        "{label: {kind: noop}}",
-        "[{label: {kind: noop}}]",
+        ("{kind: noop}", "s_task"),
+        ("[{kind: noop}]", "task_0"),
+        ("{name: t, kind: noop}", "t"),
+        ("{label: {kind: noop}}", "label"),
+        ("[{label: {kind: noop}}]", "label"),
     ],
 )
-def test_shapes_of_a_single_task(tool: str) -> None:
-    assert work_of(f"tool: {tool}") == Work("noop")
+def test_shapes_of_a_single_task(tool: str, label: str) -> None:
+    assert work_of(f"tool: {tool}") == Work("noop", label=label)
 
 
 def test_registered_tools_are_kinds_and_take_their_keys_as_arguments() -> None:

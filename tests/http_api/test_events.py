@@ -323,3 +323,49 @@ def test_a_follower_ahead_of_the_log_is_refused() -> None:
             assert (reply.status, reply.code) == (409, "ahead_of_log")
 
     run(go())
+
+
+# -- what tasks did --------------------------------------------------------------------------------
+
+
+def test_tasks_are_shown_where_they_are_asked_for_and_pages_lose_none_of_them() -> None:
+    async def go() -> None:
+        async with serving() as client:
+            name = await client.start(HELLO)
+            await client.ended(name)
+            plain = await logged(client, name)
+            found: list[dict[str, Any]] = []
+            after: int | None = 0
+            while after is not None:
+                path = f"/runs/{name}/events?limit=1&tasks=true&after={after}"
+                page = (await client.get(path)).json
+                found, after = found + page["items"], page["next"]
+            tasks = [one for one in found if one["kind"].startswith("task.")]
+            assert [one["kind"] for one in tasks] == ["task.started", "task.processed"]
+            assert [one for one in found if one not in tasks] == plain
+
+    run(go())
+
+
+def test_a_stream_with_tasks_has_ids_for_what_is_recorded_only() -> None:
+    """Whoever is cut off between a task and its report hears of both once more."""
+
+    async def go() -> None:
+        async with serving() as client:
+            name = await client.start(HELLO)
+            await client.ended(name)
+            told = []
+            async with following(client, name, params={"tasks": "true"}) as stream:
+                async for one in stream:
+                    told.append((one.get("event", ""), "id" in one))
+                    if one.get("event") == "end":
+                        break
+            kinds = [kind for kind, _ in told]
+            at = kinds.index("job.reported")
+            assert told[at - 2 : at + 1] == [
+                ("task.started", False),
+                ("task.processed", False),
+                ("job.reported", True),
+            ]
+
+    run(go())

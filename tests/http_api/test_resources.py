@@ -331,3 +331,53 @@ def test_a_large_result_is_found_by_its_hash() -> None:
             assert (await client.get("/payloads/zz")).code == "payload_hash"
 
     run(go())
+
+
+# -- references ------------------------------------------------------------------------------------
+
+
+def test_what_the_summary_of_a_final_step_refers_to_can_be_read() -> None:
+    async def go() -> None:
+        each = step("each", loop={"in": [1, 2, 3], "iterator": "n"}, result="{{ iter.n * 2 }}")
+        each["next"] = {"arcs": [{"step": "end"}]}
+        first = step("first", "noop", "each", result={"beds": 4})
+        end = step("end", result={"results": "{{ args.results }}", "loops": "{{ args.loops }}"})
+        text = playbook(first, each, end, executor={"spec": {"final_step": "end"}})
+        async with serving() as client:
+            name = await client.start(text)
+            await client.ended(name)
+            told = (await client.get(f"/runs/{name}")).json["result"]
+            got = (await client.get(f"/results?ref={told['results']['first']}")).json
+            assert got == {"ref": told["results"]["first"], "value": {"beds": 4}}
+            newest = (await client.get("/results?ref=anabranch:run:last/step/first")).json
+            assert newest == got
+            page = (await client.get(f"/results?ref={told['loops']['each']}&limit=2")).json
+            assert (page["value"], page["total"], page["next"]) == ([2, 4], 3, 2)
+            rest = (await client.get(f"/results?ref={told['loops']['each']}&offset=2")).json
+            assert (rest["value"], rest.get("next")) == ([6], None)
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("ref", "status", "words"),
+    [
+        ("anabranch:run:NAME/step/nowhere", 404, "these have one: greet"),
+        ("anabranch:run:nobody/step/greet", 404, "there is no run 'nobody'"),
+        ("anabranch:run:NAME/loop/l9", 404, "no loop NAME/l9"),
+        ("anabranch:run:NAME/loop/x", 422, "is not the ref of a loop"),
+        ("somewhere", 422, "is no reference: write anabranch:run:RUN/step"),
+        ("anabranch:sha256:" + "0" * 64, 410, "payload"),
+        ("", 400, "missing"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_why(ref: str, status: int, words: str) -> None:
+    async def go() -> None:
+        async with serving() as client:
+            name = await client.start(HELLO)
+            await client.ended(name)
+            reply = await client.get(f"/results?ref={ref.replace('NAME', name)}")
+            assert reply.status == status, reply.text
+            assert words.replace("NAME", name) in reply.text
+
+    run(go())

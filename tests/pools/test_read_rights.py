@@ -99,7 +99,9 @@ async def what_comes(server: Server) -> Any:
 async def reads(server: Server, task: Any, other: Other) -> None:
     """By hash and by ref: as if there were nothing."""
     assert await fetched(server, task, other.sha256) == (410, "payload_gone")
-    for ref in (other.loop, f"{other.loop}&first=0"):
+    step = other.loop.replace("/loop/l2", "/step/make")
+    assert step != other.loop
+    for ref in (other.loop, f"{other.loop}&first=0", step, step.removeprefix("anabranch:")):
         status, answer = await server.ask("GET", f"{server.job(task, 'results')}&ref={ref}")
         assert (status, answer.get("code")) == (404, "no_loop"), answer
 

@@ -404,3 +404,33 @@ def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
             await runner.cleanup()
 
     run(scenario())
+
+
+TOLD = playbook("""
+  - step: far
+    spec: {pool: gpu}
+    tool: [{name: one, kind: noop}, {name: two, kind: noop, result: 1}]
+    next: {arcs: [{step: each}]}
+  - step: each
+    spec: {pool: gpu, loop_mode: fanout, fanout: {shard_size: 2, iter_key: "k{{ iter.n }}"}}
+    loop: {in: [0, 1], iterator: n}
+    tool: [{name: a, kind: noop}, {name: b, kind: noop}]
+    next: {arcs: [{step: read}]}
+  - step: read
+    spec: {pool: gpu}
+    tool: {kind: artifact, action: get, result_ref: "anabranch:run:{{ execution_id }}/step/far"}
+""")
+
+
+def test_a_worker_tells_what_its_tasks_did_and_reads_what_references_lead_to() -> None:
+    async def scenario() -> None:
+        async with serving() as server, working(server.url, concurrency=1):
+            name = await server.start(TOLD)
+            state = await server.parts.verbs.wait(name)
+            assert (state.status, state.results["read"]) == ("completed", 1), state.problem
+            told = [one async for one in server.parts.verbs.events(name, tasks=True)]
+            done = [one.fields for one in told if one.kind == "task.processed"]
+            assert [one["task"] for one in done] == ["one", "two", "a", "b", "a", "b", "read_task"]
+            assert [one.get("iter_key") for one in done[2:6]] == ["k0", "k0", "k1", "k1"]
+
+    run(scenario())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
@@ -320,7 +321,9 @@ def test_label_and_wait_of_the_last_answer_are_kept() -> None:
 @pytest.mark.parametrize("status", ["aborted", "cancel_run"])
 def test_answers_beyond_ok_and_error_end_the_pipeline_as_they_are(status: Any) -> None:
     given = Answer(status=status, fault=fault_of(error()))
-    assert answer_of([spec("a", rule(None, "continue"), kind="w")], {"w": Scripted(given)}) == given
+    answer = answer_of([spec("a", rule(None, "continue"), kind="w")], {"w": Scripted(given)})
+    assert msgspec.structs.replace(answer, tasks=()) == given
+    assert [(task.label, bool(task.error)) for task in answer.tasks] == [("a", True)]
 
 
 def test_a_kind_that_is_not_there_can_be_met_by_a_rule() -> None:

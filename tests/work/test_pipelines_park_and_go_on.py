@@ -218,3 +218,9 @@ def fault_of_answer(tasks: list[TaskSpec], performers: dict[str, Performer]) -> 
     answer = carry_out(tasks, performers)
     assert isinstance(answer, Answer)
     return fault_of(answer)
+
+
+def test_what_was_executed_before_it_parked_is_still_told() -> None:
+    legs = Legs(spec("first", kind="echo"), spec("waits", kind="child"), spec("last", kind="echo"))
+    answer = legs.through(ok(1))
+    assert [task.label for task in answer.tasks] == ["first", "waits", "last"]

@@ -7,6 +7,8 @@ anabranch:sha256:<hash>           a value that is kept beside the log (`_ref`, `
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from anabranch.errors import InputError
@@ -24,7 +26,7 @@ class Referred(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a reference leads to. The rest is only there for the items of a loop."""
 
     ref: str
-    value: object  # of a loop: the results of this page, in the order of the items
+    value: Any  # of a loop: the results of this page, in the order of the items
     total: int | None = None
     offset: int | None = None
     next: int | None = None  # ask for the next page with this offset; none at the end
@@ -40,8 +42,12 @@ async def read_reference(read: Reader, ref: str, *, offset: int = 0, limit: int 
     if not is_loop(ref) and step_in(ref) is None:
         raise InputError(f"{ref!r:.120} is no reference: write {FORMS}", code="bad_reference")
     results = LoopResults(read.store, payloads, StepResults(read.store))
+    run, private = run_of(ref), ""
+    if run:  # `last`, or the beginning of an id, where a person writes it
+        found_run = read.find(run).run
+        ref = ref.replace(f"run:{run}/", f"run:{found_run}/", 1)
+        private = read.private(found_run)
     total = await results.size(ref)
-    private = read.private(run_of(ref))
     if step_in(ref) is not None:
         [value] = await results.results(ref, 0, 1)
         return Referred(ref=ref, value=public(value, private))
