@@ -192,13 +192,22 @@ def item_lines(page: Page) -> list[str]:
     if page.failures:
         lines += [f"  {count:,} × {clean(kind)}" for kind, count in page.failures.items()]
     rows = [
-        (str(item.index), item.key or "", item.state, str(item.attempts), _came_to(item))
+        (
+            *(str(item.index), item.iter_key or item.key or "", _shard(item)),
+            *(item.state, str(item.attempts), _came_to(item)),
+        )
         for item in page.items
     ]
-    lines += table(rows, ("ITEM", "KEY", "STATE", "TRIES", "RESULT")) if rows else ["no items"]
+    titles = ("ITEM", "KEY", "SHARD", "STATE", "TRIES", "RESULT")
+    lines += table(rows, titles) if rows else ["no items"]
     if page.more_after is not None:
         lines.append(f"more: --after {page.more_after}")
     return lines
+
+
+def _shard(item: LoopItem) -> str:
+    """Its place in the loop, whose name stands above."""
+    return (item.shard_id or "").rpartition("/")[2]
 
 
 def _came_to(item: LoopItem) -> str:

@@ -56,7 +56,7 @@ async def _items(request: web.Request, run: str, row: dict[str, Any]) -> dict[st
         "error": error or "",
         "after": after,
         "failures": failures,
-        "keyed": any(item.key for item in items.items),
+        "keyed": any(item.iter_key not in (None, str(item.index)) for item in items.items),
         "states": STATES,
     }
 
