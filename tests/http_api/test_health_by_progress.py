@@ -194,8 +194,9 @@ def test_health_can_be_read_by_people_and_asking_often_costs_the_store_nothing(
         async with serving(tmp_path / "store.db") as client:
             text = await client.get("/health?format=text")
             assert (text.status, text.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
-            assert text.text.startswith("ok: live, ready\n")
-            assert {line.split()[1] for line in text.text.splitlines()[1:]} >= {"store", "turns"}
+            state, _, rest = text.text.partition(": live, ready\n")
+            assert state in ("ok", "warn")  # which may be: a busy machine holds up the event loop
+            assert {line.split()[1] for line in rest.splitlines()} >= {"store", "turns"}
             probes: list[int] = []
             plain = client.parts.store.probe_write
 

@@ -264,7 +264,7 @@ def test_an_orchestration_is_begun_with_its_rules_and_read_as_a_session() -> Non
             name = begun.json["run"]
             await client.ended(name)
             processes = (await client.get(f"/runs/{name}/processes")).json["items"]
-            assert {row["sessionId"] for row in processes} == {name}
+            assert {(row["sessionId"], row["run"]) for row in processes} == {("1", name)}
             receipts = (await client.get(f"/runs/{name}/receipts")).json["items"]
             assert {row["stepId"] for row in receipts} <= set(names)
             one = (await client.get(f"/runs/{name}/receipts?step=ORDER")).json["items"]
