@@ -85,7 +85,8 @@ def test_run_works_in_a_script(tmp_path: Path) -> None:
         check=True,
         timeout=HANG_SECONDS,
     )
-    assert (done.stdout, done.stderr) == ("completed 42\n", "")
+    said = [line for line in done.stderr.splitlines() if " took " not in line]  # of a busy machine
+    assert (done.stdout, said) == ("completed 42\n", [])
 
 
 @pytest.mark.parametrize(
