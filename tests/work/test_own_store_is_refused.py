@@ -124,7 +124,8 @@ def test_a_loop_over_the_store_is_refused(folder: Path, source: str, name: str) 
 
 def test_a_secret_in_the_store_is_refused(folder: Path) -> None:
     entry = [{"name": "own", "kind": "file", "path": "own.db"}]
-    told = asyncio.run(said(folder, playbook({"kind": "noop"}, keychain=entry)))
+    uses = {"kind": "noop", "result": "{{ keychain.own }}"}
+    told = asyncio.run(said(folder, playbook(uses, keychain=entry)))
     assert "belongs to the store of this engine" in told
 
 
