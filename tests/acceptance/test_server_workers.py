@@ -243,7 +243,7 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_hands_back_the_rest(site
     site.start("one.yaml", "brief", pause=0.5)
     until(lambda: len(site.lines("done.keys")) == 1)
     short.terminate()
-    assert short.wait(60) == 0
+    assert short.wait(HANG_SECONDS) == 0
     assert site.wait("brief")["status"] == "completed"
     assert "1 done, 0 failed" in (site.terminal.folder / "short.log").read_text()
 
@@ -251,7 +251,7 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_hands_back_the_rest(site
     site.start("one.yaml", "long", pause=60)
     until(lambda: len(site.lines("done.keys")) == 2)
     hasty.terminate()
-    assert hasty.wait(60) == 0
+    assert hasty.wait(HANG_SECONDS) == 0
     (lost,) = lost_in(site, "long")
     assert (lost.reason, lost.counted) == ("its worker stops", False)
     (waits,) = site.ask("/runs/long/explain")["waiting"]
@@ -262,13 +262,13 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_hands_back_the_rest(site
 def test_a_worker_with_nothing_to_do_ends_with_once_and_one_without_a_server_waits_for_it(
     site: Site,
 ) -> None:
-    assert site.worker("idle", "--once").wait(60) == 0
+    assert site.worker("idle", "--once").wait(HANG_SECONDS) == 0
     site.server.kill()
     site.server.wait()
     early = site.worker("early", "--once")
     until(lambda: "cannot be reached" in (site.terminal.folder / "early.log").read_text())
     site.server = site.serve()
-    assert early.wait(60) == 0
+    assert early.wait(HANG_SECONDS) == 0
 
 
 def test_run_refuses_what_only_workers_may_do_unless_it_is_told_to_do_it_here(
@@ -315,7 +315,7 @@ def test_work_that_crashes_its_worker_is_a_loss_each_time_and_never_counts_as_do
 ) -> None:
     site.start("poison.yaml", "poison")
     for times in range(1, 4):
-        assert site.worker("victim", "--lease", "1").wait(60) == 9
+        assert site.worker("victim", "--lease", "1").wait(HANG_SECONDS) == 9
         until(lambda times=times: len(lost_in(site, "poison")) == times)  # type: ignore[misc]
     assert [one.counted for one in lost_in(site, "poison")] == [True] * 3
     (waits,) = site.ask("/runs/poison/explain")["waiting"]
@@ -339,7 +339,7 @@ def test_a_worker_tells_programs_in_lines_of_json(site: Site) -> None:
     made.send_signal(signal.SIGUSR1)
     until(lambda: '"health"' in site.log("told"))
     made.terminate()
-    assert made.wait(60) == 0
+    assert made.wait(HANG_SECONDS) == 0
     told = [json.loads(line) for line in site.log("told").splitlines() if line.startswith("{")]
     assert [line["event"] for line in told] == ["started", "health", "stopping", "ended"]
     last = told[-1]
@@ -355,10 +355,12 @@ def test_a_token_that_is_wrong_or_for_something_else_ends_the_worker_with_code_2
     site.server = site.serve_with_tokens()
     for name, token in (("none", ""), ("wrong", "anb_0123456789ab_nothing"), ("reader", "read")):
         known = site.token(token) if token == "read" else token
-        assert site.worker(name, "--json", ANABRANCH_TOKEN=known).wait(60) == 2
+        assert site.worker(name, "--json", ANABRANCH_TOKEN=known).wait(HANG_SECONDS) == 2
         (line,) = (one for one in site.log(name).splitlines() if '"problem"' in one)
         problem = json.loads(line)["problem"]
         assert problem["code"] == "token"
         assert "scope `work`" in problem["message"]
         assert "trying again" not in site.log(name)
-    assert site.worker("right", "--once", ANABRANCH_TOKEN=site.token("work")).wait(60) == 0
+    assert (
+        site.worker("right", "--once", ANABRANCH_TOKEN=site.token("work")).wait(HANG_SECONDS) == 0
+    )
