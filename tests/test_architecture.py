@@ -276,6 +276,19 @@ def test_the_check_itself_sees_what_it_should(code: str, changes: bool) -> None:
 # -- the ratchet -----------------------------------------------------------------------------------
 
 
+def test_no_cancellation_of_ones_own_is_swallowed() -> None:
+    """`suppress(CancelledError)` around an `await` does: `cancel_and_wait` does not."""
+    swallowed = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("suppress")
+        and any(ast.unparse(arg).endswith("CancelledError") for arg in node.args)
+    ]
+    assert swallowed == []
+
+
 def test_functions_stay_short() -> None:
     long = [
         f"{name_of(path)}:{node.lineno} {node.name} has {lines} lines"

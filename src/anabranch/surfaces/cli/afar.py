@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, DefinitionError, InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import deep_merge
@@ -124,9 +124,7 @@ class RemoteView(Screen):
         try:
             await super().run()
         finally:
-            looking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await looking
+            await cancel_and_wait(looking)
 
     async def _look(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import sys
@@ -14,6 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.kernel.explain import explain
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
@@ -36,11 +36,7 @@ async def until_interrupted(
     try:
         await asyncio.wait({ending, stopped}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (view, stopped):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        await cancel_and_wait(stopped, *([] if view is None else [view]))
     if not ending.done():
         ending.cancel()
         return False

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
@@ -129,10 +130,7 @@ async def _until_told(server: Server, stopping: asyncio.Event) -> str:
     broken = asyncio.ensure_future(server.broken())
     await asyncio.wait({told, broken}, return_when=asyncio.FIRST_COMPLETED)
     failed = broken.result().message if broken.done() else ""
-    for task in (told, broken):
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    await cancel_and_wait(told, broken)
     return failed
 
 

@@ -15,7 +15,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from aiohttp import web
 
 from anabranch import app as root
+from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError, StoreInUse
 from anabranch.operations.access import Access
 from anabranch.operations.clerk import Clerk
@@ -185,10 +185,7 @@ class Server:
         for listening in self._listening:
             listening.close()
         self._listening.clear()
-        for chore in self._chores:
-            chore.cancel()
-            with suppress(asyncio.CancelledError):
-                await chore
+        await cancel_and_wait(*self._chores)
         self._chores.clear()
         if self._runner is not None:
             await self._runner.cleanup()

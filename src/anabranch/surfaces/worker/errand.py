@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.kernel.values import Answer, failed
 from anabranch.operations.pools import Beat
 from anabranch.operations.watching import CANCELLED
@@ -68,8 +69,7 @@ class Errand:
                 await self._deliver(work)
                 return
             verdict = beats.result() if beats.done() else _verdict(told.result())
-            await _ended(beats)
-            await _ended(work)
+            await cancel_and_wait(beats, work, ignore=Exception)
             if verdict == "stop":
                 await self._release("stopped as it was told")
             else:
@@ -79,8 +79,7 @@ class Errand:
             raise
         finally:
             self._watch.forget(self._parcel.id)
-            await _ended(beats)
-            await _ended(work)
+            await cancel_and_wait(beats, work, ignore=Exception)
 
     # -- while it is at work -----------------------------------------------------------------
 
@@ -117,7 +116,7 @@ class Errand:
         with suppress(Away, Final, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._tell_progress()
-        await _ended(work)
+        await cancel_and_wait(work, ignore=Exception)
         await self._release("its worker stops")
 
     async def _release(self, reason: str) -> None:
@@ -184,16 +183,6 @@ class Errand:
 
 def _verdict(code: str) -> Verdict:
     return "stop" if code == CANCELLED else "void"
-
-
-async def _ended(task: asyncio.Task[Any]) -> None:
-    """Cancel it and wait until it really has ended."""
-    if task.done():
-        return
-    task.cancel()
-    await asyncio.wait((task,))
-    if not task.cancelled():
-        task.exception()  # seen; whatever it is, nobody wants the answer
 
 
 def worded(said: Said) -> tuple[str, dict[str, Any]]:

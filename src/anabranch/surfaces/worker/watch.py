@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextlib import suppress
 from typing import Any
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.surfaces.http.work_shapes import Watched
 from anabranch.surfaces.worker.link import DELAY_SECONDS, Away, Final, Key, Link
 
@@ -38,9 +38,7 @@ class Watch:
 
     async def __aexit__(self, *_exc: object) -> None:
         if self._listening is not None:
-            self._listening.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listening
+            await cancel_and_wait(self._listening)
 
     def over(self, key: Key) -> asyncio.Future[str]:
         """Done when this job is to be stopped, with the code that says why."""
@@ -85,10 +83,7 @@ class Watch:
             if asking.done():
                 self._tell(asking.result())
         finally:
-            for task in (asking, more):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Away, Final):
-                    await task
+            await cancel_and_wait(asking, more, ignore=(Away, Final))
 
     async def _question(self, named: list[Key]) -> Watched:
         body: dict[str, Any] = {

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
+from anabranch.cancel import cancel_and_wait
 from anabranch.operations.claims import Claimed
 from anabranch.runtime.parcels import Parcel
 from anabranch.surfaces.worker.bench import Bench
@@ -106,10 +107,7 @@ class Worker:
             if asking.done():
                 return asking.result()
         finally:
-            for task in (asking, stopping):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Away, Final):
-                    await task
+            await cancel_and_wait(asking, stopping, ignore=(Away, Final))
         await self._withdraw(body["claim"])
         return None
 
@@ -149,9 +147,7 @@ class Worker:
         try:
             await asyncio.wait({*self._at_work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
-            with suppress(asyncio.CancelledError):
-                await stopping
+            await cancel_and_wait(stopping)
 
     # -- jobs --------------------------------------------------------------------------------
 
