@@ -30,6 +30,6 @@ KINDS: Mapping[int, tuple[str, bool]] = {
 KILLED = 9
 
 
-def kind_of_exit(status: int) -> tuple[str, bool]:
+def kind_of_exit(status: int, other: str = OTHER[0]) -> tuple[str, bool]:
     """Of an exit status; a signal that ended the shell itself is a number below zero."""
-    return KINDS.get(128 + KILLED if status == -KILLED else status, OTHER)
+    return KINDS.get(128 + KILLED if status == -KILLED else status, (other, OTHER[1]))
