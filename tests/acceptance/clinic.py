@@ -87,9 +87,12 @@ class Handler(BaseHTTPRequestHandler):
             answer(*rest)
 
     def _send(self, status: int, value: Any, **headers: str) -> None:
-        content = json.dumps(value).encode()
+        self._send_text(status, json.dumps(value), "application/json", **headers)
+
+    def _send_text(self, status: int, text: str, kind: str, **headers: str) -> None:
+        content = text.encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(content)))
         for name, text in headers.items():
             self.send_header(name.replace("_", "-"), text)
@@ -176,6 +179,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(200, {"user": user, "scheme": "basic"})
         self._send(401, {"error": "who are you?"})
         return None
+
+    def at_scripts(self, name: str) -> None:
+        scripts = {"seven.sql": "select 7 as n", "seven.py": "print(7)"}
+        self._send_text(200, scripts[name], "text/plain")
 
     def at_moved(self) -> None:
         self._send(302, {}, Location=f"/{self.prefix}/facilities")

@@ -28,6 +28,9 @@ LOOP = playbook(
     step("each", "python", code="return 1", loop={"in": [1, 2], "iterator": "n"}), name="looped"
 )
 POOLED = playbook(step("far", "shell", command="echo ran", spec={"pool": "gpu"}), name="pooled")
+SCRIPT = playbook(
+    step("load", "script", script={"source": {"type": "inline", "code": "print(1)"}}), name="script"
+)
 QUIET = playbook(step("greet", result="hello"), name="quiet")
 ASKED = playbook(
     step("ask", "decision", "then", ask="Go on?"), step("then", "shell", command="echo ran")
@@ -49,6 +52,17 @@ def test_a_definition_with_a_kind_that_is_off_is_refused(definition: dict[str, A
             assert refused.status == 422
             assert "no_inline" in refused.text
             assert (await client.get("/runs")).json["items"] == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("off", ["shell", "python", "script"])
+def test_kinds_that_run_code_are_off_with_shell_and_with_python(off: str) -> None:
+    async def scenario() -> None:
+        async with serving(no_inline=off) as client:
+            refused = await client.post("/runs", {"definition": SCRIPT})
+            assert refused.status == 422
+            assert "no work of kind 'script'" in refused.text
 
     run(scenario())
 

@@ -102,4 +102,5 @@ def lanes_for(settings: Settings, performers: Mapping[str, Performer]) -> Lanes:
         THREADS: settings.threads_max,
     }
     shared = {kind: THREADS for kind, one in performers.items() if isinstance(one, ThreadTool)}
+    shared |= dict.fromkeys(("script", "container"), "shell")
     return Lanes(settings.jobs_max, limits, shared)

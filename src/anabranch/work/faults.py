@@ -77,8 +77,18 @@ def unexpected(error: BaseException, what: str) -> Answer:
     return fault(INTERNAL, f"{what}: {reason}")
 
 
+class Unavailable(InputError):
+    """What a task names could not be had; the answer says why, and whether to try again."""
+
+    def __init__(self, message: str, answer: Answer) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
 def misconfigured(error: InputError) -> Answer:
     """The task cannot run as it is written; or not now, where what it names does not answer."""
+    if isinstance(error, Unavailable):
+        return error.answer
     if isinstance(error, FileTimeout):
         return fault("storage_access", error.message)
     return fault("config", error.message)

@@ -27,7 +27,7 @@ from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
 from anabranch.work.python_context import layers_of
 from anabranch.work.redaction import given_to_work
-from anabranch.work.scripts import Fetch, ScriptNotFetched, read_script, script_text
+from anabranch.work.scripts import Scripts, script_text
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,11 @@ _OUTPUT_BYTES = 64 * 1024
 class Python:
     """Performs inline Python code in a pool of processes."""
 
-    fetch: Fetch | None = None  # for scripts that are at an address
-
-    def __init__(self, options: ProcessOptions | None = None) -> None:
+    def __init__(
+        self, options: ProcessOptions | None = None, scripts: Scripts | None = None
+    ) -> None:
         self._options = options
+        self._scripts = scripts or Scripts()
         self._isolation = (options or ProcessOptions()).isolation
         self._processes: Processes | None = None
 
@@ -49,8 +50,6 @@ class Python:
             code = await self._code(task)
             limit = inputs.timeout(task.inputs)
             request = _request(task, code)
-        except ScriptNotFetched as error:
-            return error.answer
         except InputError as error:
             return misconfigured(error)
         if self._processes is None:
@@ -68,10 +67,9 @@ class Python:
         return _answer(outcome, self._isolation)
 
     async def _code(self, task: Task) -> str:
-        given = task.inputs
-        if given.get("script") is None or given.get("code") or given.get("code_b64"):
-            return code_of(given)
-        return await read_script(task, self.fetch)
+        if _place_of(task.inputs) == "script":
+            return await self._scripts.text(task.inputs["script"], task)
+        return code_of(task.inputs)
 
     async def close(self) -> None:
         if self._processes is not None:
@@ -112,15 +110,19 @@ def run_inline(
 
 
 def code_of(given: Mapping[str, Any]) -> str:
-    """The code of a task, wherever its author put it."""
+    """The code of a task, wherever its author put it on this machine; may read a file."""
+    name = _place_of(given)
+    if name == "code":
+        return inputs.text(given[name], "code")
+    return _decoded(given[name]) if name == "code_b64" else script_text(given[name])
+
+
+def _place_of(given: Mapping[str, Any]) -> str:
     written = [name for name in ("code", "code_b64", "script") if given.get(name) is not None]
     if len(written) != 1:
         found = f"it has {' and '.join(written)}" if written else "it has none of them"
         raise InputError(f"a python task takes one of code, code_b64 and script; {found}")
-    value = given[written[0]]
-    if written[0] == "code":
-        return inputs.text(value, "code")
-    return _decoded(value) if written[0] == "code_b64" else script_text(value)
+    return written[0]
 
 
 def _decoded(value: Any) -> str:

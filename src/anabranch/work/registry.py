@@ -19,6 +19,8 @@ from anabranch.work.port import Performer
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.python import Python
 from anabranch.work.redaction import Redactor
+from anabranch.work.script import Script
+from anabranch.work.scripts import Scripts
 from anabranch.work.secrets import Secrets
 from anabranch.work.shell import Shell, ShellOptions
 from anabranch.work.sql.duckdb import DuckDb
@@ -29,7 +31,7 @@ from anabranch.work.switched_off import SwitchedOff
 from anabranch.work.threads import Threads
 
 STANDARD_KINDS = (
-    *("noop", "python", "http", "shell"),
+    *("noop", "python", "http", "shell", "script"),
     *("sqlite", "postgres", "duckdb"),
     *("secrets", "artifact"),
 )
@@ -60,21 +62,22 @@ def standard_performers(
     """A performer per kind, tools included. Nothing is started or opened before its first task."""
     chosen = settings or WorkSettings()
     known = redactor or Redactor()
+    off: dict[str, Performer] = {kind: SwitchedOff(kind) for kind in chosen.without}
+    http = off.get("http") or Http(chosen.http)
+    scripts = Scripts(http)
     performers: dict[str, Performer] = {
         "noop": Noop(),
-        "python": Python(chosen.python),
-        "http": Http(chosen.http),
+        "python": Python(chosen.python, scripts),
+        "http": http,
         "shell": Shell(chosen.shell),
-        "sqlite": Sqlite(chosen.sql),
-        "postgres": Postgres(chosen.sql),
-        "duckdb": DuckDb(chosen.sql),
+        "script": Script(chosen.shell, scripts),
+        "sqlite": Sqlite(chosen.sql, scripts),
+        "postgres": Postgres(chosen.sql, scripts),
+        "duckdb": DuckDb(chosen.sql, scripts),
         "secrets": Secrets(known),
         "artifact": Artifact(payloads, chosen.artifact, loops=loops),
     }
-    performers |= {kind: SwitchedOff(kind) for kind in chosen.without}
-    for performer in performers.values():
-        if isinstance(performer, Python | Sqlite | Postgres | DuckDb):
-            performer.fetch = performers["http"].perform
+    performers |= off
     tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))
     if taken := sorted(tools.keys() & performers.keys()):
         raise InputError(f"tool '{taken[0]}' has the name of a standard kind; choose another")

@@ -1,17 +1,18 @@
 """`script` of a task: its code or its SQL in a file, at an address, or inline in a mapping.
 
-    script: path
-    script: {uri: path, source: {type: file}}
-    script: {uri: "https://…", source: {type: http, method, headers, auth}}
-    script: {source: {type: inline, code: …}}
+script: path
+script: {uri: path, source: {type: file}}
+script: {uri: https://…, source: {type: http, method, headers, auth, timeout}}
+script: {uri: path, source: {type: http, endpoint: https://…}}
+script: {source: {type: inline, code: …}}
 
-What comes from an address is fetched by the performer of HTTP calls, within its limits and to the
-addresses that it may reach. It is fetched for every attempt.
+What comes over HTTP comes as the kind `http` would fetch it: the same addresses, limits and errors.
+It is fetched for every attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -21,81 +22,119 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work import inputs
-from anabranch.work.port import Task
+from anabranch.work.faults import Unavailable, fault
+from anabranch.work.http_request import bare
+from anabranch.work.port import Performer, Task
 
 BYTES_MAX = 16 * 1024 * 1024
-#: Carries out an HTTP call.
-Fetch = Callable[[Task], Awaitable[Any]]
+_ADDRESSES = ("http://", "https://")
+_CALL = ("method", "headers", "params", "auth", "timeout", "verify_ssl", "follow_redirects")
 
 
-class ScriptNotFetched(Exception):
-    """The call for a script failed; `answer` says how."""
+class Scripts:
+    """Reads scripts. Without `http` they are files, or inline."""
 
-    def __init__(self, answer: Answer) -> None:
-        super().__init__("the script could not be fetched")
-        self.answer = answer
+    def __init__(self, http: Performer | None = None) -> None:
+        self._http = http
+
+    async def text(self, value: Any, task: Task) -> str:
+        """The text, or an `InputError`; one that is `Unavailable` may be there another time."""
+        if source_of(value) == "http" and self._http is not None:
+            return await self._fetched(value, task)
+        return await files.in_thread(partial(script_text, value), "script")
+
+    async def with_sql(self, task: Task) -> Mapping[str, Any]:
+        """The inputs of a SQL task with what its script says in the place of `commands`.
+
+        A file is no template: one that looks like it would not do what its author means.
+        """
+        given = task.inputs
+        if given.get("script") is None:
+            return given
+        written = [name for name in ("command", "commands", "query") if given.get(name) is not None]
+        if written:
+            raise InputError(f"a SQL task takes one of {written[0]} and script; it has both")
+        text = await self.text(given["script"], task)
+        if "{{" in text or "{%" in text:
+            raise InputError(
+                "script: the file has templates, and only the playbook is one; "
+                "write placeholders, and their values as params"
+            )
+        rest = {name: value for name, value in given.items() if name != "script"}
+        return {**rest, "commands": text}
+
+    async def _fetched(self, value: Any, task: Task) -> str:
+        script, source = _parts(value)
+        call = {name: source[name] for name in _CALL if source.get(name) is not None}
+        url = _url(script, source)
+        asked = msgspec.structs.replace(
+            task, kind="http", inputs={**call, "url": url}, key=f"{task.key}/script"
+        )
+        assert self._http is not None
+        answer = await self._http.perform(asked)
+        assert isinstance(answer, Answer)
+        if answer.status != "ok":
+            raise Unavailable("the script could not be fetched", answer)
+        text = answer.result["data"]
+        if not isinstance(text, str):
+            message = f"{bare(url)}: a script is text, and this is not"
+            raise Unavailable(message, fault("parse", message))
+        return text
+
+
+def source_of(value: Any) -> str:
+    """Where the script is: `file`, `inline`, `http` or another word of the task."""
+    script, source = _parts(value)
+    if source.get("type") is not None:
+        return inputs.text(source["type"], "script.source.type")
+    uri = script.get("uri")
+    return "http" if isinstance(uri, str) and uri.startswith(_ADDRESSES) else "file"
 
 
 def script_text(value: Any) -> str:
-    """The text, where it needs no call; reads a file, so not in the event loop."""
-    script = {"uri": value} if isinstance(value, str) else inputs.mapping(value, "script")
-    source = inputs.mapping(script.get("source"), "script.source")
-    kind = source.get("type", "file")
+    """The text of a script that is a file or inline; reads, so not in the event loop."""
+    script, source = _parts(value)
+    kind = source_of(value)
     if kind == "inline":
         code = source.get("code", source.get("content", script.get("code")))
         return inputs.text(code, "script.source.code")
-    if kind != "file":
-        raise InputError(
-            f"script.source.type '{kind}' cannot be read here; use file, http or inline"
-        )
-    path = inputs.text(script.get("uri", source.get("path")), "script.uri").removeprefix("file://")
+    path = script_path(value)
+    if path is None:
+        words = "use file, http or inline" if kind != "http" else "use file or inline"
+        raise InputError(f"script.source.type '{kind}' cannot be read here; {words}")
     try:
         return files.read_text(path, BYTES_MAX)
     except files.FileRefused as error:
         raise InputError(f"script.uri: {error.message}") from None
 
 
-async def read_script(task: Task, fetch: Fetch | None) -> str:
-    """The text of the script of a task; `ScriptNotFetched` where its call failed."""
-    value = task.inputs["script"]
-    source = value.get("source") if isinstance(value, Mapping) else None
-    if isinstance(source, Mapping) and source.get("type") == "http" and fetch is not None:
-        return await _fetched(task, value, source, fetch)
-    return await files.in_thread(partial(script_text, value), "script")
+def script_path(value: Any) -> str | None:
+    """The file, where the script is one."""
+    if source_of(value) != "file":
+        return None
+    script, source = _parts(value)
+    path = inputs.text(script.get("uri", source.get("path")), "script.uri")
+    return path.removeprefix("file://")
 
 
-async def _fetched(
-    task: Task, script: Mapping[str, Any], source: Mapping[str, Any], fetch: Fetch
-) -> str:
-    address = script.get("uri") or source.get("url") or source.get("endpoint")
-    call = {"url": inputs.text(address, "script.uri"), "method": source.get("method", "GET")}
-    call |= {name: source[name] for name in ("headers", "auth") if source.get(name) is not None}
-    called = msgspec.structs.replace(task, kind="http", inputs=call, key=f"{task.key}/script")
-    answer = await fetch(called)
-    if answer.status != "ok":
-        raise ScriptNotFetched(answer)
-    text = answer.result["data"]
-    if not isinstance(text, str):
-        raise InputError("script: the server says that it is JSON, or it is no text")
-    return text
+def script_name(value: Any) -> str:
+    """What it is called, as far as its place says: `load.py`, or nothing."""
+    script, source = _parts(value)
+    uri = script.get("uri") or source.get("path") or source.get("endpoint") or source.get("url")
+    return bare(uri).rpartition("/")[2] if isinstance(uri, str) else ""
 
 
-async def with_sql(task: Task, fetch: Fetch | None) -> Mapping[str, Any]:
-    """The inputs of a SQL task with what its script says in the place of `commands`.
+def _parts(value: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    script = {"uri": value} if isinstance(value, str) else inputs.mapping(value, "script")
+    return script, inputs.mapping(script.get("source"), "script.source")
 
-    A script is no template: one that looks like it would not do what its author means.
-    """
-    given = task.inputs
-    if given.get("script") is None:
-        return given
-    written = [name for name in ("command", "commands", "query") if given.get(name) is not None]
-    if written:
-        raise InputError(f"a SQL task takes one of {written[0]} and script; it has both")
-    text = await read_script(task, fetch)
-    if "{{" in text or "{%" in text:
-        raise InputError(
-            "script: the file has templates, and only the playbook is one; "
-            "write placeholders, and their values as params"
-        )
-    rest = {name: value for name, value in given.items() if name != "script"}
-    return {**rest, "commands": text}
+
+def _url(script: Mapping[str, Any], source: Mapping[str, Any]) -> str:
+    """The whole address; a `uri` that is none is a path below `source.endpoint`."""
+    uri = script.get("uri")
+    base = source.get("endpoint", source.get("url"))
+    if base is None or (isinstance(uri, str) and uri.startswith(_ADDRESSES)):
+        return inputs.text(uri, "script.uri")
+    below = inputs.text(uri, "script.uri").lstrip("/") if uri is not None else ""
+    base = inputs.text(base, "script.source.endpoint")
+    return f"{base.rstrip('/')}/{below}" if below else base

@@ -1,5 +1,8 @@
 """Kinds of work that the operator has switched off (`--no-inline shell,python`).
 
+Whoever switches off `shell` or `python` means that no code of a definition is run: the kinds that
+run it in another way go with them.
+
 A definition that needs one is refused when it is checked or started, and a recorded run is left as
 it is. What comes here all the same (a loop over a query, a job of a worker) fails for good.
 """
@@ -11,6 +14,9 @@ from anabranch.kernel.values import Answer
 from anabranch.net.problems import did_you_mean
 from anabranch.work.faults import fault
 from anabranch.work.port import Task
+
+#: Kinds that run what a definition says, beside `shell` and `python`.
+RUN_CODE = ("script", "container")
 
 
 def switched_off(setting: str, kinds: tuple[str, ...]) -> frozenset[str]:
@@ -25,7 +31,8 @@ def switched_off(setting: str, kinds: tuple[str, ...]) -> frozenset[str]:
                 f"can be switched off; {hint or known}",
                 code="no_inline",
             )
-    return frozenset(words)
+    implied = [kind for kind in RUN_CODE if kind in kinds and {"shell", "python"} & {*words}]
+    return frozenset([*words, *implied])
 
 
 def why_off(kind: str) -> str:

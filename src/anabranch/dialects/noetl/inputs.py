@@ -7,6 +7,7 @@ The inputs are a mapping, rendered when the task starts:
     http      url, method, headers, params, one of body / json / form, auth,
               timeout {connect, read, total} in seconds, verify_ssl, follow_redirects
     shell     command or cmds, shell, cwd, env
+    script    script, args, job, interpreter, env, cwd
     postgres, duckdb, sqlite
               command, commands or query, params, auth; where the database is: dsn, database
     playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
@@ -52,6 +53,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("auth", "verify_ssl", "follow_redirects"),
     ),
     "shell": ("command", "cmds", "shell", "cwd", "env"),
+    "script": ("script", "job", "interpreter", "env", "cwd"),
     "postgres": (*_SQL, "pool"),
     "duckdb": _SQL,
     "sqlite": _SQL,
@@ -89,6 +91,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "python": ("code", "script"),
     "http": ("url",),
     "shell": ("command", "cmds"),
+    "script": ("script",),
     **dict.fromkeys(SQL_KINDS, ("command", "commands", "query", "script")),
     "playbook": ("path", "catalog_id"),
     "secrets": ("name", "path", "value"),
@@ -121,6 +124,8 @@ COMMON = (
 )
 #: Where a script may be; others need a service, or a call of their own.
 SCRIPTS = ("file", "http", "inline")
+#: What is looked at in `job` of a script; the rest describes a cluster.
+JOB = ("env", "timeout")
 ACTIONS = ("get", "put")
 
 
@@ -167,6 +172,8 @@ class Inputs:
             self._task.ignored("pool", why)
         if kind == "python":
             self._check_libs()
+        if kind == "script":
+            self._check_job()
         if kind == "artifact" and args:
             self._task.ignored("args", "an artifact is told what to do by its own keys")
         self._check(kind, given)
@@ -241,6 +248,8 @@ class Inputs:
         canonical = ALIASES.get(kind, {}).get(name, name)
         if canonical == "auth":
             return self._credentials.value(node, f"`{name}` of {self._task.what}")
+        if canonical == "script" and isinstance(node, Fields):
+            return self._script(node)
         if canonical == "code" or name.endswith("_b64"):
             return self._code(name, node, canonical)
         if canonical in TEXT_LISTS and isinstance(node, Items):
@@ -248,6 +257,16 @@ class Inputs:
         if canonical in TEXTS or canonical in TEXT_LISTS:
             return self._text(name, node)
         return self._templates.structure(node)
+
+    def _script(self, node: Fields) -> Any:
+        """The mapping; `auth` of its source is a credential, as that of a task is."""
+        made = self._templates.structure(node)
+        source = node.get("source")
+        auth = source.get("auth") if isinstance(source, Fields) else None
+        if auth is None or not isinstance(made, dict) or self._unreadable(node) is not None:
+            return made
+        what = f"`auth` of the script of {self._task.what}"
+        return {**made, "source": {**made["source"], "auth": self._credentials.value(auth, what)}}
 
     def _text(self, name: str, node: Node) -> Any:
         if isinstance(node, Scalar) and isinstance(node.value, str):
@@ -289,14 +308,27 @@ class Inputs:
         if kind == "artifact":
             self._check_artifact(given)
 
-    def _check_script(self) -> None:
-        node = self._task.node.get("script")
+    def _unreadable(self, node: Node | None) -> Scalar | None:
+        """The word that says where a script is, where that cannot be reached."""
         source = node.get("source") if isinstance(node, Fields) else None
         kind = source.get("type") if isinstance(source, Fields) else None
-        if is_literal(kind) and isinstance(kind, Scalar) and kind.value not in SCRIPTS:
+        wrong = is_literal(kind) and isinstance(kind, Scalar) and kind.value not in SCRIPTS
+        return kind if wrong and isinstance(kind, Scalar) else None
+
+    def _check_script(self) -> None:
+        kind = self._unreadable(self._task.node.get("script"))
+        if kind is not None:
             what = f"a script from {str(kind.value)[:40]!r} in {self._task.what}"
             hint = "fetch it with a task of its own, or put the file beside the playbook"
             self._findings.not_yet(kind.position, what, hint)
+
+    def _check_job(self) -> None:
+        node = self._task.node.get("job")
+        if isinstance(node, Fields):
+            job = Section(node, f"`job` of {self._task.what}", self._findings)
+            for key in node.fields:
+                if key not in JOB:
+                    job.ignored(key, "the script runs where the engine or the worker runs")
 
     def _check_libs(self) -> None:
         node = self._task.node.get("libs")

@@ -37,7 +37,7 @@ from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
 
 #: Kinds that NoETL has and Anabranch does not; each needs a service or a runtime of its own.
 ELSEWHERE = frozenset(
-    {"container", "script", "transfer", "gcs", "nats", "gateway", "agent", "mcp", "rhai"}
+    {"container", "transfer", "gcs", "nats", "gateway", "agent", "mcp", "rhai"}
     | {"result_fetch", "subscription", "wasm", "task_sequence", "iterator"}
     | {"ducklake", "snowflake"}
 )

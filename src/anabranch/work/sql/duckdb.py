@@ -18,7 +18,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
 from anabranch.work.redaction import given_to_work
-from anabranch.work.scripts import Fetch, ScriptNotFetched, with_sql
+from anabranch.work.scripts import Scripts
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.duckdb_session import Reply
 from anabranch.work.sql.own_store import refuse_own_store
@@ -44,20 +44,17 @@ _KINDS = {
 
 
 class DuckDb:
-    fetch: Fetch | None = None  # for scripts that are at an address
-
-    def __init__(self, options: SqlOptions | None = None) -> None:
+    def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
         self._options = options or SqlOptions()
+        self._scripts = scripts or Scripts()
         self._threads: Threads | None = None
         self._channel: Channel | None = None
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(await with_sql(task, self.fetch), DUCKDB)
+            work = read_task(await self._scripts.with_sql(task), DUCKDB)
             path = place(task.inputs)
             read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
-        except ScriptNotFetched as error:
-            return error.answer
         except InputError as error:
             return misconfigured(error)
         if importlib.util.find_spec("duckdb") is None:

@@ -20,7 +20,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
 from anabranch.work.redaction import STARS
-from anabranch.work.scripts import Fetch, ScriptNotFetched, with_sql
+from anabranch.work.scripts import Scripts
 from anabranch.work.sql.pool import Pool
 from anabranch.work.sql.rows import CHUNK, Collector, Table, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
@@ -58,21 +58,18 @@ _KINDS = {  # by code, then by its class
 
 
 class Postgres:
-    fetch: Fetch | None = None  # for scripts that are at an address
-
-    def __init__(self, options: SqlOptions | None = None) -> None:
+    def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
         self._options = options or SqlOptions()
+        self._scripts = scripts or Scripts()
         self._pools: dict[str, Pool] = {}
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(await with_sql(task, self.fetch), POSTGRES)
+            work = read_task(await self._scripts.with_sql(task), POSTGRES)
             psycopg: Any = sys.modules.get("psycopg") or await asyncio.to_thread(driver)
             address = conninfo(psycopg, task.inputs, self._options.connect_seconds)
         except ImportError:
             return fault("config", MISSING)
-        except ScriptNotFetched as error:
-            return error.answer
         except InputError as error:
             return misconfigured(error)
         where = _Where(psycopg, address)

@@ -18,7 +18,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
 from anabranch.work.port import Task
-from anabranch.work.scripts import Fetch, ScriptNotFetched, with_sql
+from anabranch.work.scripts import Scripts
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.own_store import AttachGuard, refuse_own_store
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
@@ -45,18 +45,15 @@ _KINDS = {
 
 
 class Sqlite:
-    fetch: Fetch | None = None  # for scripts that are at an address
-
-    def __init__(self, options: SqlOptions | None = None) -> None:
+    def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
         self._options = options or SqlOptions()
+        self._scripts = scripts or Scripts()
         self._blocking: Blocking | None = None
 
     async def perform(self, task: Task) -> Answer:
         try:
-            work = read_task(await with_sql(task, self.fetch), SQLITE)
+            work = read_task(await self._scripts.with_sql(task), SQLITE)
             path = place(task.inputs)
-        except ScriptNotFetched as error:
-            return error.answer
         except InputError as error:
             return misconfigured(error)
         if self._blocking is None:
