@@ -57,6 +57,7 @@ from anabranch.work.callables import Toolbox
 from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
+from anabranch.work.container import ContainerOptions
 from anabranch.work.credential_sources import CredentialSource, find_in, outside_sources
 from anabranch.work.http import HttpOptions
 from anabranch.work.isolation import isolation_of
@@ -348,6 +349,7 @@ def work_settings(settings: Settings) -> WorkSettings:
             isolation=isolation,
         ),
         shell=ShellOptions(isolation=isolation),
+        container=ContainerOptions(isolation=isolation, command=settings.container_command),
         http=http_options(settings),
         sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),

@@ -31,7 +31,8 @@ class Settings:
     jobs_max: int = 10_000  # jobs at work at once, of all kinds
     threads_max: int = 16  # for blocking callables
     processes_max: int = max(2, os.cpu_count() or 2)  # for inline Python code
-    shells_max: int = 16  # shell commands at once
+    shells_max: int = 16  # shell commands, scripts and containers at once
+    container_command: str = ""  # what runs containers; empty: podman or docker, whichever is there
     inline_environment: str = ""  # variables that shell and Python work inherits: "NODE_ENV AWS_*"
     inline_user: str = ""  # the user of this machine that shell and Python work runs as
     no_inline: str = ""  # kinds of work that this process does not do: "shell python"

@@ -28,6 +28,7 @@ LOOP = playbook(
     step("each", "python", code="return 1", loop={"in": [1, 2], "iterator": "n"}), name="looped"
 )
 POOLED = playbook(step("far", "shell", command="echo ran", spec={"pool": "gpu"}), name="pooled")
+CONTAINER = playbook(step("job", "container", runtime={"image": "alpine"}), name="container")
 SCRIPT = playbook(
     step("load", "script", script={"source": {"type": "inline", "code": "print(1)"}}), name="script"
 )
@@ -56,13 +57,14 @@ def test_a_definition_with_a_kind_that_is_off_is_refused(definition: dict[str, A
     run(scenario())
 
 
-@pytest.mark.parametrize("off", ["shell", "python", "script"])
+@pytest.mark.parametrize("off", ["shell", "python", "script,container"])
 def test_kinds_that_run_code_are_off_with_shell_and_with_python(off: str) -> None:
     async def scenario() -> None:
         async with serving(no_inline=off) as client:
-            refused = await client.post("/runs", {"definition": SCRIPT})
-            assert refused.status == 422
-            assert "no work of kind 'script'" in refused.text
+            for kind, definition in (("script", SCRIPT), ("container", CONTAINER)):
+                refused = await client.post("/runs", {"definition": definition})
+                assert refused.status == 422
+                assert f"no work of kind '{kind}'" in refused.text
 
     run(scenario())
 

@@ -11,6 +11,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.work.artifact import Artifact, ArtifactOptions
 from anabranch.work.callables import Toolbox
+from anabranch.work.container import Container, ContainerOptions
 from anabranch.work.http import Http, HttpOptions
 from anabranch.work.loop_results import Loops
 from anabranch.work.noop import Noop
@@ -24,15 +25,20 @@ from anabranch.work.scripts import Scripts
 from anabranch.work.secrets import Secrets
 from anabranch.work.shell import Shell, ShellOptions
 from anabranch.work.sql.duckdb import DuckDb
+from anabranch.work.sql.duckdb_flows import DuckDbFlows
+from anabranch.work.sql.flows import Flowing
 from anabranch.work.sql.postgres import Postgres
+from anabranch.work.sql.postgres_flows import PostgresFlows
 from anabranch.work.sql.sqlite import Sqlite
+from anabranch.work.sql.sqlite_flows import SqliteFlows
 from anabranch.work.sql.task import SqlOptions
 from anabranch.work.switched_off import SwitchedOff
 from anabranch.work.threads import Threads
+from anabranch.work.transfer import Transfer
 
 STANDARD_KINDS = (
-    *("noop", "python", "http", "shell", "script"),
-    *("sqlite", "postgres", "duckdb"),
+    *("noop", "python", "http", "shell", "script", "container"),
+    *("sqlite", "postgres", "duckdb", "transfer"),
     *("secrets", "artifact"),
 )
 #: Those that an operator may switch off: they run code, read files or ask others.
@@ -45,6 +51,7 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     python: ProcessOptions = ProcessOptions()
     http: HttpOptions = HttpOptions()
     shell: ShellOptions = ShellOptions()
+    container: ContainerOptions = ContainerOptions()
     sql: SqlOptions = SqlOptions()
     artifact: ArtifactOptions = ArtifactOptions()
     threads: int | None = None  # for blocking tools
@@ -65,15 +72,24 @@ def standard_performers(
     off: dict[str, Performer] = {kind: SwitchedOff(kind) for kind in chosen.without}
     http = off.get("http") or Http(chosen.http)
     scripts = Scripts(http)
+    sqlite, postgres = Sqlite(chosen.sql, scripts), Postgres(chosen.sql, scripts)
+    duckdb = DuckDb(chosen.sql, scripts)
+    flows: dict[str, Flowing] = {
+        "sqlite": SqliteFlows(sqlite),
+        "postgres": PostgresFlows(postgres),
+        "duckdb": DuckDbFlows(duckdb),
+    }
     performers: dict[str, Performer] = {
         "noop": Noop(),
         "python": Python(chosen.python, scripts),
         "http": http,
         "shell": Shell(chosen.shell),
         "script": Script(chosen.shell, scripts),
-        "sqlite": Sqlite(chosen.sql, scripts),
-        "postgres": Postgres(chosen.sql, scripts),
-        "duckdb": DuckDb(chosen.sql, scripts),
+        "container": Container(chosen.container, scripts),
+        "sqlite": sqlite,
+        "postgres": postgres,
+        "duckdb": duckdb,
+        "transfer": Transfer(flows, http, chosen.without),
         "secrets": Secrets(known),
         "artifact": Artifact(payloads, chosen.artifact, loops=loops),
     }

@@ -8,8 +8,10 @@ The inputs are a mapping, rendered when the task starts:
               timeout {connect, read, total} in seconds, verify_ssl, follow_redirects
     shell     command or cmds, shell, cwd, env
     script    script, args, job, interpreter, env, cwd
+    container runtime, script, env
     postgres, duckdb, sqlite
               command, commands or query, params, auth; where the database is: dsn, database
+    transfer  source, target, mapping, mode, key, chunk_size
     playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
     secrets   provider, name, path, root, value
     artifact  action, result_ref or uri, data, compress, checksum, offset, limit, auth
@@ -24,14 +26,16 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.clusters import JOB, check_container, note_cluster
 from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.lookups import is_literal
 from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
 from anabranch.dialects.noetl.templates import SQL as QUERY
+from anabranch.dialects.noetl.transfers import MODES, Side, read_side
 from anabranch.dialects.port import ToolSignature
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Constant
@@ -54,9 +58,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     ),
     "shell": ("command", "cmds", "shell", "cwd", "env"),
     "script": ("script", "job", "interpreter", "env", "cwd"),
+    "container": ("runtime", "script", "env"),
     "postgres": (*_SQL, "pool"),
     "duckdb": _SQL,
     "sqlite": _SQL,
+    "transfer": ("source", "target", "mapping", "mode", "key", "chunk_size"),
     "playbook": (
         *("path", "version", "catalog_id", "return_step", "return_result", "result_step", "wait"),
         *("poll_interval",),
@@ -92,6 +98,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "http": ("url",),
     "shell": ("command", "cmds"),
     "script": ("script",),
+    "container": ("runtime",),
     **dict.fromkeys(SQL_KINDS, ("command", "commands", "query", "script")),
     "playbook": ("path", "catalog_id"),
     "secrets": ("name", "path", "value"),
@@ -124,8 +131,6 @@ COMMON = (
 )
 #: Where a script may be; others need a service, or a call of their own.
 SCRIPTS = ("file", "http", "inline")
-#: What is looked at in `job` of a script; the rest describes a cluster.
-JOB = ("env", "timeout")
 ACTIONS = ("get", "put")
 
 
@@ -150,7 +155,7 @@ class Inputs:
 
     def of_kind(self, kind: str) -> dict[str, Any]:
         """For the kinds that come with Anabranch."""
-        if kind in SQL_KINDS:
+        if kind in (*SQL_KINDS, "transfer"):
             self._templates = self._templates.queries()
         given = self._own(kind)
         args = self._args()
@@ -173,9 +178,13 @@ class Inputs:
         if kind == "python":
             self._check_libs()
         if kind == "script":
-            self._check_job()
+            note_cluster(self._task, "job", JOB, "the script runs")
+        if kind == "container":
+            check_container(self._task)
         if kind == "artifact" and args:
             self._task.ignored("args", "an artifact is told what to do by its own keys")
+        if kind == "transfer":
+            self._check_transfer()
         self._check(kind, given)
         return given
 
@@ -248,6 +257,8 @@ class Inputs:
         canonical = ALIASES.get(kind, {}).get(name, name)
         if canonical == "auth":
             return self._credentials.value(node, f"`{name}` of {self._task.what}")
+        if kind == "transfer" and name in ("source", "target"):
+            return read_side(cast(Side, name), node, self._task, self._templates, self._credentials)
         if canonical == "script" and isinstance(node, Fields):
             return self._script(node)
         if canonical == "code" or name.endswith("_b64"):
@@ -322,13 +333,12 @@ class Inputs:
             hint = "fetch it with a task of its own, or put the file beside the playbook"
             self._findings.not_yet(kind.position, what, hint)
 
-    def _check_job(self) -> None:
-        node = self._task.node.get("job")
-        if isinstance(node, Fields):
-            job = Section(node, f"`job` of {self._task.what}", self._findings)
-            for key in node.fields:
-                if key not in JOB:
-                    job.ignored(key, "the script runs where the engine or the worker runs")
+    def _check_transfer(self) -> None:
+        for name in ("source", "target"):
+            if name not in self._task:
+                self._task.require(name, "a transfer needs `source` and `target`")
+        if is_literal(self._task.node.get("mode")):
+            self._task.choice("mode", MODES, "append")
 
     def _check_libs(self) -> None:
         node = self._task.node.get("libs")

@@ -27,6 +27,7 @@ from anabranch.dialects.noetl.retries import read_retry
 from anabranch.dialects.noetl.rules import Rules
 from anabranch.dialects.noetl.shape import merged
 from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.transfers import SNOWFLAKE
 from anabranch.dialects.noetl.workbook import Workbook
 from anabranch.dialects.port import Options
 from anabranch.expressions.jinja import has_template
@@ -37,9 +38,9 @@ from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
 
 #: Kinds that NoETL has and Anabranch does not; each needs a service or a runtime of its own.
 ELSEWHERE = frozenset(
-    {"container", "transfer", "gcs", "nats", "gateway", "agent", "mcp", "rhai"}
+    {"gcs", "nats", "gateway", "agent", "mcp", "rhai"}
     | {"result_fetch", "subscription", "wasm", "task_sequence", "iterator"}
-    | {"ducklake", "snowflake"}
+    | {"ducklake"}
 )
 #: Keys of a playbook task that make it wait for its child.
 WAITING = ("return_step", "return_result", "result_step", "wait")
@@ -185,6 +186,9 @@ class Tasks:
         kind = str(node.value)
         if kind in KINDS or kind in self.options.tools:
             return kind
+        if kind == "snowflake":
+            self.findings.not_yet(node.position, "the task kind 'snowflake'", SNOWFLAKE)
+            return None
         if kind in ELSEWHERE:
             message = f"Anabranch has no task kind {kind!r}; it is one of those only NoETL runs"
             hint = "use `http`, `python` or `shell`, or register a tool under that name"

@@ -67,14 +67,12 @@ class DuckDb:
             return fault("db_connection", str(error), code="DUCKDB_PROCESS")
         except OSError as error:
             return fault("db_connection", f"no process for DuckDB could be started: {error}")
-        return _answer(reply, path, work)
+        return answer_of(reply, path, work)
 
     async def _asked(self, path: str, read_only: bool, work: SqlTask) -> Reply:
-        if self._threads is None or self._channel is None:
-            self._threads = Threads(_THREADS)
-            self._channel = Channel(self._options, self._threads)
-        await self._threads.run(partial(refuse_own_store, path, work, None))
-        return await self._channel.ask(
+        threads, channel = self.parts()
+        await threads.run(partial(refuse_own_store, path, work, None))
+        return await channel.ask(
             path=path,
             read_only=read_only,
             commands=[
@@ -83,6 +81,13 @@ class DuckDb:
             autocommit=work.autocommit,
             timeout_seconds=work.timeout_seconds,
         )
+
+    def parts(self) -> tuple[Threads, Channel]:
+        """Threads, and the way to the process for DuckDB."""
+        if self._threads is None or self._channel is None:
+            self._threads = Threads(_THREADS)
+            self._channel = Channel(self._options, self._threads)
+        return self._threads, self._channel
 
     async def close(self) -> None:
         if self._threads is not None and self._channel is not None:
@@ -98,7 +103,7 @@ def place(given: Any) -> str:
     return inputs.text(next(iter(fields.values())), "database") if fields else ":memory:"
 
 
-def _answer(reply: Reply, path: str, work: SqlTask) -> Answer:
+def answer_of(reply: Reply, path: str, work: SqlTask) -> Answer:
     if reply.unexpected:
         raise RuntimeError(reply.unexpected)
     details = None if reply.at is None else {"command": reply.at}

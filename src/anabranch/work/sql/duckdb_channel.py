@@ -44,6 +44,10 @@ class Channel:
         self._starting = asyncio.Lock()
         self._process: _Process | None = None
 
+    def name(self) -> str:
+        """A name for what several requests have in common."""
+        return f"held-{next(self._numbers)}"
+
     async def ask(self, **request: Any) -> Reply:
         """A cancel has stopped the statements when it goes on."""
         number = next(self._numbers)

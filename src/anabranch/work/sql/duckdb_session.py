@@ -16,6 +16,7 @@ import msgspec
 
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles
+from anabranch.work.sql.duckdb_held import Held
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
 from anabranch.work.sql.task import SqlOptions
 
@@ -33,7 +34,7 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One task; a request without commands takes the one of that number back."""
+    """One task, or a part of a transfer; any other request takes the one of that number back."""
 
     number: int
     path: str = ""
@@ -41,6 +42,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[Command, ...] = ()
     autocommit: bool = False
     timeout_seconds: float | None = None
+    flow: str = ""  # of a transfer: what to do with the connection that it keeps (`duckdb_held.py`)
+    held: str = ""  # which one that is
+    size: int = 0
+    rows: str = ""  # base64 of MessagePack
+    by: str = "rows"
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,10 +64,13 @@ class Sessions:
         self._options = options
         self._blocking = Blocking(options.threads)
         self._files = OpenFiles(self._blocking.run_to_the_end, options.file_keep_seconds)
+        self._held = Held(self._blocking, self._files, driver)
 
     async def perform(self, request: Request) -> Reply:
         duckdb = await self._blocking.run_to_the_end(driver)
         try:
+            if request.flow:
+                return Reply(result=await self._held.perform(request))
             return await self._performed(request)
         except duckdb.Error as error:  # the file could not be opened
             return _failed(error)
@@ -78,6 +87,7 @@ class Sessions:
             return await self._blocking.run(partial(session, connection), limit)
 
     async def close(self) -> None:
+        await self._held.close()
         await self._files.close()
         await self._blocking.close()
 
@@ -142,7 +152,7 @@ async def serve(channel: asyncio.StreamReader, replies: asyncio.StreamWriter, gi
     working: dict[int, asyncio.Task[None]] = {}
     try:
         while (request := await _request(channel)) is not None:
-            if not request.commands:
+            if not request.commands and not request.flow:
                 if request.number in working:
                     working[request.number].cancel()
                 continue

@@ -59,7 +59,7 @@ _KINDS = {  # by code, then by its class
 
 class Postgres:
     def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
-        self._options = options or SqlOptions()
+        self.options = options or SqlOptions()
         self._scripts = scripts or Scripts()
         self._pools: dict[str, Pool] = {}
 
@@ -67,17 +67,17 @@ class Postgres:
         try:
             work = read_task(await self._scripts.with_sql(task), POSTGRES)
             psycopg: Any = sys.modules.get("psycopg") or await asyncio.to_thread(driver)
-            address = conninfo(psycopg, task.inputs, self._options.connect_seconds)
+            address = conninfo(psycopg, task.inputs, self.options.connect_seconds)
         except ImportError:
             return fault("config", MISSING)
         except InputError as error:
             return misconfigured(error)
-        where = _Where(psycopg, address)
-        collector = Collector(self._options)
+        where = Where(psycopg, address)
+        collector = Collector(self.options)
         try:
             async with (
                 time_limit(work.timeout_seconds),
-                self._pool(psycopg, address).connection() as connection,
+                self.pool(psycopg, address).connection() as connection,
             ):
                 await _run(psycopg, connection, work, collector)
             return succeeded(collector.result())
@@ -85,7 +85,7 @@ class Postgres:
             at = {"command": collector.at}
             return fault("result", str(error), code="TOO_MANY_ROWS", details=at)
         except psycopg.Error as error:
-            return _fault(error, where, collector.at)
+            return fault_for(error, where, collector.at)
         except TimeoutError:
             message = f"{where}: the commands took longer than {work.timeout_seconds:g} s"
             return fault("db_timeout", message, code="TIMEOUT")
@@ -95,14 +95,14 @@ class Postgres:
         for pool in pools.values():
             await pool.close()
 
-    def _pool(self, psycopg: Any, address: str) -> Pool:
+    def pool(self, psycopg: Any, address: str) -> Pool:
         pool = self._pools.get(address)
         if pool is None:
 
             async def connect() -> Any:
                 return await psycopg.AsyncConnection.connect(address, prepare_threshold=None)
 
-            pool = Pool(connect, self._options.connections, self._options.idle_seconds)
+            pool = Pool(connect, self.options.connections, self.options.idle_seconds)
             self._pools[address] = pool
         return pool
 
@@ -129,7 +129,7 @@ def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> 
     return str(psycopg.conninfo.make_conninfo("", **parts))
 
 
-class _Where:
+class Where:
     """The address for messages."""
 
     def __init__(self, psycopg: Any, address: str) -> None:
@@ -155,7 +155,7 @@ async def _run(psycopg: Any, connection: Any, work: SqlTask, collector: Collecto
 
 async def _execute(psycopg: Any, connection: Any, command: Command, collector: Collector) -> None:
     cursor = connection.cursor()
-    params = _adapted(command.params)
+    params = adapted(command.params)
     text, verb = command.statement.text, command.statement.verb
     if command.statement.reads:
         # As it comes from the server, so that a limit is met before memory is full.
@@ -202,7 +202,7 @@ def _taken(table: Table | None, cursor: Any, collector: Collector, rows: list[An
     return table
 
 
-def _adapted(params: Any) -> Any:
+def adapted(params: Any) -> Any:
     """Mappings become jsonb; a list stays an array."""
     if params is None:
         return None
@@ -215,7 +215,7 @@ def _adapted(params: Any) -> Any:
     return [jsonb(value) if isinstance(value, Mapping) else value for value in params]
 
 
-def _fault(error: Any, where: _Where, command: int) -> Answer:
+def fault_for(error: Any, where: Where, command: int | None) -> Answer:
     state = getattr(error, "sqlstate", None) or ""
     kind, retryable = _kind(error, state)
     diagnosis = getattr(error, "diag", None)
@@ -224,7 +224,8 @@ def _fault(error: Any, where: _Where, command: int) -> Answer:
         for name, key in _DIAGNOSIS.items()
         if (value := getattr(diagnosis, key, None)) is not None
     }
-    details: dict[str, Any] = {"command": command, **known}
+    at = {} if command is None else {"command": command}
+    details: dict[str, Any] = {**at, **known}
     if state:
         details |= {"pg_code": state, "sqlstate": state}
     message = known.pop("primary", None) or where.clean(str(error)).strip()

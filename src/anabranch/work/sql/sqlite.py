@@ -46,7 +46,7 @@ _KINDS = {
 
 class Sqlite:
     def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
-        self._options = options or SqlOptions()
+        self.options = options or SqlOptions()
         self._scripts = scripts or Scripts()
         self._blocking: Blocking | None = None
 
@@ -56,16 +56,20 @@ class Sqlite:
             path = place(task.inputs)
         except InputError as error:
             return misconfigured(error)
-        if self._blocking is None:
-            self._blocking = Blocking(self._options.threads)
-        session = partial(_session, path, work, self._options)
+        session = partial(_session, path, work, self.options)
         try:
-            return await self._blocking.run(session, work.timeout_seconds)
+            return await self.blocking().run(session, work.timeout_seconds)
         except InputError as error:
             return misconfigured(error)
         except TimeoutError:
             limit = f"{work.timeout_seconds:g}"
             return fault("db_timeout", f"the commands took longer than {limit} s", code="TIMEOUT")
+
+    def blocking(self) -> Blocking:
+        """The threads for SQLite."""
+        if self._blocking is None:
+            self._blocking = Blocking(self.options.threads)
+        return self._blocking
 
     async def close(self) -> None:
         if self._blocking is not None:
@@ -85,23 +89,23 @@ def _session(path: str, work: SqlTask, options: SqlOptions, halt: Halt) -> Answe
     refuse_own_store(path, work)
     collector = Collector(options)
     try:
-        connection = _connect(path, halt)
+        connection = connect(path, halt)
     except sqlite3.Error as error:
-        return _fault(error, path, None)
+        return fault_for(error, path, None)
     try:
-        _Session(connection, halt, options).run(work, collector)
+        Session(connection, halt, options).run(work, collector)
         return succeeded(collector.result())
     except TooMuch as error:
         return fault("result", str(error), code="TOO_MANY_ROWS", details={"command": collector.at})
     except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
         halt.check()
-        return _fault(error, path, collector.at)
+        return fault_for(error, path, collector.at)
     finally:
         halt.release()
         connection.close()  # what was not committed is undone
 
 
-def _connect(path: str, halt: Halt) -> sqlite3.Connection:
+def connect(path: str, halt: Halt) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path,
         timeout=0,  # SQLite's own waiting cannot be interrupted
@@ -114,7 +118,7 @@ def _connect(path: str, halt: Halt) -> sqlite3.Connection:
     return connection
 
 
-class _Session:
+class Session:
     def __init__(self, connection: sqlite3.Connection, halt: Halt, options: SqlOptions) -> None:
         self._connection = connection
         self._halt = halt
@@ -124,20 +128,37 @@ class _Session:
     def run(self, work: SqlTask, collector: Collector) -> None:
         self._halt.watch(self._connection.interrupt)
         if not work.autocommit:
-            self._patiently("BEGIN" if work.reads else "BEGIN IMMEDIATE")
+            self.patiently("BEGIN" if work.reads else "BEGIN IMMEDIATE")
         for command in work.commands:
             self._halt.check()
             self._execute(command, collector)
         if self._connection.in_transaction:
             self._halt.check()
-            self._patiently("COMMIT")
+            self.patiently("COMMIT")
 
-    def _execute(self, command: Command, collector: Collector) -> None:
-        self._guard.before(command.statement.text, command.params)
+    def under(self, halt: Halt) -> None:
+        """From now on this one stops it."""
+        self._halt = halt
+        halt.watch(self._connection.interrupt)
+
+    def guarded(self, text: str, params: Any = None) -> sqlite3.Cursor:
+        """Executes a statement of the author's."""
+        self._guard.before(text, params)
         try:
-            cursor = self._patiently(command.statement.text, command.params)
+            return self.patiently(text, params)
         finally:
             self._guard.after()
+
+    def many(self, text: str, rows: list[list[Any]]) -> None:
+        """Executes it once for each row."""
+        self._guard.before(text, None)
+        try:
+            self._connection.executemany(text, rows)
+        finally:
+            self._guard.after()
+
+    def _execute(self, command: Command, collector: Collector) -> None:
+        cursor = self.guarded(command.statement.text, command.params)
         if cursor.description is None:
             changed = max(cursor.rowcount, 0)
             collector.add(None, changed, f"{command.statement.verb} {changed}")
@@ -147,7 +168,7 @@ class _Session:
             table.take(rows)
         collector.add(table, 0, f"{command.statement.verb} {len(table.rows)}")
 
-    def _patiently(self, text: str, params: Any = None) -> sqlite3.Cursor:
+    def patiently(self, text: str, params: Any = None) -> sqlite3.Cursor:
         """Executes a statement, waiting while the file is locked by somebody else."""
         call: Callable[[], sqlite3.Cursor] = partial(
             self._connection.execute, text, () if params is None else params
@@ -167,7 +188,7 @@ def _is_busy(error: sqlite3.Error) -> bool:
     return str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
 
 
-def _fault(error: Exception, path: str, command: int | None) -> Answer:
+def fault_for(error: Exception, path: str, command: int | None) -> Answer:
     name = str(getattr(error, "sqlite_errorname", "") or "")
     family = "_".join(name.split("_")[:2])
     kind, retryable = _KINDS.get(family, ("db_error", False))

@@ -1,0 +1,109 @@
+"""`source` and `target` of a transfer: each names a kind of task, and has some of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from anabranch.dialects.findings import Section
+from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.dialects.noetl.credentials import Credentials
+from anabranch.dialects.noetl.lookups import is_literal
+from anabranch.dialects.noetl.templates import SQL as QUERY
+from anabranch.dialects.noetl.templates import Templates
+from anabranch.net.problems import did_you_mean
+
+Side = Literal["source", "target"]
+
+DATABASES = ("postgres", "sqlite", "duckdb")
+MODES = ("append", "insert", "replace", "overwrite", "truncate", "upsert", "merge")
+SNOWFLAKE = (
+    "it would come with an extra `snowflake` (the package snowflake-connector-python); until then "
+    "use `python` with that package"
+)
+_NAMES = ("tool", "kind", "type")
+_ALIASES = {"db": "database", "credential": "auth"}
+_DATABASE = ("auth", "credential", "query", "params", "dsn", "database", "db", "read_only")
+_HTTP = (
+    *("url", "endpoint", "method", "headers", "params", "body", "json", "form", "auth"),
+    *("timeout", "verify_ssl", "follow_redirects", "data_path"),
+)
+#: What a target may say for the whole transfer, as NoETL lets it.
+_OF_TARGETS = ("table", "mapping", "mode", "key")
+
+
+def read_side(
+    name: Side, node: Node, task: Section, templates: Templates, credentials: Credentials
+) -> Mapping[str, Any]:
+    if not isinstance(node, Fields):
+        task.findings.wrong_type(node, f"`{name}` of {task.what}", "a mapping")
+        return {}
+    side = Section(node, f"`{name}` of {task.what}", task.findings)
+    kind = _kind(side, name)
+    given: dict[str, Any] = {}
+    for key, value in node.fields.items():
+        side.ask(key)
+        given[_ALIASES.get(key, key)] = _value(key, value, side, templates, credentials)
+    if kind is not None:
+        _check(side, name, kind)
+    return given
+
+
+def _value(
+    key: str, node: Node, side: Section, templates: Templates, credentials: Credentials
+) -> Any:
+    what = f"`{key}` of {side.what}"
+    if key in ("auth", "credential"):
+        return credentials.value(node, what)
+    if key != "query":
+        return templates.structure(node)
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        side.findings.wrong_type(node, what, "text")
+        return ""
+    templates.embedded(node, what, QUERY)
+    return templates.text(node)
+
+
+def _kind(side: Section, name: Side) -> str | None:
+    """The kind of this side, where it is written out and there is one of that name."""
+    key = next((key for key in _NAMES if key in side), None)
+    if key is None:
+        side.require("tool", "say which kind it is: " + ", ".join(DATABASES))
+        return None
+    node = side.node.get(key)
+    if not is_literal(node) or not isinstance(node, Scalar):
+        return None
+    word = str(node.value).lower()
+    word = "postgres" if word == "postgresql" else word
+    known = (*DATABASES, "http") if name == "source" else DATABASES
+    if word in known:
+        return word
+    if word == "snowflake":
+        side.findings.not_yet(node.position, f"{side.what} with {word}", SNOWFLAKE)
+        return None
+    close = did_you_mean(word, known)
+    hint = close if close.startswith("did") else "choose one of " + ", ".join(known)
+    message = f"{side.what} cannot be {str(node.value)[:40]!r}"
+    side.findings.add(node.position, "bad-choice", message, hint)
+    return None
+
+
+def _check(side: Section, name: Side, kind: str) -> None:
+    own = _HTTP if kind == "http" else _DATABASE
+    known = {*_NAMES, *own, *(_OF_TARGETS if name == "target" else ())}
+    for key in side.node.fields:
+        if key not in known:
+            hint = did_you_mean(key, sorted(known)) or "remove it"
+            message = f"{side.what} has no key `{key}`"
+            side.findings.add(side.key_position(key), "unknown-key", message, hint)
+    if kind == "http" and "url" not in side and "endpoint" not in side:
+        side.require("url", "say what to call")
+    elif name == "source" and kind != "http" and "query" not in side:
+        side.require("query", "say which rows to read")
+    elif name == "target" and ("table" in side) == ("query" in side):
+        if "table" in side:
+            message = f"{side.what} has both `table` and `query`"
+            at = side.key_position("query")
+            side.findings.add(at, "conflicting-keys", message, "keep one of them")
+        else:
+            side.require("table", "say where the rows go: `table`, or a `query` for each row")

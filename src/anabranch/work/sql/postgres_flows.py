@@ -1,0 +1,96 @@
+"""Rows out of and into PostgreSQL, for transfers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anabranch.work.faults import Unavailable, fault
+from anabranch.work.sql.flows import Insertion, Row, portable_rows
+from anabranch.work.sql.postgres import (
+    MISSING,
+    Postgres,
+    Where,
+    adapted,
+    conninfo,
+    driver,
+    fault_for,
+)
+from anabranch.work.sql.task import Params
+
+_CURSOR = "anabranch_transfer"
+
+
+class PostgresFlows:
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+
+    @asynccontextmanager
+    async def reading(
+        self, given: Mapping[str, Any], query: str, params: Params
+    ) -> AsyncIterator[_Reading]:
+        async with self._connected(given) as connection:
+            # A cursor of the server: rows come when they are asked for, and not before.
+            async with connection.cursor(name=_CURSOR) as cursor:
+                await cursor.execute(query, adapted(params))
+                yield _Reading(cursor)
+            await connection.rollback()
+
+    @asynccontextmanager
+    async def writing(self, given: Mapping[str, Any], into: Insertion) -> AsyncIterator[_Writing]:
+        async with self._connected(given) as connection:
+            if into.empties:
+                await connection.execute(into.empties)
+            yield _Writing(connection, _statement(into))
+
+    @asynccontextmanager
+    async def _connected(self, given: Mapping[str, Any]) -> AsyncIterator[Any]:
+        try:
+            psycopg: Any = sys.modules.get("psycopg") or await asyncio.to_thread(driver)
+        except ImportError:
+            raise Unavailable(MISSING, fault("config", MISSING)) from None
+        address = conninfo(psycopg, given, self._postgres.options.connect_seconds)
+        try:
+            async with self._postgres.pool(psycopg, address).connection() as connection:
+                await connection.set_autocommit(False)
+                yield connection
+        except psycopg.Error as error:
+            answer = fault_for(error, Where(psycopg, address), None)
+            raise Unavailable(str(answer.fault.message if answer.fault else ""), answer) from None
+
+
+def _statement(into: Insertion) -> str:
+    if into.statement:
+        return into.statement
+    percents = [name.replace("%", "%%") for name in into.columns]
+    keys = [name.replace("%", "%%") for name in into.key]
+    whole = Insertion(table=into.table, columns=(*percents,), mode=into.mode, key=(*keys,))
+    return whole.text("%s")
+
+
+class _Reading:
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+
+    @property
+    def columns(self) -> list[str]:
+        return [column.name for column in self._cursor.description or ()]
+
+    async def chunk(self, size: int) -> list[Row]:
+        return portable_rows(await self._cursor.fetchmany(size))
+
+
+class _Writing:
+    def __init__(self, connection: Any, statement: str) -> None:
+        self._connection = connection
+        self._statement = statement
+
+    async def write(self, rows: list[Row]) -> None:
+        async with self._connection.cursor() as cursor:
+            await cursor.executemany(self._statement, [adapted(row) for row in rows])
+
+    async def commit(self) -> None:
+        await self._connection.commit()
