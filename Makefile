@@ -14,7 +14,7 @@ COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --g
 # container says otherwise: without them a start takes twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check lock browser bench soak crowd format clean
+.PHONY: demo test check lock browser nats bench soak crowd format clean
 
 # Exactly the files whose hashes stand in requirements/*.lock are installed, the build backend
 # included. UNLOCKED=1 takes what the ranges of pyproject.toml allow, for platforms without wheels.
@@ -50,7 +50,7 @@ lock:                   ## write requirements/*.lock anew; UPGRADE=1 moves every
 demo: $(RUNTIME)        ## set everything up and run the showcase
 	@$(BIN)/anabranch demo
 
-test: $(STAMP) browser  ## set everything up and run every test
+test: $(STAMP) browser nats  ## set everything up and run every test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -68,6 +68,12 @@ browser:                ## a Chromium for the tests of the pages, where there is
 	test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing chromium (once)" && \
 	  apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null || \
 	echo "no Chromium: the tests of the pages will be skipped (install it, or set CHROMIUM=...)"
+
+nats:                   ## a NATS server for the tests of that kind, where there is none
+	@command -v "$${NATS_SERVER:-nats-server}" >/dev/null && exit 0; \
+	test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing nats-server (once)" && \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends nats-server >/dev/null || \
+	echo "no NATS server: its tests will be skipped (install nats-server, or set NATS_SERVER=...)"
 
 bench: $(STAMP)         ## print the benchmark table
 	@$(BIN)/python -m bench

@@ -65,6 +65,7 @@ from anabranch.work.keychain import Keychain
 from anabranch.work.keyring import keyring_of as keyring_of
 from anabranch.work.lazily import Lazily
 from anabranch.work.loop_results import LoopResults
+from anabranch.work.nats import NatsOptions
 from anabranch.work.participants.book import Book, read_book
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
@@ -352,6 +353,9 @@ def work_settings(settings: Settings) -> WorkSettings:
         container=ContainerOptions(isolation=isolation, command=settings.container_command),
         http=http_options(settings),
         sql=SqlOptions(rows_max=settings.sql_rows_max, result_bytes=settings.sql_result_bytes),
+        nats=NatsOptions(
+            bytes_max=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
+        ),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
         without=without,
         threads=settings.threads_max,

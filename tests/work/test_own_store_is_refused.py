@@ -46,6 +46,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "artifact get": {"kind": "artifact", "action": "get", "uri": "NAME"},
     "artifact put": {"kind": "artifact", "action": "put", "uri": "NAME", "data": "x"},
     "python script": {"kind": "python", "script": "NAME"},
+    "script": {"kind": "script", "script": "NAME"},
+    "transfer from it": {
+        "kind": "transfer",
+        "source": {"tool": "sqlite", "database": "NAME", "query": "SELECT 1"},
+        "target": {"tool": "sqlite", "database": "other.db", "table": "t"},
+    },
+    "transfer into it": {
+        "kind": "transfer",
+        "source": {"tool": "sqlite", "database": ":memory:", "query": "SELECT 1"},
+        "target": {"tool": "sqlite", "database": "NAME", "table": "t"},
+    },
     "playbook path": {"kind": "playbook", "path": "NAME"},
     "sqlite": {"kind": "sqlite", "database": "NAME", "query": "SELECT 1"},
     "sqlite by address": {"kind": "sqlite", "database": "file:NAME?mode=ro", "query": "SELECT 1"},

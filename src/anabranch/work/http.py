@@ -249,7 +249,7 @@ def _fault_for(request: Request, error: Exception) -> Answer:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             code, words = "TLS", "the server could not be trusted (see verify_ssl)"
         case aiohttp.ClientConnectorError():
-            code, words = _connecting(error.os_error)
+            code, words = connecting(error.os_error)
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             kind, code, words = "config", "BAD_URL", "the address cannot be used"
         case aiohttp.ClientResponseError():
@@ -262,7 +262,8 @@ def _fault_for(request: Request, error: Exception) -> Answer:
     return fault(kind, f"{request.place}: {words}", code=code, details=details)
 
 
-def _connecting(error: OSError) -> tuple[str, str]:
+def connecting(error: OSError) -> tuple[str, str]:
+    """A code and words for what kept a connection from being made."""
     if isinstance(error, socket.gaierror):
         return "DNS", "the host name is not known"
     if error.errno == errno.ECONNREFUSED:

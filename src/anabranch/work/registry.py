@@ -14,6 +14,7 @@ from anabranch.work.callables import Toolbox
 from anabranch.work.container import Container, ContainerOptions
 from anabranch.work.http import Http, HttpOptions
 from anabranch.work.loop_results import Loops
+from anabranch.work.nats import Nats, NatsOptions
 from anabranch.work.noop import Noop
 from anabranch.work.payloads import PayloadPort
 from anabranch.work.port import Performer
@@ -39,7 +40,7 @@ from anabranch.work.transfer import Transfer
 STANDARD_KINDS = (
     *("noop", "python", "http", "shell", "script", "container"),
     *("sqlite", "postgres", "duckdb", "transfer"),
-    *("secrets", "artifact"),
+    *("nats", "secrets", "artifact"),
 )
 #: Those that an operator may switch off: they run code, read files or ask others.
 SWITCHABLE_KINDS = tuple(kind for kind in STANDARD_KINDS if kind != "noop")
@@ -53,6 +54,7 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     shell: ShellOptions = ShellOptions()
     container: ContainerOptions = ContainerOptions()
     sql: SqlOptions = SqlOptions()
+    nats: NatsOptions = NatsOptions()
     artifact: ArtifactOptions = ArtifactOptions()
     threads: int | None = None  # for blocking tools
     without: frozenset[str] = frozenset()  # kinds that are switched off
@@ -90,6 +92,7 @@ def standard_performers(
         "postgres": postgres,
         "duckdb": duckdb,
         "transfer": Transfer(flows, http, chosen.without),
+        "nats": Nats(chosen.nats),
         "secrets": Secrets(known),
         "artifact": Artifact(payloads, chosen.artifact, loops=loops),
     }

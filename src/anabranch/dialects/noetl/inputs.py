@@ -12,6 +12,7 @@ The inputs are a mapping, rendered when the task starts:
     postgres, duckdb, sqlite
               command, commands or query, params, auth; where the database is: dsn, database
     transfer  source, target, mapping, mode, key, chunk_size
+    nats      operation and what it works on; where the server is: url, auth
     playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
     secrets   provider, name, path, root, value
     artifact  action, result_ref or uri, data, compress, checksum, offset, limit, auth
@@ -33,6 +34,7 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.clusters import JOB, check_container, note_cluster
 from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.lookups import is_literal
+from anabranch.dialects.noetl.messages import check_nats
 from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
 from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.noetl.transfers import MODES, Side, read_side
@@ -63,6 +65,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "duckdb": _SQL,
     "sqlite": _SQL,
     "transfer": ("source", "target", "mapping", "mode", "key", "chunk_size"),
+    "nats": (
+        *("operation", "bucket", "key", "value", "pattern", "stream", "subject", "data"),
+        *("headers", "seq", "last", "ttl", "url", "auth"),
+    ),
     "playbook": (
         *("path", "version", "catalog_id", "return_step", "return_result", "result_step", "wait"),
         *("poll_interval",),
@@ -100,6 +106,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "script": ("script",),
     "container": ("runtime",),
     **dict.fromkeys(SQL_KINDS, ("command", "commands", "query", "script")),
+    "nats": ("operation",),
     "playbook": ("path", "catalog_id"),
     "secrets": ("name", "path", "value"),
 }
@@ -185,6 +192,8 @@ class Inputs:
             self._task.ignored("args", "an artifact is told what to do by its own keys")
         if kind == "transfer":
             self._check_transfer()
+        if kind == "nats":
+            check_nats(self._task, given)
         self._check(kind, given)
         return given
 
