@@ -44,7 +44,7 @@ def test_only_the_steps_of_a_pool_may_use_tools_that_are_not_here() -> None:
     assert work.kind == "resize"
     near = compile_source(HEAD + pooled.replace("spec: {pool: gpu}, ", ""))
     assert [problem.code for problem in near.errors] == ["unknown-kind"]
-    foreign = compile_source(HEAD + pooled.replace("resize", "nats"))
+    foreign = compile_source(HEAD + pooled.replace("resize", "mcp"))
     assert [problem.code for problem in foreign.errors] == ["unknown-kind"]
 
 

@@ -70,7 +70,7 @@ IN_A_PIPELINE = [
         *(6, 76, "is 0"),
     ),
     ("unknown-kind", "tool: {kind: gcs}", 6, 16, "only NoETL runs"),
-    ("unknown-kind", "tool: {kind: snowflake}", 6, 16, "register a tool under that name"),
+    ("unknown-kind", "tool: {kind: ducklake}", 6, 16, "register a tool under that name"),
     ("unknown-task", "tool: {kind: workbook, name: x}", 6, 32, "add it to `workbook`"),
     ("missing-key", "tool: {kind: workbook}", 6, 9, "has no `name`"),
     ("credential-by-name", "tool: {kind: http, url: u, auth: k}", 6, 36, "'k'"),
