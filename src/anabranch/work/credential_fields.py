@@ -130,6 +130,8 @@ def for_work(kind: str, data: Any) -> Any:
     fields.pop("type", None)
     if kind == "postgres" and (password := password_in(fields.get("dsn"))):
         fields.setdefault("password", password)  # so that it is a secret by itself, too
+    if kind == "nats" and not fields.keys() & {"user", "username", "password", "token"}:
+        fields |= _login_in(fields.get("url"))
     shown = kind if kind in ("bearer", "basic", "api_key", "oauth2", "postgres") else ""
     return {**({"type": shown} if shown else {}), **fields}
 
@@ -140,6 +142,15 @@ def password_in(value: Any) -> str:
         return ""
     authority = value.partition("://")[2].partition("/")[0]
     return unquote(authority.rpartition("@")[0].partition(":")[2])
+
+
+def _login_in(url: Any) -> dict[str, str]:
+    """What an address of NATS says before its host: the user and the password, or the token."""
+    if not isinstance(url, str) or "@" not in url:
+        return {}
+    login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    user, colon, password = (unquote(part) for part in login.partition(":"))
+    return {"user": user, "password": password} if colon else {"token": user}
 
 
 def _with_aliases(of: Type, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,10 @@
     publish                                          subject, data, headers
     js_publish, js_get_msg, js_stream_info           stream, subject, data, headers, seq, last
 
-The server is `url` with `user` and `password`, or `token`, also from `auth`. What is stored or
-published in a stream carries the job's key as `Nats-Msg-Id`: within the server's window a repeated
-attempt is known as one. What a task may reach is the policy of `work/addresses.py`.
+The server is `url` with `user` and `password`, or `token`, also from `auth`: one text there is the
+address, or the token. What is stored or published in a stream carries the job's key as
+`Nats-Msg-Id`: within the server's window a repeated attempt is known as one. What a task may reach
+is the policy of `work/addresses.py`.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def _operation(given: Mapping[str, Any]) -> Operation:
 
 def _connection(given: Mapping[str, Any]) -> dict[str, Any]:
     auth = given.get("auth", given.get("credential"))
-    if isinstance(auth, str):
-        raise InputError("auth must be a mapping; write auth: '{{ keychain.<name> }}'")
+    if isinstance(auth, str):  # a credential that is one text
+        auth = {"url": auth} if "://" in auth else {"token": auth}
     found = dict(inputs.mapping(auth, "auth"))
     if later := [name for name in _LATER if found.get(name)]:
         raise InputError(f"auth.{later[0]} cannot be used yet; give user and password, or token")

@@ -25,6 +25,7 @@ from anabranch.work import inputs
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.http_request import bare
 from anabranch.work.port import Performer, Task
+from anabranch.work.redaction import given_to_work
 
 BYTES_MAX = 16 * 1024 * 1024
 _ADDRESSES = ("http://", "https://")
@@ -66,6 +67,7 @@ class Scripts:
     async def _fetched(self, value: Any, task: Task) -> str:
         script, source = _parts(value)
         call = {name: source[name] for name in _CALL if source.get(name) is not None}
+        _refuse_bare_name(source.get("auth"))
         url = _url(script, source)
         asked = msgspec.structs.replace(
             task, kind="http", inputs={**call, "url": url}, key=f"{task.key}/script"
@@ -127,6 +129,19 @@ def script_name(value: Any) -> str:
 def _parts(value: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     script = {"uri": value} if isinstance(value, str) else inputs.mapping(value, "script")
     return script, inputs.mapping(script.get("source"), "script.source")
+
+
+def _refuse_bare_name(auth: Any) -> None:
+    """A name that was looked up has become a secret: any other text is not sent as a token.
+
+    It gets here where the whole mapping was worked out, so that nobody saw that it has a name.
+    """
+    scope = given_to_work()
+    if isinstance(auth, str) and (scope is None or not scope.holds_secret(auth)):
+        raise InputError(
+            "script.source.auth is a text that was not looked up: write `auth: NAME` in the "
+            "playbook itself, or a mapping such as {type: bearer, token: …}"
+        )
 
 
 def _url(script: Mapping[str, Any], source: Mapping[str, Any]) -> str:

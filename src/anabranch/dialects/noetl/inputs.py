@@ -280,13 +280,14 @@ class Inputs:
 
     def _script(self, node: Fields) -> Any:
         """The mapping; `auth` of its source is a credential, as that of a task is."""
-        made = self._templates.structure(node)
         source = node.get("source")
         auth = source.get("auth") if isinstance(source, Fields) else None
-        if auth is None or not isinstance(made, dict) or self._unreadable(node) is not None:
-            return made
-        what = f"`auth` of the script of {self._task.what}"
-        return {**made, "source": {**made["source"], "auth": self._credentials.value(auth, what)}}
+        if auth is None or not isinstance(source, Fields) or self._unreadable(node) is not None:
+            return self._templates.structure(node)
+        credential = self._credentials.value(auth, f"`auth` of the script of {self._task.what}")
+        whole = {name: self._templates.structure(each) for name, each in _without(node, "source")}
+        rest = {name: self._templates.structure(each) for name, each in _without(source, "auth")}
+        return {**whole, "source": {**rest, "auth": credential}}
 
     def _text(self, name: str, node: Node) -> Any:
         if isinstance(node, Scalar) and isinstance(node.value, str):
@@ -383,3 +384,7 @@ class Inputs:
         at = holder.key_position(name) if name in holder else holder.position
         message = f"{self._task.what} has both `{other}` and `{name}`"
         self._findings.add(at, "conflicting-keys", message, "keep one of them")
+
+
+def _without(node: Fields, left_out: str) -> list[tuple[str, Node]]:
+    return [(name, each) for name, each in node.fields.items() if name != left_out]

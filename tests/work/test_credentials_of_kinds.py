@@ -1,0 +1,194 @@
+"""Scripts at an address, transfers and NATS tasks find credentials by name as other tasks do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from anabranch import Engine
+from anabranch.app import RunResult
+from anabranch.operations.credentials import CredentialDraft
+from anabranch.settings import Settings
+
+from .support import run, server
+
+SECRET = "hunter2-hunter3-hunter4"
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+
+
+async def done(body: str, *kept: CredentialDraft, **given: Any) -> tuple[RunResult, str]:
+    """The run, and everything that anybody is shown of it."""
+    async with Engine(":memory:", settings=Settings(poll_seconds=0.05)) as engine:
+        for one in kept:
+            engine.credentials.add(one)
+        result = await engine.wait(await engine.start(HEAD + body, given, allow_extra_input=True))
+        events = [event async for event in engine.events(result.run)]
+        return result, repr((result, events, engine.read.show(result.run)))
+
+
+def called(
+    body: str, *kept: CredentialDraft, text: str = "select 7 as n", **given: Any
+) -> tuple[RunResult, list[str]]:
+    """The run, and the `Authorization` of each call that it made."""
+    seen: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(request.headers.get("Authorization", ""))
+        if request.path == "/rows":
+            return web.json_response([{"id": 1, "name": "Ada"}])
+        return web.Response(text=text)
+
+    async def scenario() -> RunResult:
+        async with server(answer) as address:
+            result, shown = await done(body, *kept, url=address, **given)
+            assert SECRET not in shown
+            return result
+
+    return run(scenario()), seen
+
+
+def api(kind: str = "http", data: Any = None) -> CredentialDraft:
+    return CredentialDraft(name="api", type=kind, data=data or {"token": SECRET})
+
+
+# -- scripts ---------------------------------------------------------------------------------
+
+SCRIPT = 'script: {{uri: "{{{{ workload.url }}}}/s", source: {{type: http, auth: {auth}}}}}'
+FETCH = (
+    'workflow:\n  - step: load\n    tool: {{kind: sqlite, database: ":memory:", ' + SCRIPT + "}}\n"
+)
+KEYCHAIN = "keychain: [{name: own, kind: bearer, token: hunter2-hunter3-hunter4}]\n"
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        "api",
+        '"{{ workload.which }}"',
+        "{type: bearer, credential: api}",
+        '"{{ keychain.api }}"',
+        "own",
+    ],
+)
+def test_the_credential_of_a_script_is_found_by_every_spelling_of_its_name(auth: str) -> None:
+    result, seen = called(KEYCHAIN + FETCH.format(auth=auth), api(), which="api")
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize("tool", ["kind: python", "kind: script"])
+def test_scripts_of_every_kind_look_their_credential_up(tool: str) -> None:
+    body = f"workflow:\n  - step: load\n    tool: {{{tool}, {SCRIPT.format(auth='api')}}}\n"
+    result, seen = called(body, api("secret", SECRET), text="result = 1")
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize("auth", ["apo", '"{{ workload.which }}"'])
+def test_a_name_that_nobody_knows_fails_by_name_and_is_not_sent_as_a_token(auth: str) -> None:
+    result, seen = called(FETCH.format(auth=auth), api(), which="apo")
+    assert result.status == "failed"
+    assert "apo" in str(result.problem)
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        '"{{ workload.script }}"',
+        '{uri: "{{ workload.url }}/s", source: "{{ workload.script.source }}"}',
+    ],
+)
+def test_a_name_in_a_source_that_is_worked_out_is_not_sent_as_a_token(script: str) -> None:
+    body = f"workflow:\n  - step: s\n    tool: {{kind: sqlite, database: x, script: {script}}}\n"
+    given = {"uri": "http://127.0.0.1:1/s", "source": {"type": "http", "auth": "api"}}
+    result, seen = called(body, api(), script=given)
+    assert result.status == "failed"
+    assert "script.source.auth is a text that was not looked up" in str(result.problem)
+    assert seen == []
+
+
+# -- transfers -------------------------------------------------------------------------------
+
+
+def test_both_sides_of_a_transfer_find_their_credentials(tmp_path: Path) -> None:
+    path = str(tmp_path / "to.db")
+    with sqlite3.connect(path) as database:
+        database.execute("create table people (id integer primary key, name text)")
+    body = """workflow:
+  - step: move
+    tool:
+      kind: transfer
+      source: {tool: http, url: "{{ workload.url }}/rows", auth: api}
+      target: {tool: sqlite, auth: "{{ workload.to }}", table: people}
+"""
+    place = CredentialDraft(name="place", type="sqlite", data=path)
+    result, seen = called(body, api(), place, to="place")
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {SECRET}"]
+    with sqlite3.connect(path) as database:
+        assert database.execute("select * from people").fetchall() == [(1, "Ada")]
+    database.close()
+
+
+# -- nats ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def listener(seen: list[Mapping[str, Any]]) -> AsyncIterator[str]:
+    """Notes how somebody logs in, and refuses it."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO {}\r\n")
+        line = await reader.readline()
+        seen.append(json.loads(line.removeprefix(b"CONNECT ")))
+        writer.write(f"-ERR 'Authorization Violation of {SECRET}'\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with listening:
+        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "login"),
+    [
+        ("nats", "nats://me:hunter2-hunter3-hunter4@{at}", {"user": "me", "pass": SECRET}),
+        ("nats", "nats://hunter2-hunter3-hunter4@{at}", {"auth_token": SECRET}),
+        (
+            "nats",
+            {"url": "nats://{at}", "user": "me", "password": SECRET},
+            {"user": "me", "pass": SECRET},
+        ),
+        ("secret", SECRET, {"auth_token": SECRET}),
+    ],
+)
+def test_a_nats_task_logs_in_with_the_credential_it_names(
+    kind: str, data: Any, login: Mapping[str, str]
+) -> None:
+    seen: list[Mapping[str, Any]] = []
+    body = """workflow:
+  - step: tell
+    tool: {kind: nats, auth: bus, operation: publish, subject: a.b, data: 1%s}
+"""
+
+    async def scenario() -> None:
+        async with listener(seen) as at:
+            value = json.loads(json.dumps(data).replace("{at}", at))
+            url = f', url: "nats://{at}"' if kind == "secret" else ""
+            bus = CredentialDraft(name="bus", type=kind, data=value)
+            result, shown = await done(body % url, bus)
+            assert result.status == "failed"
+            assert SECRET not in shown
+
+    run(scenario())
+    assert [{name: each.get(name) for name in login} for each in seen] == [login]
