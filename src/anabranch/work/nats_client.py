@@ -112,7 +112,7 @@ class NatsConnection:
 
     async def __aexit__(self, *_exc: object) -> None:
         self._writer.close()
-        with suppress(OSError, asyncio.CancelledError):
+        with suppress(OSError):
             await self._writer.wait_closed()
 
     def inbox(self) -> str:
