@@ -54,13 +54,13 @@ test: $(STAMP) browser nats  ## set everything up and run every test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 2
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 check: $(STAMP)         ## lint, types and the fast tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 2 -m 'not slow'
+	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m 'not slow'
 
 browser:                ## a Chromium for the tests of the pages, where there is none
 	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome; do \
