@@ -30,7 +30,7 @@ LAYERS = [
     "surfaces",
 ]
 FOR_EVERYBODY = {
-    *("cancel", "errors", "ids", "clock", "files", "keccak", "settings", "store_files"),
+    *("cancel", "errors", "ids", "clock", "files", "keccak", "literals", "settings", "store_files"),
 }
 COMPOSITION_ROOT = {"app", "__init__", "__main__"}
 PURE = {"expressions", "net", "kernel"}

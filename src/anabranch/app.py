@@ -20,14 +20,14 @@ from anabranch.clock import SystemClock
 from anabranch.errors import InputError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
+from anabranch.literals import Reducer
 from anabranch.market.directory import PassportDirectory
 from anabranch.market.signatures import Ed25519Signatures
-from anabranch.net.net import Net, Reducer
+from anabranch.net.net import Net
 from anabranch.operations.available import available_in
-from anabranch.operations.bundles import Rules
 from anabranch.operations.catalog import Catalog
 from anabranch.operations.credentials import Credentials, StoreSource
-from anabranch.operations.definitions import Prepared, Source, compiler, path_in, prepare
+from anabranch.operations.definitions import Prepared, Rules, Source, compiler, path_in, prepare
 from anabranch.operations.participants import asked_before
 from anabranch.operations.pools import Pools
 from anabranch.operations.preflight import Available, Preflight, child_depth

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Literal
 
 from anabranch.expressions.port import Constant, Expression
+from anabranch.literals import Reducer
 from anabranch.net.net import (
     Admission,
     AdmitRule,
@@ -24,7 +25,6 @@ from anabranch.net.net import (
     Loop,
     Net,
     Patch,
-    Reducer,
     Retry,
     RunPolicy,
     Slot,

@@ -9,7 +9,8 @@ import pytest
 
 from anabranch import Engine, Toolbox
 from anabranch.errors import InputError, NotFound
-from anabranch.operations.items import ItemState, Page
+from anabranch.literals import ItemState
+from anabranch.operations.items import Page
 from anabranch.operations.reading import Reader
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Record

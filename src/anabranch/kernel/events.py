@@ -14,7 +14,8 @@ import msgspec
 
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, Cause, ContextPatch, Ending, Fault
-from anabranch.net.net import GatherRule, Reducer
+from anabranch.literals import Reducer
+from anabranch.net.net import GatherRule
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):

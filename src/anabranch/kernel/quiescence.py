@@ -15,7 +15,8 @@ from anabranch.kernel.ending import end_now
 from anabranch.kernel.state import ROOT_SCOPE, State
 from anabranch.kernel.tracker import loop_ref
 from anabranch.kernel.turn import Turn
-from anabranch.kernel.values import Fault, RunStatus
+from anabranch.kernel.values import Fault
+from anabranch.literals import RunStatus
 from anabranch.net.net import Net
 
 

@@ -25,7 +25,8 @@ from anabranch.kernel.reuse import ADMITTED, LOOP, SETTLED, reuse_key, settled_a
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.tracker import Shard, Tracker, loop_name, ranges_of
 from anabranch.kernel.values import Answer, Cause, ContextPatch
-from anabranch.net.net import Net, Reducer
+from anabranch.literals import Reducer
+from anabranch.net.net import Net
 from anabranch.net.reach import reachability
 from anabranch.net.reads import access
 

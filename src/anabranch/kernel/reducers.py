@@ -7,7 +7,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import ContextPatch
-from anabranch.net.net import Reducer
+from anabranch.literals import Reducer
 
 
 def reduce_into(ctx: dict[str, Any], patch: ContextPatch) -> None:

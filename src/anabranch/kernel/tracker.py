@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.net.net import Reducer
+from anabranch.literals import Reducer
 
 FAILURES_KEPT = 100
 SHARD_MAX = 4096  # items in a shard of automatic size: more would only take memory

@@ -9,23 +9,12 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from anabranch.kernel.tracker import ShardReport, TaskRun
-from anabranch.net.net import Reducer
+from anabranch.literals import Reducer
 
 #: How a step run ended. `done` and `failed` come from its work, the rest from what happened to it.
 Ending = Literal["done", "failed", "aborted", "skipped", "discarded"]
 ENDINGS = frozenset(get_args(Ending))
 
-RunStatus = Literal[
-    "running",
-    "waiting",
-    "paused",
-    "completed",
-    "failed",
-    "partial",
-    "cancelled",
-    "deadline_exceeded",
-    "step_timeout",
-]
 
 TERMINAL: frozenset[str] = frozenset(
     {"completed", "failed", "partial", "cancelled", "deadline_exceeded", "step_timeout"}

@@ -19,9 +19,8 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.expressions.port import Expression
+from anabranch.literals import Reducer
 from anabranch.net.problems import Position
-
-Reducer = Literal["set", "sum", "min", "max", "append", "merge"]
 
 
 class GatherRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from anabranch.expressions.port import Expression
-from anabranch.net.net import Reducer
+from anabranch.literals import Reducer
 from anabranch.net.problems import Position
 
 Control = Literal["continue", "skip", "retry", "jump", "break", "fail"]

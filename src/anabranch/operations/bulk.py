@@ -17,14 +17,13 @@ from msgspec.structs import replace
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import stimuli as s
-from anabranch.net.net import Reducer
+from anabranch.literals import BulkVerb, Reducer
 from anabranch.operations.purging import STEPS_AT_ONCE, give_back, kept_back
 from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.verbs import patches
 from anabranch.runtime.messages import Sayable
 from anabranch.store.ports import Head, HeadFilter, Store
 
-BulkVerb = Literal["pause", "resume", "cancel", "redrive", "patch", "purge"]
 VERBS: tuple[BulkVerb, ...] = get_args(BulkVerb)
 PAGE_MAX = 500
 AT_ONCE = 32  # runs that are told at the same time: they share commits

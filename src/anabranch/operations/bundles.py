@@ -7,7 +7,6 @@ text of the bundle is what a run is stored with, so it needs none of these files
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,7 @@ from anabranch.dialects.xrc729.multi_bundle import (
 )
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Problem
-
-Rules = str | os.PathLike[str] | Mapping[str, Any]
+from anabranch.operations.definitions import Rules
 
 SUFFIX = ".json"
 

@@ -16,7 +16,6 @@ from anabranch.dialects.source import SourceLimits, read_source
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
-from anabranch.operations.bundles import Rules, with_rules
 from anabranch.operations.compile_cache import CACHE
 from anabranch.operations.preflight import missing_children
 from anabranch.runtime.nets import Compile
@@ -24,6 +23,7 @@ from anabranch.store.ports import Definition
 from anabranch.store_files import refuse_store_file
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+Rules = str | os.PathLike[str] | Mapping[str, Any]  # of an orchestration
 #: Notes of files that can be checked, and are no one definition that could run.
 NOT_ONE_DEFINITION = ("several-orchestrations", "test-plan")
 TEXT = "<text>"  # what a definition is called that came from no file
@@ -121,7 +121,7 @@ def _compiled(
     if path is None:
         text = _as_text(source)
         if rules is not None:
-            text = with_rules(text, file, rules)
+            text = _with_rules(text, file, rules)
         return CACHE.compile(text, file=file, tools=tools), text, file
     most = SourceLimits().bytes_max
     try:
@@ -131,7 +131,7 @@ def _compiled(
     if len(data) > most and path.is_file():
         return load(path, tools=tools), "", ""  # says how large it is
     if rules is not None:
-        text = with_rules(data.decode("utf-8", "replace"), str(path), rules)
+        text = _with_rules(data.decode("utf-8", "replace"), str(path), rules)
         return CACHE.compile(text, file=str(path), tools=tools), text, str(path)
     compiled = CACHE.compile(data, file=str(path), tools=tools)
     return compiled, data.decode("utf-8", "replace"), str(path)
@@ -206,3 +206,9 @@ def _as_text(source: Source) -> str:
         except (TypeError, ValueError) as error:
             raise InputError(f"the definition is not plain data: {error}") from None
     raise InputError(f"a definition is a path, a text or a mapping, not {type(source).__name__}")
+
+
+def _with_rules(text: str, origin: str, rules: Rules) -> str:
+    from anabranch.operations.bundles import with_rules  # only orchestrations have rules
+
+    return with_rules(text, origin, rules)

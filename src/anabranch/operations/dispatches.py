@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from anabranch.ids import dispatch_id
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer
+from anabranch.literals import DispatchStatus
 from anabranch.net.net import Net
 from anabranch.work.participants.performers import UNREACHABLE, rfc3339
 
@@ -25,8 +26,6 @@ TIME_IS_UP = "time is up"
 #: Faults of a request that nobody received.
 _NEVER_SENT = frozenset({UNREACHABLE, "expression", "config", "no_means"})
 
-Status = Literal["pending", "responded", "timeout", "cancelled"]
-
 
 class WorkflowStepDispatch(msgspec.Struct, kw_only=True):
     dispatch_id: str
@@ -34,7 +33,7 @@ class WorkflowStepDispatch(msgspec.Struct, kw_only=True):
     step_id: str
     target: str
     dispatched_at: str
-    status: Status = "pending"
+    status: DispatchStatus = "pending"
     response: Any = None
     responded_at: str | None = None
 
@@ -193,7 +192,7 @@ class _Walk:
             asked.tries += 1
             asked.now = None
 
-    def _ended(self, job: str, status: Status) -> None:
+    def _ended(self, job: str, status: DispatchStatus) -> None:
         dispatch = self._jobs[job].now if job in self._jobs else None
         if dispatch is not None and dispatch.record.status == "pending":
             dispatch.record.status = status

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nsmallest
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -21,12 +21,12 @@ from anabranch.kernel import events as e
 from anabranch.kernel.state import LoopRecord, State
 from anabranch.kernel.tracker import UNKNOWN, ItemFailure, Shard, Tracker, loop_name, shard_name
 from anabranch.kernel.values import Answer
+from anabranch.literals import ItemState
 from anabranch.operations.shard_log import Scan, failures_in, go_through, indexes_of, seek
 from anabranch.runtime.payloads import resolve
 from anabranch.store.ports import Store
 from anabranch.work.payloads import is_ref
 
-ItemState = Literal["succeeded", "failed", "running", "pending"]
 PAGE_MAX = 10_000
 
 Range = tuple[int, int]

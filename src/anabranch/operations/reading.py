@@ -5,28 +5,29 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from anabranch.dialects.noetl.names import number_of
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.explain import Waiting, explain
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import faults_of, loops_of, summarise
+from anabranch.literals import ItemState
 from anabranch.net.net import Net
-from anabranch.operations.dispatches import Dispatch, dispatches_of
-from anabranch.operations.items import ItemState, Page, Wanted, page_of
+from anabranch.operations.items import Page, Wanted, page_of
 from anabranch.operations.keychain_files import look_at_files
 from anabranch.operations.preflight import Preflight
 from anabranch.operations.shown import EventRecord, Shown
-from anabranch.operations.snapshots import snapshot_of
 from anabranch.runtime.live import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.payloads import resolve
 from anabranch.store.damage import damage_of, require_reached, require_sound
 from anabranch.store.ports import Head, HeadFilter, Store
+
+if TYPE_CHECKING:
+    from anabranch.operations.dispatches import Dispatch
 
 NEWEST = "last"
 
@@ -233,6 +234,8 @@ class Reader:
 
         A no is there in full, because it says why; a large answer as it stands in the log.
         """
+        from anabranch.operations.dispatches import dispatches_of  # only Arca runs have them
+
         head = self.find(run)
         found = dispatches_of(
             self.net(head), head.run, history(self._store.read(head.run), run=head.run)
@@ -244,6 +247,8 @@ class Reader:
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """The run as a `WorkflowRunSnapshot`."""
+        from anabranch.operations.snapshots import snapshot_of  # only Arca runs have one
+
         head = self.find(run)
         events = history(self._store.read(head.run), run=head.run)
         state = self.state(head.run)
@@ -275,7 +280,11 @@ def draw(
 def _number(net: Net, run: str) -> dict[str, str]:
     """What a run is in the queries of its playbook; as text, for readers of JSON with small
     numbers."""
-    return {"execution_number": str(number_of(run))} if net.dialect == "noetl" else {}
+    if net.dialect != "noetl":
+        return {}
+    from anabranch.dialects.noetl.names import number_of
+
+    return {"execution_number": str(number_of(run))}
 
 
 def head_fields(head: Head) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from anabranch.ids import checked_run_id, new_run_id
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
-from anabranch.net.net import Net, Reducer
-from anabranch.operations.bundles import Rules
+from anabranch.literals import Reducer
+from anabranch.net.net import Net
 from anabranch.operations.decided import telling_who_was_first
-from anabranch.operations.definitions import Prepared, Source, path_in, prepare
+from anabranch.operations.definitions import Prepared, Rules, Source, path_in, prepare
 from anabranch.operations.inputs import require_known
 from anabranch.operations.preflight import Preflight
 from anabranch.operations.reading import Reader

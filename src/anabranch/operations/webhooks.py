@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError, NotFound, Refused
+from anabranch.literals import DeliveryState
 from anabranch.operations.hook_secrets import (
     first,
     is_plain,
@@ -29,13 +30,7 @@ from anabranch.operations.hook_secrets import (
 from anabranch.operations.notices import checked_kinds, delivery_id
 from anabranch.operations.posting import Addresses, checked_url
 from anabranch.operations.secret_key import SecretKey, key_of
-from anabranch.store.hook_ports import (
-    Backlog,
-    Delivery,
-    DeliveryFilter,
-    DeliveryState,
-    Hook,
-)
+from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Hook
 from anabranch.store.ports import Store
 
 log = logging.getLogger("anabranch.webhooks")

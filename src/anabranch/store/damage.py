@@ -11,7 +11,7 @@ from typing import get_args
 from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.state import State, decode_state
-from anabranch.kernel.values import RunStatus
+from anabranch.literals import RunStatus
 from anabranch.store.ports import Head, Record, Snapshot
 
 _STATUSES = frozenset(get_args(RunStatus))

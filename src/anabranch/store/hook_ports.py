@@ -12,11 +12,11 @@ by an index, however long the queue of one run is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
-DeliveryState = Literal["pending", "done", "dead"]
+from anabranch.literals import DeliveryState
 
 
 class Entry(msgspec.Struct, frozen=True):

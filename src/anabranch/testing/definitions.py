@@ -8,8 +8,7 @@ from typing import Any
 
 from anabranch.app import default_toolbox
 from anabranch.net.net import Net
-from anabranch.operations.bundles import Rules
-from anabranch.operations.definitions import prepare
+from anabranch.operations.definitions import Rules, prepare
 
 #: A path, the text of a definition (YAML or JSON), the same as a mapping, or a compiled net.
 Definition = str | os.PathLike[str] | Mapping[str, Any] | Net

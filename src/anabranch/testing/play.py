@@ -24,7 +24,7 @@ from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
-from anabranch.operations.bundles import Rules
+from anabranch.operations.definitions import Rules
 from anabranch.operations.shown import Shown
 from anabranch.runtime.live import history
 from anabranch.runtime.payloads import resolve

@@ -22,7 +22,8 @@ from anabranch.dialects.noetl.sources import Sources
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
-from anabranch.net.net import Loop, Reducer, Retry, Work
+from anabranch.literals import Reducer
+from anabranch.net.net import Loop, Retry, Work
 from anabranch.net.program import Iteration, Program
 
 IN_FLIGHT = 8  # items of a parallel loop, or shards of a fan-out, when nothing is said

@@ -23,7 +23,8 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.port import Expression
-from anabranch.net.net import Patch, Reducer
+from anabranch.literals import Reducer
+from anabranch.net.net import Patch
 from anabranch.net.problems import Position, did_you_mean
 from anabranch.net.program import Write
 

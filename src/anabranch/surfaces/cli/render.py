@@ -9,10 +9,12 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anabranch.operations.items import LoopItem, Page
-from anabranch.operations.redrives import RedrivePlan, RunAgain
+if TYPE_CHECKING:
+    from anabranch.operations.items import LoopItem, Page
+    from anabranch.operations.redrives import RedrivePlan, RunAgain
+
 
 INSTANTS = ("deadline", "wake", "lease", "until")  # in events: 0 is none
 UTF8 = ("utf-8", "utf8")

@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from anabranch.net.net import Reducer
-from anabranch.operations.bulk import PAGE_MAX, Bulk, Bulks, BulkVerb, Outcome
+from anabranch.literals import BulkVerb, Reducer
+from anabranch.operations.bulk import PAGE_MAX, Bulk, Bulks, Outcome
 from anabranch.operations.purging import PAGE as PURGE_PAGE
 from anabranch.operations.purging import STEPS_AT_ONCE, Purged, age_ms, give_back, purge_page
 from anabranch.store.ports import HeadFilter, Space, Store

@@ -9,8 +9,7 @@ from aiohttp import web
 
 from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.values import RunStatus
-from anabranch.net.net import Reducer
+from anabranch.literals import Reducer, RunStatus
 from anabranch.operations.processes import pid_of
 from anabranch.operations.verbs import patches
 from anabranch.runtime.messages import Sayable

@@ -10,7 +10,8 @@ import msgspec
 from aiohttp import web
 
 from anabranch.dialects.arca.templates import definition_text
-from anabranch.operations.dispatches import Dispatch, Status, WorkflowStepDispatch
+from anabranch.literals import DispatchStatus
+from anabranch.operations.dispatches import Dispatch, WorkflowStepDispatch
 from anabranch.operations.templates import Templates
 from anabranch.surfaces.http.audit import SUBJECT
 from anabranch.surfaces.http.definitions import CURSOR, PAGE
@@ -234,7 +235,7 @@ ROUTES = (
         returns=DispatchPage,
         query=(
             Query("step", "only those of this step", example="ask"),
-            Query("status", "only those", choices=get_args(Status), example="responded"),
+            Query("status", "only those", choices=get_args(DispatchStatus), example="responded"),
             Query("after", "only after this number", "integer", default=0),
             PAGE,
         ),

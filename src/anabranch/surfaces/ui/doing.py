@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
-from anabranch.net.net import Reducer
+from anabranch.literals import Reducer
 from anabranch.operations.processes import pid_of
 from anabranch.operations.verbs import patches
 from anabranch.surfaces.ui.context import Ui, text_of

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, get_args
 
-from anabranch.kernel.values import RunStatus
-from anabranch.net.net import Reducer
-from anabranch.operations.bulk import VERBS
+from anabranch.literals import BulkVerb, Reducer, RunStatus
 from anabranch.surfaces.cli.grammar import common as c
 
 if TYPE_CHECKING:
     from anabranch.surfaces.cli.grammar.common import Verbs
+
+BULK_VERBS = get_args(BulkVerb)
 
 
 def add_purge(verbs: Verbs) -> None:
@@ -26,7 +26,7 @@ def add_purge(verbs: Verbs) -> None:
 
 def add_bulk(verbs: Verbs) -> None:
     parser = c.verb(verbs, "bulk", "Do one thing with all runs that a filter finds.")
-    parser.add_argument("action", metavar="VERB", choices=VERBS, help=", ".join(VERBS))
+    parser.add_argument("action", metavar="VERB", choices=BULK_VERBS, help=", ".join(BULK_VERBS))
     which = parser.add_argument_group("which runs (all conditions hold)")
     _filter(which)
     which.add_argument("--parent", metavar="JOB", help="children of this job")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from anabranch.kernel.values import RunStatus
-from anabranch.operations.items import ItemState
+from anabranch.literals import ItemState, RunStatus
 from anabranch.surfaces.cli.grammar import common as c
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from anabranch.net.net import Reducer
+from anabranch.literals import Reducer
 from anabranch.surfaces.cli.grammar import common as c
 
 if TYPE_CHECKING:

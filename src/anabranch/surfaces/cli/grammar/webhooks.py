@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, get_args
 
-from anabranch.store.hook_ports import DeliveryState
+from anabranch.literals import DeliveryState
 from anabranch.surfaces.cli.grammar import common as c
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from anabranch.operations.dispatches import Status
+from anabranch.literals import DispatchStatus
 from anabranch.surfaces.cli.grammar import common as c
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ def add_dispatches(verbs: Verbs) -> None:
     parser = c.verb(verbs, "dispatches", text)
     c.run(parser)
     parser.add_argument("--step", metavar="STEP", help="only those of this step")
-    parser.add_argument("--status", choices=get_args(Status), help="only those in this status")
+    parser.add_argument(
+        "--status", choices=get_args(DispatchStatus), help="only those in this status"
+    )
 
 
 def add_snapshot(verbs: Verbs) -> None:
