@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
-EXTRAS := duckdb,evm,market,otel,parquet,postgres
+EXTRAS := buckets,duckdb,evm,market,otel,parquet,postgres
 LOCKER := $(VENV)/lock
 COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
   --no-config --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
