@@ -53,6 +53,7 @@ from anabranch.store.sqlite import SqliteStore
 from anabranch.work import tracing
 from anabranch.work.addresses import read_policy
 from anabranch.work.artifact import ArtifactOptions
+from anabranch.work.buckets import BucketOptions
 from anabranch.work.callables import Toolbox
 from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
@@ -356,6 +357,7 @@ def work_settings(settings: Settings) -> WorkSettings:
         nats=NatsOptions(
             bytes_max=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
         ),
+        buckets=BucketOptions(addresses=read_policy(settings.http_addresses)),
         artifact=ArtifactOptions(bytes_max=settings.artifact_bytes),
         without=without,
         threads=settings.threads_max,

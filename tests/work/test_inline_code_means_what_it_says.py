@@ -224,7 +224,7 @@ def test_code_is_found_wherever_it_is_kept(tmp_path: Path) -> None:
         ({"code": 1}, "code must be text"),
         ({"code_b64": "%%%"}, "not base64"),
         ({"script": "/no/such/file.py"}, "cannot be read"),
-        ({"script": {"uri": "gs://b/x.py", "source": {"type": "gcs"}}}, "use file, http or inline"),
+        ({"script": {"uri": "gs://b/x.py", "source": {"type": "gcs"}}}, "use file or inline"),
         ({"script": {"source": {"type": "inline"}}}, "script.source.code must be text"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_script_that_is_out_of_time_is_gone(tmp_path: Path) -> None:
     [
         ({}, "needs script"),
         ({"script": "/no/such/script.py"}, "/no/such/script.py"),
-        ({"script": {"uri": "x", "source": {"type": "ftp"}}}, "use file, http or inline"),
+        ({"script": {"uri": "x", "source": {"type": "ftp"}}}, "use file, http, gcs, s3 or inline"),
         ({"script": {"uri": "http://x/", "source": {"type": "http"}}}, "use file or inline"),
         ({"script": inline("#!\n")}, "names no interpreter"),
         ({"script": inline("1"), "interpreter": "/no/such/program"}, "could not be started"),

@@ -295,6 +295,15 @@ class CredentialName:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtraNeed:
+    """Packages beside those that are always there: the extra, and which part asks for it."""
+
+    extra: str
+    what: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
 class Net:
     name: str
     dialect: str
@@ -312,6 +321,8 @@ class Net:
     keychain: tuple[Mapping[str, Any], ...] = ()
     #: Credentials that are named without an entry in `keychain`.
     credentials: tuple[CredentialName, ...] = ()
+    #: Extras that its work cannot do without, as far as the definition says.
+    extras: tuple[ExtraNeed, ...] = ()
     #: It may ask for credentials by name: those, or names that are worked out.
     asks_credentials: bool = False
     #: The first token's payload is the input of the run, and branches may hand it on.

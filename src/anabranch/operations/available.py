@@ -7,6 +7,7 @@ from collections.abc import Collection
 from anabranch.operations.preflight import Available
 from anabranch.runtime.pools import Pools
 from anabranch.settings import Settings
+from anabranch.work.buckets import EXTRA, installed
 from anabranch.work.chain.wiring import shown_node
 from anabranch.work.registry import STANDARD_KINDS, SWITCHABLE_KINDS
 from anabranch.work.switched_off import switched_off
@@ -23,6 +24,7 @@ def available_in(settings: Settings, kinds: Collection[str], *, workers: bool) -
     """What an engine of these settings has, with these kinds of work."""
     return Available(
         kinds=kinds,
+        extras=frozenset({EXTRA} if installed() else ()),
         off=switched_off(settings.no_inline, SWITCHABLE_KINDS),
         outside=Pools(settings.pools_here).outside,
         workers=workers,

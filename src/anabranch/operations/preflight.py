@@ -35,6 +35,7 @@ class Available:
     off: frozenset[str] = frozenset()  # switched off by the operator
     outside: Callable[[str], bool] = lambda _pool: False  # pools of workers elsewhere
     workers: bool = True  # can ask this engine for jobs, as those of a server do
+    extras: frozenset[str] = frozenset({"buckets"})  # whose packages are installed
     participants: bool = True
     chain: bool = True
     book: str = ""  # where the participants are listed
@@ -61,6 +62,14 @@ class Preflight:
     def kinds_off(self, net: Net) -> Iterator[Problem]:
         """Where a definition asks for a kind of work that is switched off here."""
         return (one for one in self._missing(net) if one.code == "kind-off")
+
+    def missing_extras(self, net: Net) -> Iterator[Problem]:
+        """Packages that the work of this process would need, and does not find."""
+        for need in net.extras:
+            if need.extra not in self.available.extras:
+                said = f"{need.what} needs packages that are not installed here"
+                hint = f"pip install 'anabranch[{need.extra}]'"
+                yield Problem(need.position, "missing-extra", said, hint, "warning")
 
     def missing_rules(self, net: Net) -> Iterator[Problem]:
         return (one for one in self._missing(net) if one.code == "no-rule")

@@ -5,7 +5,8 @@
                   offset and limit, for the results of a loop
     action: put   data; uri (without one: the payload store); compress: gzip; scope
 
-A uri is `anabranch:sha256:…`, `file:///…` or a plain path. `get` gives the whole value: payloads
+A uri is `anabranch:sha256:…`, `file:///…`, a plain path, or an object of a bucket (`gs://…`,
+`s3://…`, with `auth`, see `buckets.py`). `get` gives the whole value: payloads
 and `.json` files decoded, other files as text, and what is not text as base64. Its result is marked
 to stay as it is, since storing again what was just fetched would help nobody. The results of a loop
 come as `{results, total, offset, next}`; `next` is where the page after this one begins, or null.
@@ -24,7 +25,7 @@ import secrets
 import zlib
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -37,6 +38,7 @@ from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.store_files import refuse_store_file
 from anabranch.work import inputs
+from anabranch.work.buckets import Buckets, is_object, read_place
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.json_check import MAX_DEPTH, deeper_than
 from anabranch.work.loop_results import Loops, is_loop, step_in
@@ -68,8 +70,10 @@ class Artifact:
         options: ArtifactOptions | None = None,
         *,
         loops: Loops | None = None,
+        buckets: Buckets | None = None,
     ) -> None:
         self._loops = loops
+        self._buckets = buckets
         self._payloads = payloads
         self._limit = (options or ArtifactOptions()).bytes_max
 
@@ -78,7 +82,7 @@ class Artifact:
         try:
             action = str(given.get("action") or ("put" if "data" in given else "get")).lower()
             if action == "get":
-                return await self._get(given)
+                return await self._get(given, task)
             if action == "put":
                 return await self._put(given, task)
             raise InputError(f"action must be get or put, not '{action:.20}'")
@@ -95,7 +99,7 @@ class Artifact:
 
     # -- get ---------------------------------------------------------------------------------
 
-    async def _get(self, given: Mapping[str, Any]) -> Answer:
+    async def _get(self, given: Mapping[str, Any], task: Task) -> Answer:
         source = given.get("result_ref", given.get("uri"))
         if source is None:
             raise InputError("an artifact is fetched by result_ref or uri")
@@ -111,10 +115,20 @@ class Artifact:
             return _as_is(await load(self._payloads, place))
         if not isinstance(source, str):
             return _as_is(source)  # small enough to have travelled itself
-        path = _path(source)
-        content = await files.in_thread(partial(_read, path, self._limit), path)
+        content, path = await self._content(source, given, task)
         _check(content, given.get("checksum", given.get("sha256")), path)
         return _as_is(await asyncio.to_thread(_value, content, path, self._limit))
+
+    async def _content(
+        self, source: str, given: Mapping[str, Any], task: Task
+    ) -> tuple[bytes, PurePath]:
+        """What the address leads to, and the path to call it by."""
+        if self._buckets is not None and is_object(source):
+            place = read_place(source, "uri")
+            content = await self._buckets.read(place, given, task, self._limit, "artifact_bytes")
+            return content, PurePosixPath(place.key)
+        path = _path(source)
+        return await files.in_thread(partial(_read, path, self._limit), path), path
 
     async def _results(self, ref: str, given: Mapping[str, Any]) -> dict[str, Any]:
         loops = self._reader()
@@ -142,9 +156,14 @@ class Artifact:
             return await self._put_payload(given["data"], compression, task.run, scope, item)
         if str(uri).startswith(PLACE):
             raise InputError("payloads are named by their content: leave uri out to store one")
-        path = _path(inputs.text(uri, "uri"))
+        uri = inputs.text(uri, "uri")
         content = _content(given["data"], compression)
         self._within_limit(len(content))
+        if self._buckets is not None and is_object(uri):
+            place = read_place(uri, "uri")
+            await self._buckets.write(place, content, given, task)
+            return succeeded({**_receipt(str(place), content, compression), **item})
+        path = _path(uri)
         await files.in_thread(partial(_write, path, content), path, _WRITE_SECONDS)
         return succeeded({**_receipt(path.absolute().as_uri(), content, compression), **item})
 
@@ -200,7 +219,7 @@ def _read(path: Path, limit: int) -> bytes:
     return files.read_limited(path, limit, "artifact_bytes")
 
 
-def _check(content: bytes, expected: Any, path: Path) -> None:
+def _check(content: bytes, expected: Any, path: PurePath) -> None:
     if expected is None:
         return
     wanted = inputs.text(expected, "checksum").removeprefix("sha256:").lower()
@@ -208,7 +227,7 @@ def _check(content: bytes, expected: Any, path: Path) -> None:
         raise InputError(f"{path} has another checksum than {wanted:.64}", code="checksum")
 
 
-def _value(content: bytes, path: Path, limit: int) -> Any:
+def _value(content: bytes, path: PurePath, limit: int) -> Any:
     name = path.name
     if content[:2] == _GZIP:
         content, name = _unpacked(content, path, limit), name.removesuffix(".gz")
@@ -220,7 +239,7 @@ def _value(content: bytes, path: Path, limit: int) -> Any:
         return {"data": base64.b64encode(content).decode(), "encoding": "base64"}
 
 
-def _json(content: bytes, path: Path) -> Any:
+def _json(content: bytes, path: PurePath) -> Any:
     try:
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -230,7 +249,7 @@ def _json(content: bytes, path: Path) -> Any:
     return value
 
 
-def _unpacked(content: bytes, path: Path, limit: int) -> bytes:
+def _unpacked(content: bytes, path: PurePath, limit: int) -> bytes:
     """Never more than the limit in memory, however well it was packed."""
     unpacking = zlib.decompressobj(wbits=31)
     try:

@@ -10,8 +10,10 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work.artifact import Artifact, ArtifactOptions
+from anabranch.work.buckets import BucketOptions, Buckets
 from anabranch.work.callables import Toolbox
 from anabranch.work.container import Container, ContainerOptions
+from anabranch.work.gcs import Gcs
 from anabranch.work.http import Http, HttpOptions
 from anabranch.work.loop_results import Loops
 from anabranch.work.nats import Nats, NatsOptions
@@ -40,7 +42,7 @@ from anabranch.work.transfer import Transfer
 STANDARD_KINDS = (
     *("noop", "python", "http", "shell", "script", "container"),
     *("sqlite", "postgres", "duckdb", "transfer"),
-    *("nats", "secrets", "artifact"),
+    *("nats", "gcs", "secrets", "artifact"),
 )
 #: Those that an operator may switch off: they run code, read files or ask others.
 SWITCHABLE_KINDS = tuple(kind for kind in STANDARD_KINDS if kind != "noop")
@@ -55,6 +57,7 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     container: ContainerOptions = ContainerOptions()
     sql: SqlOptions = SqlOptions()
     nats: NatsOptions = NatsOptions()
+    buckets: BucketOptions = BucketOptions()
     artifact: ArtifactOptions = ArtifactOptions()
     threads: int | None = None  # for blocking tools
     without: frozenset[str] = frozenset()  # kinds that are switched off
@@ -73,7 +76,8 @@ def standard_performers(
     known = redactor or Redactor()
     off: dict[str, Performer] = {kind: SwitchedOff(kind) for kind in chosen.without}
     http = off.get("http") or Http(chosen.http)
-    scripts = Scripts(http)
+    buckets = Buckets(chosen.buckets, http, chosen.without)
+    scripts = Scripts(http, buckets)
     sqlite, postgres = Sqlite(chosen.sql, scripts), Postgres(chosen.sql, scripts)
     duckdb = DuckDb(chosen.sql, scripts)
     flows: dict[str, Flowing] = {
@@ -93,8 +97,9 @@ def standard_performers(
         "duckdb": duckdb,
         "transfer": Transfer(flows, http, chosen.without),
         "nats": Nats(chosen.nats),
+        "gcs": Gcs(buckets, chosen.artifact.bytes_max),
         "secrets": Secrets(known),
-        "artifact": Artifact(payloads, chosen.artifact, loops=loops),
+        "artifact": Artifact(payloads, chosen.artifact, loops=loops, buckets=buckets),
     }
     performers |= off
     tools = {} if toolbox is None else toolbox.performers(Threads(chosen.threads))

@@ -4,10 +4,12 @@ script: path
 script: {uri: path, source: {type: file}}
 script: {uri: https://…, source: {type: http, method, headers, auth, timeout}}
 script: {uri: path, source: {type: http, endpoint: https://…}}
+script: {uri: gs://bucket/key, source: {type: gcs, auth}}         likewise s3
+script: {uri: key, source: {type: s3, bucket, region, auth}}      likewise gcs
 script: {source: {type: inline, code: …}}
 
 What comes over HTTP comes as the kind `http` would fetch it: the same addresses, limits and errors.
-It is fetched for every attempt.
+Objects of buckets are read as `buckets.py` says. Both are fetched for every attempt.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from anabranch import files
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work import inputs
+from anabranch.work.buckets import SCHEMES, Buckets, Place, is_object, read_place
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.http_request import bare
 from anabranch.work.port import Performer, Task
@@ -29,19 +32,24 @@ from anabranch.work.redaction import given_to_work
 
 BYTES_MAX = 16 * 1024 * 1024
 _ADDRESSES = ("http://", "https://")
+_CLOUDS = {word: scheme for scheme, word in SCHEMES.items()}
 _CALL = ("method", "headers", "params", "auth", "timeout", "verify_ssl", "follow_redirects")
 
 
 class Scripts:
-    """Reads scripts. Without `http` they are files, or inline."""
+    """Reads scripts. Without `http` and `buckets` they are files, or inline."""
 
-    def __init__(self, http: Performer | None = None) -> None:
+    def __init__(self, http: Performer | None = None, buckets: Buckets | None = None) -> None:
         self._http = http
+        self._buckets = buckets
 
     async def text(self, value: Any, task: Task) -> str:
         """The text, or an `InputError`; one that is `Unavailable` may be there another time."""
-        if source_of(value) == "http" and self._http is not None:
+        kind = source_of(value)
+        if kind == "http" and self._http is not None:
             return await self._fetched(value, task)
+        if kind in _CLOUDS and self._buckets is not None:
+            return await self._object(self._buckets, value, task)
         return await files.in_thread(partial(script_text, value), "script")
 
     async def with_sql(self, task: Task) -> Mapping[str, Any]:
@@ -64,6 +72,17 @@ class Scripts:
         rest = {name: value for name, value in given.items() if name != "script"}
         return {**rest, "commands": text}
 
+    async def _object(self, buckets: Buckets, value: Any, task: Task) -> str:
+        script, source = _parts(value)
+        _refuse_bare_name(source.get("auth"))
+        place = _place(script, source, _CLOUDS[source_of(value)])
+        content = await buckets.read(place, source, task, BYTES_MAX)
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            message = f"{place}: a script is text, and this is not"
+            raise Unavailable(message, fault("parse", message)) from None
+
     async def _fetched(self, value: Any, task: Task) -> str:
         script, source = _parts(value)
         call = {name: source[name] for name in _CALL if source.get(name) is not None}
@@ -85,11 +104,13 @@ class Scripts:
 
 
 def source_of(value: Any) -> str:
-    """Where the script is: `file`, `inline`, `http` or another word of the task."""
+    """Where the script is: `file`, `inline`, `http`, `gcs`, `s3` or another word of the task."""
     script, source = _parts(value)
     if source.get("type") is not None:
         return inputs.text(source["type"], "script.source.type")
     uri = script.get("uri")
+    if is_object(uri):
+        return SCHEMES[uri.partition("://")[0].lower()]
     return "http" if isinstance(uri, str) and uri.startswith(_ADDRESSES) else "file"
 
 
@@ -102,7 +123,8 @@ def script_text(value: Any) -> str:
         return inputs.text(code, "script.source.code")
     path = script_path(value)
     if path is None:
-        words = "use file, http or inline" if kind != "http" else "use file or inline"
+        fetched = kind == "http" or kind in _CLOUDS
+        words = "use file or inline" if fetched else "use file, http, gcs, s3 or inline"
         raise InputError(f"script.source.type '{kind}' cannot be read here; {words}")
     try:
         return files.read_text(path, BYTES_MAX)
@@ -142,6 +164,21 @@ def _refuse_bare_name(auth: Any) -> None:
             "script.source.auth is a text that was not looked up: write `auth: NAME` in the "
             "playbook itself, or a mapping such as {type: bearer, token: …}"
         )
+
+
+def _place(script: Mapping[str, Any], source: Mapping[str, Any], scheme: str) -> Place:
+    """The object; a `uri` that is no address is a key of `source.bucket`."""
+    uri = inputs.text(script.get("uri", source.get("path")), "script.uri")
+    if "://" not in uri:
+        bucket = inputs.text(source.get("bucket"), "script.source.bucket")
+        uri = f"{scheme}://{bucket}/{uri.lstrip('/')}"
+    place = read_place(uri, "script.uri")
+    if place.scheme != scheme:
+        raise InputError(
+            f"script.uri is an address of {SCHEMES[place.scheme]}, and script.source.type says "
+            f"{SCHEMES[scheme]}"
+        )
+    return place
 
 
 def _url(script: Mapping[str, Any], source: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ The inputs are a mapping, rendered when the task starts:
               command, commands or query, params, auth; where the database is: dsn, database
     transfer  source, target, mapping, mode, key, chunk_size
     nats      operation and what it works on; where the server is: url, auth
+    gcs       source or data, destination, auth, content_type, metadata
     playbook  path or catalog_id, version, args, return_step, return_result, result_step, wait
     secrets   provider, name, path, root, value
     artifact  action, result_ref or uri, data, compress, checksum, offset, limit, auth
@@ -31,6 +32,7 @@ from typing import Any, cast
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.buckets import check_gcs, note_object
 from anabranch.dialects.noetl.clusters import JOB, check_container, note_cluster
 from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.lookups import is_literal
@@ -69,6 +71,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("operation", "bucket", "key", "value", "pattern", "stream", "subject", "data"),
         *("headers", "seq", "last", "ttl", "url", "auth"),
     ),
+    "gcs": ("source", "data", "destination", "auth", "content_type", "metadata"),
     "playbook": (
         *("path", "version", "catalog_id", "return_step", "return_result", "result_step", "wait"),
         *("poll_interval",),
@@ -107,6 +110,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "container": ("runtime",),
     **dict.fromkeys(SQL_KINDS, ("command", "commands", "query", "script")),
     "nats": ("operation",),
+    "gcs": ("destination",),
     "playbook": ("path", "catalog_id"),
     "secrets": ("name", "path", "value"),
 }
@@ -137,7 +141,7 @@ COMMON = (
     *("set_ctx", "set_iter", "set_shared", "set_prev", "loop", "tool"),
 )
 #: Where a script may be; others need a service, or a call of their own.
-SCRIPTS = ("file", "http", "inline")
+SCRIPTS = ("file", "http", "inline", "gcs", "s3")
 ACTIONS = ("get", "put")
 
 
@@ -194,6 +198,10 @@ class Inputs:
             self._check_transfer()
         if kind == "nats":
             check_nats(self._task, given)
+        if kind == "gcs":
+            check_gcs(self._task, given)
+        if not self._elsewhere:
+            note_object(self._task, kind, self._templates.extras)
         self._check(kind, given)
         return given
 

@@ -89,6 +89,7 @@ class Playbook:
             computed=computed,
             keychain=keychain,
             credentials=tuple(self._templates.credentials),
+            extras=tuple(self._templates.extras),
             asks_credentials=asks,
             reads=reads_of(self._templates.readings, self._templates.python),
             children=tuple(self._templates.children),

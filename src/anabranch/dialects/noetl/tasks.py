@@ -38,7 +38,7 @@ from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
 
 #: Kinds that NoETL has and Anabranch does not; each needs a service or a runtime of its own.
 ELSEWHERE = frozenset(
-    {"gcs", "gateway", "agent", "mcp", "rhai"}
+    {"gateway", "agent", "mcp", "rhai"}
     | {"result_fetch", "subscription", "wasm", "task_sequence", "iterator"}
     | {"ducklake"}
 )

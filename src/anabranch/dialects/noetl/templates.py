@@ -17,7 +17,7 @@ from anabranch.expressions.jinja import Condition, Jinja, TemplateError, View, h
 from anabranch.expressions.jinja_embedded import loose_outputs
 from anabranch.expressions.jinja_paths import Reading
 from anabranch.expressions.port import Constant, Expression
-from anabranch.net.net import ChildPath, CredentialName
+from anabranch.net.net import ChildPath, CredentialName, ExtraNeed
 from anabranch.net.problems import Position
 
 
@@ -49,6 +49,7 @@ class Templates:
         self.python: list[str] = []  # code of the playbook; it can read more than its arguments
         self.children: list[ChildPath] = []  # playbooks that are named
         self.credentials: list[CredentialName] = []  # named, and not in the keychain
+        self.extras: list[ExtraNeed] = []  # packages that only some definitions need
         self._in_query = False
         self._also: frozenset[str] = frozenset()
 

@@ -194,8 +194,12 @@ class LocalDesk:
     ) -> list[Problem]:
         source: Source = values.source(file)
         compiled = self._checked(source, tools, rules)
-        refused = self._preflight().kinds_off(compiled.net) if compiled.net is not None else ()
-        return [*self._with_credentials(compiled), *refused]
+        found = self._with_credentials(compiled)
+        if compiled.net is None:
+            return found
+        preflight = self._preflight()
+        here = [*preflight.kinds_off(compiled.net), *preflight.missing_extras(compiled.net)]
+        return [*found, *here]
 
     def _checked(
         self, source: Source, tools: Sequence[RegisteredTool], rules: str | None

@@ -153,6 +153,8 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     net, parts = compiled.net, request.app[PARTS]
     refused = list(parts.preflight.kinds_off(net)) if net is not None else []
     named = looked_up(compiled.problems, net, parts.credential_sources)
+    if net is not None:
+        named += parts.preflight.missing_extras(net)
     if net is not None and net.children:
         named += await in_thread(list, missing_in(net, parts.catalog))
     return answer(

@@ -68,6 +68,7 @@ def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = Non
         return Draft(text, compiled.dialect, problems=problems)
     problems += _without_rules(ui, net, problems)
     problems += ui.parts.preflight.kinds_off(net)
+    problems += ui.parts.preflight.missing_extras(net)
     return Draft(
         text, net.dialect, net.name, net.description, net.fingerprint, net,
         problems=problems, wanted=inputs_of(net),
