@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import importlib.util
 import json
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, Fault
 from anabranch.operations.credentials import CredentialDraft
 from anabranch.settings import Settings
+from anabranch.work import bucket_session
 from anabranch.work import buckets as module
 from anabranch.work.addresses import read_policy
 from anabranch.work.artifact import Artifact
@@ -50,6 +52,7 @@ class Service:
         self.seen: list[tuple[str, str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.status = 0
+        self.away = ""  # where a redirect leads
         self.silent = asyncio.Event()
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -57,13 +60,16 @@ class Service:
         self.headers.append({name.lower(): text for name, text in request.headers.items()})
         if request.path == "/store/silent":
             await self.silent.wait()
+        if self.away:
+            headers = {"Location": self.away, "x-amz-bucket-region": "eu-central-1"}
+            return web.Response(status=307, headers=headers)
         if self.status:
             return web.Response(status=self.status, text="<Error><Code>Trouble</Code></Error>")
         if request.path == "/token":
             return await self._token(request)
         if request.headers.get("Expect"):
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # type: ignore[attr-defined]
-            request.writer.output_size = 0  # type: ignore[attr-defined]
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
         if request.method == "PUT":
             self.objects[request.path] = await request.read()
             return web.Response(headers={"ETag": '"x"'})
@@ -73,7 +79,7 @@ class Service:
         return web.Response(body=found)
 
     async def _token(self, request: web.BaseRequest) -> web.Response:
-        self.form = await request.post()  # type: ignore[attr-defined]
+        self.form = await request.post()
         return web.json_response({"access_token": TOKEN, "expires_in": 3600})
 
     @asynccontextmanager
@@ -301,14 +307,32 @@ def test_a_service_account_asks_only_addresses_that_calls_may_reach() -> None:
         http = Http(HttpOptions(addresses=read_policy("public")))
         try:
             async with service.open() as address:
-                given = {"auth": account(address), "data": "x", "destination": "gs://store/a"}
-                return await perform(Gcs(Buckets(http=http), 1000), task(**given))
+                given: dict[str, Any] = {"data": "x", "destination": "gs://store/a"}
+                upload = task(**given, auth=account(address))
+                return await perform(Gcs(Buckets(http=http), 1000), upload)
         finally:
             await http.close()
 
     fault = refused(run(scenario()))
     assert "http_addresses" in fault.message
     assert service.seen == []
+
+
+@needs_s3fs
+@pytest.mark.parametrize("place", ["gs://store/a", "s3://store/a"])
+def test_a_redirect_takes_a_credential_nowhere_else(place: str) -> None:
+    other, service = Service(a=b"other"), Service()
+
+    async def scenario() -> Answer:
+        async with other.open() as away, service.open() as address:
+            service.away = f"{away}/store/a"
+            auth = {"token": TOKEN} if place.startswith("gs") else keys(address)
+            work = Artifact(buckets=Buckets())
+            return await perform(work, task(uri=place, auth={**auth, "endpoint_url": address}))
+
+    assert refused(run(scenario())).retryable is False
+    assert service.seen
+    assert other.seen == []
 
 
 def test_an_endpoint_beside_a_credential_is_refused() -> None:
@@ -365,7 +389,8 @@ def test_an_upload_tells_what_it_stored(tmp_path: Path) -> None:
     assert service.seen == [("PUT", "/store/daily/rows.csv", f"Bearer {TOKEN}")]
     [headers] = service.headers
     assert headers["content-type"] == "text/csv"
-    assert [text for name, text in headers.items() if name.endswith("-meta-run")] == ["7"]
+    assert headers["x-goog-meta-run"] == "7"
+    assert not [name for name in headers if name.startswith("x-amz-")]
 
 
 @needs_s3fs
@@ -438,6 +463,29 @@ def made_small(made: Buckets) -> Artifact:
     from anabranch.work.artifact import ArtifactOptions
 
     return Artifact(None, ArtifactOptions(bytes_max=1000), buckets=made)
+
+
+@needs_s3fs
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_without_end_is_given_up(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_session, "ANSWER_BYTES", 10_000)
+    service, sent = Service(), 0
+
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse(status=status)
+        response.content_length = 100_000_000
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while sent < 100_000_000:
+                await response.write(b"x" * 100_000)
+                sent += 100_000
+        return response
+
+    monkeypatch.setattr(service, "answer", endless)
+    answer = asked(service, made_small, uri="s3://store/a", auth=keys("$URL"))
+    assert refused(answer).kind == ("config" if status == 200 else "connection")
+    assert sent < 100_000_000
 
 
 @needs_s3fs

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,6 +24,7 @@ from anabranch.errors import InputError
 from anabranch.work import inputs
 from anabranch.work.addresses import ANY, AddressPolicy, AddressRefused, connector_options
 from anabranch.work.bucket_login import GOOGLE, Login, read_login, with_token
+from anabranch.work.bucket_session import calls_of_ours, carry_token, loaded
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.http import connecting
 from anabranch.work.http_response import kind_of
@@ -105,9 +104,13 @@ class Buckets:
         async with self._opened(place, given, task) as system:
             file = await system.open_async(_path(place), "rb")
             parts, left = [], limit + 1
-            while left > 0 and (part := await file.read(min(left, _CHUNK))):
-                parts.append(part)
-                left -= len(part)
+            try:
+                while left > 0 and (part := await file.read(min(left, _CHUNK))):
+                    parts.append(part)
+                    left -= len(part)
+            finally:
+                if file.r is not None:  # one that is not at its end keeps its connection
+                    file.r.close()
         if left <= 0:
             changed = f" (setting {setting})" if setting else ""
             raise TooLarge(f"{place} is larger than {limit:,} bytes{changed}")
@@ -139,7 +142,7 @@ class Buckets:
                 client = await system.set_session()
                 try:
                     if login.bearer:
-                        _carry(client, login.bearer)
+                        carry_token(client, login.bearer)
                     yield system
                 finally:
                     await client.close()
@@ -154,7 +157,7 @@ class Buckets:
     async def _file_system(self) -> Any:
         if not installed():
             raise Unavailable(MISSING, fault("config", MISSING, code="MISSING_EXTRA"))
-        made, session = await asyncio.to_thread(_loaded, self._session)
+        made, session = await asyncio.to_thread(loaded, self._session)
         if self._session is None:
             self._session = session
         return made
@@ -192,6 +195,7 @@ class Buckets:
     def _config(self, *, path_style: bool) -> dict[str, Any]:
         return {
             "connector_args": connector_options(self._options.addresses),
+            "http_session_cls": calls_of_ours(),
             "connect_timeout": _CONNECT_SECONDS,
             "read_timeout": self._options.timeout_seconds,
             "retries": {"total_max_attempts": 1},
@@ -203,43 +207,6 @@ class Buckets:
             "response_checksum_validation": "when_required",
             "warm_up_loader_caches": True,
         }
-
-
-def _loaded(session: Any) -> tuple[Any, Any]:
-    """The class of file systems, and a session that knows nobody. Importing takes a second."""
-    import fsspec  # type: ignore[import-not-found,unused-ignore]
-
-    made = fsspec.get_filesystem_class("s3")
-    return made, session or _session()
-
-
-def _session() -> Any:
-    from aiobotocore.credentials import (  # type: ignore[import-not-found,unused-ignore]
-        AioCredentialResolver,
-    )
-    from aiobotocore.session import (  # type: ignore[import-not-found,unused-ignore]
-        AioSession,
-    )
-
-    session = AioSession(
-        session_vars={
-            name: (None, None, os.devnull if name.endswith("_file") else default, convert)
-            for name, (_, _, default, convert) in AioSession.SESSION_VARIABLES.items()
-        }
-    )
-    session.register_component("credential_provider", AioCredentialResolver(providers=[]))
-    return session
-
-
-def _carry(client: Any, token: str) -> None:
-    """Sends a token with the requests to the endpoint, and with no others."""
-    host = urlsplit(client.meta.endpoint_url).netloc
-
-    def add(request: Any, **_others: Any) -> None:
-        if urlsplit(request.url).netloc == host:
-            request.headers["Authorization"] = f"Bearer {token}"
-
-    client.meta.events.register("before-send.s3", add)
 
 
 def _path(place: Place) -> str:

@@ -109,7 +109,7 @@ def source_of(value: Any) -> str:
     if source.get("type") is not None:
         return inputs.text(source["type"], "script.source.type")
     uri = script.get("uri")
-    if is_object(uri):
+    if isinstance(uri, str) and is_object(uri):
         return SCHEMES[uri.partition("://")[0].lower()]
     return "http" if isinstance(uri, str) and uri.startswith(_ADDRESSES) else "file"
 

@@ -196,7 +196,7 @@ class LocalDesk:
         compiled = self._checked(source, tools, rules)
         found = self._with_credentials(compiled)
         if compiled.net is None:
-            return found
+            return [*found]
         preflight = self._preflight()
         here = [*preflight.kinds_off(compiled.net), *preflight.missing_extras(compiled.net)]
         return [*found, *here]
