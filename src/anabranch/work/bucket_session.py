@@ -53,15 +53,20 @@ async def _read_short(response: Any) -> None:
     response._body = b"".join(parts)
 
 
-def loaded(session: Any) -> tuple[Any, Any]:
-    """The class of file systems, and a session that knows nobody. Importing takes a second."""
+def loaded() -> Any:
+    """The class of file systems. Importing takes a second, so not in the event loop."""
     import fsspec  # type: ignore[import-not-found,unused-ignore]
 
     made = fsspec.get_filesystem_class("s3")
-    return made, session or _session()
+    calls_of_ours()
+    session_of_nobody()
+    return made
 
 
-def _session() -> Any:
+@cache
+def session_of_nobody() -> Any:
+    """What makes clients. It has no credentials and nowhere to look for them, so one is for all;
+    it keeps the descriptions of the service, which take long to read."""
     from aiobotocore.credentials import (  # type: ignore[import-not-found,unused-ignore]
         AioCredentialResolver,
     )

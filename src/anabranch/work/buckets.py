@@ -24,7 +24,12 @@ from anabranch.errors import InputError
 from anabranch.work import inputs
 from anabranch.work.addresses import ANY, AddressPolicy, AddressRefused, connector_options
 from anabranch.work.bucket_login import GOOGLE, Login, read_login, with_token
-from anabranch.work.bucket_session import calls_of_ours, carry_token, loaded
+from anabranch.work.bucket_session import (
+    calls_of_ours,
+    carry_token,
+    loaded,
+    session_of_nobody,
+)
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.http import connecting
 from anabranch.work.http_response import kind_of
@@ -95,7 +100,6 @@ class Buckets:
         self._options = options or BucketOptions()
         self._http = http
         self._off = off
-        self._session: Any = None
 
     async def read(
         self, place: Place, given: Mapping[str, Any], task: Task, limit: int, setting: str = ""
@@ -157,10 +161,7 @@ class Buckets:
     async def _file_system(self) -> Any:
         if not installed():
             raise Unavailable(MISSING, fault("config", MISSING, code="MISSING_EXTRA"))
-        made, session = await asyncio.to_thread(loaded, self._session)
-        if self._session is None:
-            self._session = session
-        return made
+        return await asyncio.to_thread(loaded)
 
     def _arguments(self, place: Place, login: Login) -> dict[str, Any]:
         """Everything that could come from somewhere else is said here: fsspec fills in from its
@@ -186,7 +187,7 @@ class Buckets:
             "requester_pays": False,
             "version_aware": False,
             "cache_regions": False,
-            "session": self._session,
+            "session": session_of_nobody(),
             "asynchronous": True,
             "skip_instance_cache": True,
             "use_listings_cache": False,
