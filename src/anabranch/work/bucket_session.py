@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,11 +18,9 @@ ANSWER_BYTES = 256 * 1024  # of an answer that is no object
 @cache
 def calls_of_ours() -> Any:
     """The class of what makes the calls of a client."""
-    from aiobotocore.httpsession import (  # type: ignore[import-not-found,unused-ignore]
-        AIOHTTPSession,
-    )
+    base: Any = import_module("aiobotocore.httpsession").AIOHTTPSession
 
-    class Session(AIOHTTPSession):  # type: ignore[misc,unused-ignore]
+    class Session(base):  # type: ignore[misc]  # it has no types
         async def _get_session(self, proxy_url: str | None) -> _Calls:
             return _Calls(await super()._get_session(proxy_url))
 
@@ -55,9 +54,7 @@ async def _read_short(response: Any) -> None:
 
 def loaded() -> Any:
     """The class of file systems. Importing takes a second, so not in the event loop."""
-    import fsspec  # type: ignore[import-not-found,unused-ignore]
-
-    made = fsspec.get_filesystem_class("s3")
+    made = import_module("fsspec").get_filesystem_class("s3")
     calls_of_ours()
     session_of_nobody()
     return made
@@ -67,20 +64,15 @@ def loaded() -> Any:
 def session_of_nobody() -> Any:
     """What makes clients. It has no credentials and nowhere to look for them, so one is for all;
     it keeps the descriptions of the service, which take long to read."""
-    from aiobotocore.credentials import (  # type: ignore[import-not-found,unused-ignore]
-        AioCredentialResolver,
-    )
-    from aiobotocore.session import (  # type: ignore[import-not-found,unused-ignore]
-        AioSession,
-    )
-
-    session = AioSession(
+    made = import_module("aiobotocore.session").AioSession
+    nobody = import_module("aiobotocore.credentials").AioCredentialResolver(providers=[])
+    session = made(
         session_vars={
             name: (None, None, os.devnull if name.endswith("_file") else default, convert)
-            for name, (_, _, default, convert) in AioSession.SESSION_VARIABLES.items()
+            for name, (_, _, default, convert) in made.SESSION_VARIABLES.items()
         }
     )
-    session.register_component("credential_provider", AioCredentialResolver(providers=[]))
+    session.register_component("credential_provider", nobody)
     return session
 
 
