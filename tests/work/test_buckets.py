@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import importlib
 import importlib.util
 import json
 from collections.abc import AsyncIterator
@@ -254,10 +255,9 @@ def verify(private: str, signed: bytes, signature: str) -> None:
     key.public_key().verify(raw, signed, padding.PKCS1v15(), hashes.SHA256())
 
 
-@needs_s3fs
-def test_nothing_that_the_machine_keeps_says_who_asks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that keeps keys, endpoints and proxies wherever one may look for them."""
     (tmp_path / ".aws").mkdir()
     text = "[default]\naws_access_key_id = AKIAFILE\naws_secret_access_key = filefilefile\n"
     (tmp_path / ".aws" / "credentials").write_text(text)
@@ -273,6 +273,15 @@ def test_nothing_that_the_machine_keeps_says_who_asks(
         "HTTP_PROXY": "http://127.0.0.1:1",
     }.items():
         monkeypatch.setenv(name, value)
+    own = {"key": "AKIAFSSPEC", "secret": "fsspecfsspec", "endpoint_url": "http://127.0.0.1:1"}
+    conf = importlib.import_module("fsspec.config").conf
+    monkeypatch.setitem(conf, "s3", {**own, "anon": False, "profile": "another"})
+    bucket_session.session_of_nobody.cache_clear()
+
+
+@needs_s3fs
+@pytest.mark.usefixtures("keeping")
+def test_nothing_that_the_machine_keeps_says_who_asks() -> None:
     service = Service(a_txt=b"public")
     answer = artifact(service, uri="s3://store/a.txt", auth={"endpoint_url": "$URL"})
     assert answer.result == "public"
@@ -281,6 +290,24 @@ def test_nothing_that_the_machine_keeps_says_who_asks(
     assert answer.result == "public"
     assert f"Credential={KEY}/" in service.seen[1][2]
     assert "x-amz-security-token" not in service.headers[1]
+
+
+@needs_s3fs
+@pytest.mark.usefixtures("keeping")
+@pytest.mark.parametrize(
+    ("place", "endpoint"),
+    [
+        ("s3://store/a", "https://s3.amazonaws.com"),
+        ("gs://store/a", "https://storage.googleapis.com"),
+    ],
+)
+def test_without_an_endpoint_it_is_that_of_the_cloud(place: str, endpoint: str) -> None:
+    async def scenario() -> tuple[str, Any]:
+        async with Buckets()._opened(read_place(place, "uri"), {}, task()) as system:
+            client = await system.set_session()
+            return client.meta.endpoint_url, await system.session.get_credentials()
+
+    assert run(scenario()) == (endpoint, None)
 
 
 @needs_s3fs
