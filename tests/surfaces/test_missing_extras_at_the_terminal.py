@@ -1,0 +1,28 @@
+"""`anabranch check` names the extra that a definition would need on this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.work import buckets
+
+from .support import HEAD, Here
+
+UPLOADS = f"""{HEAD}metadata: {{name: uploads}}
+workflow:
+  - step: up
+    tool: {{kind: gcs, data: 1, destination: "gs://store/a"}}
+"""
+
+
+def test_check_names_the_extra_and_is_no_failure(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write("uploads.yaml", UPLOADS)
+    monkeypatch.setattr(buckets, "PACKAGE", "no_such_package_here")
+    checked = here.run("check", "uploads.yaml")
+    assert checked.code == 0
+    assert "missing-extra: warning: the task of step 'up'" in checked.out
+    assert "pip install 'anabranch[buckets]'" in checked.out
+    monkeypatch.setattr(buckets, "PACKAGE", "msgspec")
+    assert "missing-extra" not in here.run("check", "uploads.yaml").out
