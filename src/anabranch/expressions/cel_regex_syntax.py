@@ -95,7 +95,11 @@ _POSIX: Final[dict[str, Test]] = {
 }
 _FLAGS = re.compile(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])")
 _OTHER_FLAGS = re.compile(r"\(\?[A-Za-z-]+[:)]")
-_COUNT = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{1,9})?)?\}")
+_POSIX_NAME = re.compile(r"\[:(\^?)(.*?):\]", re.DOTALL)
+_NUMBER: Final = "(0|[1-9][0-9]{0,8})"  # RE2 takes `{02}` for the characters as they stand
+_COUNT = re.compile(rf"\{{{_NUMBER}(?:(,){_NUMBER}?)?\}}")
+_NAME = re.compile(r"\?P?<([^>]*)>")
+_IN_NAMES: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Mn", "Mc", "Nd", "Pc"})
 _OCTAL = re.compile(r"[1-7][0-7]{1,2}|0[0-7]{0,2}")
 _CATEGORY = re.compile(r"\{(\^?)([A-Za-z_]+)\}|()([A-Za-z])")
 _CATEGORIES: Final = {  # by their first letter
@@ -183,10 +187,11 @@ class _Reader:
         while self._peek() not in ("", "|", ")"):
             if self._taken("\\Q"):
                 self._quote(parts)
-                continue
-            part = self._atom()
-            if part is not None:
-                parts.append(self._repeated(part))
+            else:
+                part = self._atom()
+                parts += [] if part is None else [part]
+            if parts:  # a repetition behind flags is one of what stands before them
+                parts.append(self._repeated(parts.pop()))
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _quote(self, parts: list[Part]) -> None:
@@ -194,8 +199,7 @@ class _Reader:
         quoted, _, _ = self._text[self._at :].partition("\\E")
         parts += [One(self._same(character)) for character in quoted]
         self._at += len(quoted)
-        if self._taken("\\E") and quoted:
-            parts.append(self._repeated(parts.pop()))
+        self._taken("\\E")
 
     def _repeated(self, part: Part) -> Part:
         bounds = self._bounds()
@@ -274,10 +278,13 @@ class _Reader:
             self._at = flags.end()
             self._flags = (self._flags | set(flags.group(1))) - set(flags.group(2) or "")
             return flags.group(3) == ")"
-        name = re.compile(r"\?P?<[A-Za-z_][A-Za-z0-9_]*>").match(self._text, self._at)
-        if name is None:
+        named = _NAME.match(self._text, self._at)
+        if named is None or self._text.startswith(("?<=", "?<!"), self._at):
             raise self._unknown_group()
-        self._at = name.end()
+        name = named.group(1)
+        if not name or any(unicodedata.category(each) not in _IN_NAMES for each in name):
+            raise wrong("the name of a group is letters, digits and `_`")
+        self._at = named.end()
         return False
 
     def _unknown_group(self) -> CelEvalError:
@@ -318,9 +325,9 @@ class _Reader:
         if octal is not None:
             self._at = octal.end()
             return chr(int(octal.group(), 8))
-        if not (character.isascii() and character.isalnum()):
+        if character.isascii() and not character.isalnum():
             return character
-        if character.isdigit():
+        if "0" <= character <= "9":
             raise wrong("back references are not part of RE2")
         if character == "C":
             raise wrong("RE2's `\\C` (one byte) is not supported here; `.` is one character")
@@ -356,7 +363,7 @@ class _Reader:
         return lambda character: any(test(character) for test in tests)
 
     def _class_item(self) -> Test:
-        posix = re.compile(r"\[:(\^?)([a-z]+):\]").match(self._text, self._at)
+        posix = _POSIX_NAME.match(self._text, self._at)
         if posix is not None:
             if posix.group(2) not in _POSIX:
                 raise wrong("unknown character class between `[:` and `:]`")
