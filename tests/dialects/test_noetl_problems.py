@@ -21,7 +21,7 @@ ELSEWHERE = {
     *("too-large", "not-utf8", "bad-character", "syntax", "empty", "several-documents"),
     *("too-deep", "too-many-values", "bad-alias", "bad-merge", "bad-key", "unknown-tag"),
     *("unknown-dialect", "join-impossible", "slot-unreachable"),
-    *("bad-expression", "text-candidate", "encrypted-rule"),
+    *("bad-expression", "bad-pattern", "text-candidate", "encrypted-rule"),
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
     *("child-cycle", "unknown-credential"),
     *(

@@ -183,6 +183,8 @@ def test_every_problem_is_reported_at_once_and_in_order() -> None:
          "unknown-name", "nothing before it sets"),
         (branch(payload={"Why": "value > limit"}), "text-candidate", "taken as text"),
         (branch(payload={"Half": "1/2"}), "text-candidate", "computed"),
+        (rule(rules=["'a'.matches('{2}')"]), "bad-pattern", "there is nothing to repeat"),
+        (rule(rules=["true || [from].matches('(?=a)')"]), "bad-pattern", "look-around"),
     ],
 )  # fmt: skip
 def test_what_is_only_suspicious_is_a_warning(document: Any, code: str, words: str) -> None:

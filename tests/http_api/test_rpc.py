@@ -368,7 +368,7 @@ def test_a_session_is_started_by_owner_or_executor_once_for_each_number() -> Non
             assert await at.ok("getCoreAddrs")
             told = await at.ok("validateDataTransfer", asked(ANN))
             assert (told["processId"], told["finalResult"]) == ("1:1", True)
-            assert told["outputPayload"] == {"n": 2}
+            assert (told["payload"], told["outputPayload"]) == ({"n": 1}, {"n": 2})
             assert "shhhh" not in json.dumps(told)
             again = await at.refused("validateDataTransfer", asked(ANN))
             assert again[0] == "permit_nonce"

@@ -65,6 +65,8 @@ def test_the_version(here: Here) -> None:
         (("graph", "x", "--format", "png"), "invalid choice: 'png'"),
         (("runs", "--status", "happy"), "invalid choice: 'happy'"),
         (("runs", "--limit", "-1"), "invalid number value: '-1'"),
+        (("runs", "--limit", "١"), "invalid number value"),
+        (("session", "executed", "run:١"), "is no process id"),
         (("events", "r", "--after", "x"), "invalid number value: 'x'"),
         (("run", "x", "--grace", "soon"), "invalid float value: 'soon'"),
         (("run", "x", "--surprise"), "unrecognized arguments: --surprise"),

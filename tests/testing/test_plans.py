@@ -153,6 +153,10 @@ def test_any_of_needs_one_alternative_and_all_of_every_one() -> None:
     either["alternatives"].append({**entry("GATE")["alternatives"][0], "status": "done"})
     assert played(plan(either)).ok
     assert not played(plan({**either, "mode": "allOf"})).ok
+    either["alternatives"][1]["valid"] = False
+    told = str(played(plan(either)))
+    assert "step REFUSE runs or step GATE is done, invalid; instead: REFUSE: it did not" in told
+    assert "; GATE: it is done, valid" in told
 
 
 def test_an_executor_may_start_as_well() -> None:
@@ -195,6 +199,9 @@ def test_a_plan_for_another_text_of_the_bundle_is_refused() -> None:
         (plan({**entry("CHECK"), "mode": "someOf"}), "mode is 'someOf': choose one of allOf"),
         (plan(entry("CHECK", status="asleep")), "status is 'asleep'"),
         (plan(entry("CHECK", inputAssertions=[{"field": "a", "op": "like"}])), "op is 'like'"),
+        (plan(entry("CHECK", inputAssertions=[{"field": "a", "op": "regex", "value": "("}])),
+         "is no regular expression"),
+        (plan(runtime={"maxTotalGas": "١"}), "must be a whole number"),
         (plan(entry("")), "names no step"),
         (plan(runtime={"stepId": "NOWHERE"}), "no step 'NOWHERE' to start with: CHECK"),
         (plan(runtime={"maxTotalGas": "much"}), "must be a whole number"),

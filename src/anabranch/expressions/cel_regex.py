@@ -8,6 +8,7 @@ refused, as RE2 does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -25,6 +26,8 @@ from anabranch.expressions.cel_regex_syntax import (
     read_pattern,
     wrong,
 )
+from anabranch.expressions.cel_tree import Call, Literal, Node, walk
+from anabranch.expressions.cel_values import CelError
 
 STATES_MAX: Final = 4000
 
@@ -135,3 +138,14 @@ def _holds(sign: str, text: str, at: int) -> bool:
 @lru_cache(maxsize=256)
 def compiled(pattern: str) -> Pattern:
     return Pattern(pattern)
+
+
+def refused_patterns(root: Node) -> Iterator[str]:
+    """Why a pattern that stands in the expression itself cannot be used, for each of them."""
+    for node in walk(root):
+        match node:
+            case Call("matches", (_, Literal(str(pattern)))):
+                try:
+                    compiled(pattern)
+                except CelError as error:
+                    yield error.message

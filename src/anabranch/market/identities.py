@@ -23,7 +23,7 @@ _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _ED25519 = b"\xed\x01"  # the multicodec prefix of such a key
 _KEY_BYTES = 32
 _DEPTH_MAX = 64
-_WHOLE_MAX = 2**53  # beyond it not every reader knows the difference of one
+_WHOLE_MAX = 2**53 - 1  # beyond it not every reader knows the difference of one
 
 
 def public_key(name: str) -> bytes:
@@ -58,7 +58,7 @@ def canonical(value: Any) -> bytes:
     """The one way to write a value: keys sorted as UTF-16, no blanks, nothing escaped.
 
     Raises `InputError` for what has no such way: numbers that are not whole (everybody writes them
-    in their own way), whole ones beyond 2⁵³, half characters, and depths nobody means.
+    in their own way), whole ones from 2⁵³ on, half characters, and depths nobody means.
     """
     text = json.dumps(_sorted(value, 0), ensure_ascii=False, separators=(",", ":"))
     try:

@@ -131,6 +131,7 @@ CODES: Mapping[str, str] = {
     "nobody-to-ask": "a step for which the book has nobody",
     # rules
     "bad-expression": "an expression that cannot be read",
+    "bad-pattern": "a pattern of `matches` that cannot be used",
     "text-candidate": "a text that looks like an expression, or the other way round",
     "encrypted-rule": "a rule that is encrypted",
     # orchestrations

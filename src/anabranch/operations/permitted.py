@@ -174,7 +174,8 @@ class Permitted:
             coming = self._sessions.next_number(owner)
             raise _wrong_nonce(owner, number, coming) from None
         self._about(run)
-        return await self._begun(run, number)
+        shown = {key: value for key, value in payload.items() if not key.startswith("__")}
+        return {**await self._begun(run, number), "payload": shown}
 
     async def _begun(self, run: str, number: int) -> dict[str, Any]:
         """What the first step came to, if that is known soon."""
@@ -192,7 +193,6 @@ class Permitted:
             "finalResult": valid is True,
             "executedSteps": receipts,
             "ruleAction": found.get("error_class", ""),
-            "payload": {},
             "outputPayload": found.get("payload") or {},
         }
 

@@ -37,7 +37,8 @@ def run_and_token(pid: str) -> tuple[str, int]:
     run, colon, number = pid.rpartition(":")
     if not colon:
         return pid, 0
-    if not run or not number.isdecimal() or not int(number):
+    digits = number.isascii() and number.isdecimal() and len(number) <= 15
+    if not run or not digits or not int(number):
         raise InputError(f"{pid!r} is no process id: write RUN:NUMBER", code="pid")
     return run, int(number)
 

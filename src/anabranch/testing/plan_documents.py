@@ -20,9 +20,10 @@ from typing import Any
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields
 from anabranch.dialects.source import read_source
-from anabranch.dialects.xrc729.bundle import ADDRESS, HASH, Bundle, bundle_text
+from anabranch.dialects.xrc729.bundle import ADDRESS, HASH, Bundle, bundle_text, hash_of
 from anabranch.dialects.xrc729.multi_bundle import (
     NamedBundle,
+    canonical_text,
     hashes_of,
     is_multi_bundle,
     read_multi_bundle,
@@ -259,9 +260,9 @@ def _check_hash(source: Json, runtime: Json, document: Json, where: str) -> None
     for part, name in ((source, "source"), (runtime, "runtime")):
         said = str(part.get("ostcHash") or "")
         if HASH.fullmatch(said) and int(said, 16) and said.lower() not in known:
-            found = hashes_of(document)
+            found = hash_of(canonical_text(document))
             raise InputError(
-                f"{where}: {name}.ostcHash is {said}, and the bundle hashes to {min(found)}: it "
+                f"{where}: {name}.ostcHash is {said}, and the bundle hashes to {found}: it "
                 "was changed after the plan was written; export the plan again",
                 code="wrong_hash",
             )
@@ -364,6 +365,8 @@ def _assertions(entry: Json, where: str) -> Iterator[Assertion]:
         for number, each in enumerate(_a(list, entry.get(key, []), f"{where}.{key}")):
             given = _a(dict, each, f"{where}.{key}[{number}]")
             op = _one_of(given.get("op", "eq"), OPERATORS, f"{where}.{key}[{number}].op")
+            if op == "regex":
+                _check_pattern(given.get("value"), f"{where}.{key}[{number}].value")
             yield Assertion(
                 place,
                 str(given.get("field", "")),
@@ -423,9 +426,16 @@ def _a(kind: type, value: Any, where: str) -> Any:
 def _whole(value: Any, where: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    if isinstance(value, str) and value.isdecimal() and len(value) < 40:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 40:
         return int(value)
     raise InputError(f"{where} must be a whole number", code="plan")
+
+
+def _check_pattern(value: Any, where: str) -> None:
+    try:
+        re.compile(str(value))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"{where} is no regular expression: {error}", code="plan") from None
 
 
 def _one_of(value: Any, words: Sequence[str], where: str) -> str:

@@ -238,7 +238,7 @@ def _kind(side: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str:
 def _size(value: Any) -> int:
     if value is None:
         return CHUNK
-    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= CHUNK_MAX:
         limit = f"a whole number from 1 to {CHUNK_MAX:,}"

@@ -11,6 +11,7 @@ from anabranch.dialects.xrc137 import limits
 from anabranch.dialects.xrc137.casts import TYPES, CastFailed, cast
 from anabranch.dialects.xrc137.document import ENGINE_NAMES, Default, TypedValue
 from anabranch.expressions.cel import Cel
+from anabranch.expressions.cel_regex import refused_patterns
 from anabranch.expressions.cel_values import CelError, CelLimitError, CelSyntaxError
 from anabranch.expressions.placeholders import (
     Template,
@@ -126,6 +127,8 @@ class Parts:
             hint = "quote it or reword it when that is not meant"
             self.findings.warn(node.position, "text-candidate", f"{what}: {message}", hint)
         self._check_names(found.names, node.position, what)
+        if found.cel is not None:
+            self._check_patterns(found.cel, node.position, what)
         return found
 
     def expression(self, node: Node, what: str, also: Collection[str] = ()) -> Cel | None:
@@ -135,6 +138,7 @@ class Parts:
         found = self._compiled(node, what, lambda: compile_expression(str(node.value)))
         if found is not None:
             self._check_names(found.names - set(also), node.position, what)
+            self._check_patterns(found, node.position, what)
         return found
 
     def template(self, node: Scalar, what: str) -> Template:
@@ -212,6 +216,12 @@ class Parts:
             hint = did_you_mean(name, self.known) or "declare it in `payload`"
             message = f"{what} reads {name!r}, which nothing before it sets: it is always missing"
             self.findings.warn(at, "unknown-name", message, hint)
+
+    def _check_patterns(self, cel: Cel, at: Position, what: str) -> None:
+        """A warning and no error: the other side of `||` may decide before it is needed."""
+        for message in refused_patterns(cel.tree):
+            hint = "correct the pattern; the expression fails when it comes to it"
+            self.findings.warn(at, "bad-pattern", f"{what}: {message}", hint)
 
 
 def long_texts(node: Node, findings: Findings) -> None:

@@ -126,7 +126,7 @@ natural.__name__ = positive.__name__ = "number"  # as argparse calls it when it 
 
 def _at_least(least: int, text: str) -> int:
     number = int(text)
-    if number < least:
+    if number < least or not text.isascii():
         raise ValueError
     return number
 
