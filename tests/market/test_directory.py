@@ -101,6 +101,24 @@ def test_a_revocation_counts_from_the_issuer_and_the_node_only(
     assert holders(found) == left
 
 
+@pytest.mark.parametrize("shape", ["alone", "listed", "named", "rows"])
+def test_revocations_count_in_whatever_shape_they_are_kept(shape: str) -> None:
+    one = revoke_passport(ISSUER, passport(2), revoked_at=ISSUED)
+    shapes = {"alone": one, "listed": [one], "named": {"revocations": [one]},
+              "rows": {"items": [{"artifact": one}]}}  # fmt: skip
+    found = directory(passports=passport(2), bindings=BINDINGS, revocations=shapes[shape])
+    assert holders(found) == []
+
+
+@pytest.mark.parametrize("part", ["passports", "revocations"])
+@pytest.mark.parametrize("value", [{"revoked": []}, {}, "text", 7, {"items": {}}])
+def test_a_source_of_another_shape_lets_nobody_in(part: str, value: Any) -> None:
+    sources = {"passports": [passport(2)], part: value if value != "text" else {"items": "text"}}
+    found = directory(bindings=BINDINGS, **sources)
+    with pytest.raises(NotKnown, match=f"`{part}` of the directory is a list of documents"):
+        holders(found)
+
+
 def test_expiry_is_looked_at_with_every_question() -> None:
     clock = ManualClock(NOW)
     short = passport(2, expires_at="2026-02-02T02:40:05Z", issued_at="2026-02-02T02:40:02Z")

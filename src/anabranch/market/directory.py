@@ -16,7 +16,7 @@ from typing import Any
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError
 from anabranch.expressions.pointer import MISSING, parse_path, same
-from anabranch.market.endpoints import rows_in
+from anabranch.market.endpoints import documents_in, rows_in
 from anabranch.market.identities import public_key
 from anabranch.market.nobody import Cache, nobody_holds
 from anabranch.market.passports import (
@@ -272,10 +272,9 @@ def _newer(passport: Passport, cache: Cache) -> bool:
 
 
 def _revocations(value: Any) -> list[Any]:
-    rows = value.get("items", []) if isinstance(value, Mapping) else value
     return [
         row.get("artifact", row) if isinstance(row, Mapping) else row
-        for row in (rows if isinstance(rows, list) else [])
+        for row in documents_in(value, "revocations")
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from anabranch.errors import InputError
+
 ENDPOINTS_MAX = 8  # of one row
 
 #: How an endpoint and a row are written in a directory.
@@ -15,14 +17,30 @@ def rows_in(value: Any) -> Iterator[Row]:
     """The passport of each row with its endpoints: those that can be asked, and all others.
 
     A row is a passport itself, or holds one under `passport`."""
-    if isinstance(value, Mapping):
-        value = value.get("items", value.get("passports", []))
-    for row in value if isinstance(value, list) else []:
+    for row in documents_in(value, "passports"):
         if isinstance(row, Mapping) and "passport" in row:
             urls = _urls(row.get("endpoints"))
             yield row["passport"], *_by_transport(urls)
         else:
             yield row, (), ()
+
+
+def documents_in(value: Any, part: str) -> list[Any]:
+    """What a source of the directory holds: a list, one under `items` or its own name, or one
+    document alone. Anything else is an error: a revocation that is overlooked lets somebody in."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        under = next((key for key in ("items", part) if key in value), None)
+        if under is None and any(key in value for key in ("schema", "passport", "artifact")):
+            return [value]
+        value = value.get(under)
+    if isinstance(value, list):
+        return value
+    raise InputError(
+        f"`{part}` of the directory is a list of documents, a mapping with one under `items` or "
+        f"`{part}`, or one document"
+    )
 
 
 def _by_transport(urls: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
