@@ -22,6 +22,7 @@ ELSEWHERE = {
     *("too-deep", "too-many-values", "bad-alias", "bad-merge", "bad-key", "unknown-tag"),
     *("unknown-dialect", "join-impossible", "slot-unreachable"),
     *("bad-expression", "bad-pattern", "text-candidate", "encrypted-rule"),
+    "closed-rule",
     *("too-many", "empty-list", "unresolved-rule", "no-rule", "unused-rule", "several-starts"),
     *("child-cycle", "unknown-credential"),
     *(

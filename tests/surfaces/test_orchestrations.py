@@ -337,6 +337,8 @@ def test_one_of_several_orchestrations_is_run_and_drawn_by_name(place: Here) -> 
     refused = place.run("run", "both.json")
     assert refused.code == 2
     assert "--ostc" in refused.err
+    undrawn = place.run("graph", "both.json")
+    assert (undrawn.code, "2 orchestrations: 'one', 'two'" in undrawn.err) == (2, True)
     told = place.ok("run", "both.json", "--ostc", "two", "--json").json
     assert told["steps"]["SAY"]["result"] == {"said": 2}
     assert "SAY" in place.ok("graph", "both.json", "--ostc", "b-one").out

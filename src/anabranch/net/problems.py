@@ -134,6 +134,7 @@ CODES: Mapping[str, str] = {
     "bad-pattern": "a pattern of `matches` that cannot be used",
     "text-candidate": "a text that looks like an expression, or the other way round",
     "encrypted-rule": "a rule that is encrypted",
+    "closed-rule": "a rule of a bundle that is encrypted, and runs only where its key is",
     # orchestrations
     "too-many": "more entries than the limit",
     "empty-list": "a list that must have an entry",

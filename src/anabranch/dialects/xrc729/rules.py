@@ -10,6 +10,7 @@ from anabranch.dialects.xrc137.limits import DOCUMENT_BYTES
 from anabranch.dialects.xrc137.read import ENCRYPTED, read_rule, rule_from
 from anabranch.dialects.xrc729.bundle import Bundle, Text
 from anabranch.dialects.xrc729.document import Orchestration
+from anabranch.net.problems import Position
 
 Documents = Mapping[str, RuleDocument | None]  # by step; None where it is not known
 
@@ -37,8 +38,11 @@ def _document(text: Text, findings: Findings) -> RuleDocument | None:
             hint = "split it over several steps"
             findings.add(text.node.position, "too-large", message, hint)
             document = None
-    elif text.text.startswith(ENCRYPTED):
-        return None  # whoever evaluates it may be able to open it
+    elif text.text.startswith(ENCRYPTED):  # whoever evaluates it may be able to open it
+        message = "the rule is encrypted and cannot be looked at; without its key its step aborts"
+        at = text.position or Position(1, 1, text.file)
+        findings.warn(at, "closed-rule", message, "put its key into the file of rule_keys_file")
+        return None
     else:
         document, problems = read_rule(text.text, file=text.file)
     findings.problems.extend(problems)

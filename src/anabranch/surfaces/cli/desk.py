@@ -23,12 +23,12 @@ from anabranch import app
 from anabranch.clock import SystemClock
 from anabranch.dialects.port import Compiled, RegisteredTool
 from anabranch.dialects.registry import in_order
-from anabranch.errors import DefinitionError, InputError
+from anabranch.errors import InputError
 from anabranch.net.problems import Problem
 from anabranch.operations.available import ENGINE_KINDS, available_in
 from anabranch.operations.catalog import SCHEME, Catalog, file_key
 from anabranch.operations.credentials import Credentials, StoreSource, looked_up
-from anabranch.operations.definitions import Source, canonical_text, compiler
+from anabranch.operations.definitions import Source, canonical_text, compiler, prepare
 from anabranch.operations.definitions import check as check_definition
 from anabranch.operations.items import Page, Wanted
 from anabranch.operations.preflight import Preflight
@@ -246,10 +246,7 @@ class LocalDesk:
     async def draw(
         self, file: str, form: str, tools: Sequence[RegisteredTool], rules: str | None
     ) -> str:
-        compiled = check_definition(values.source(file), tools, rules)
-        if compiled.net is None:
-            raise DefinitionError(compiled.errors)
-        return draw(compiled.net, form)
+        return draw(prepare(values.source(file), tools, rules).net, form)
 
     async def runs(self, wanted: HeadFilter) -> list[Row]:
         with self.reading() as read:

@@ -79,7 +79,8 @@ class RuleTexts:
 
     async def _opened(self, program: RuleProgram, text: str) -> str:
         if self._decryptor is None:
-            message = f"the rule {program.address} is encrypted and the engine has no key for it"
+            name = f"the rule {program.address}".rstrip()
+            message = f"{name} is encrypted and the engine has no key for it"
             raise HardError(message, code="encrypted_rule")
         return await self._decryptor.decrypt(program.address, text)
 
