@@ -113,7 +113,10 @@ def test_revocations_count_in_whatever_shape_they_are_kept(shape: str) -> None:
 @pytest.mark.parametrize("part", ["passports", "revocations"])
 @pytest.mark.parametrize("value", [{"revoked": []}, {}, "text", 7, {"items": {}}])
 def test_a_source_of_another_shape_lets_nobody_in(part: str, value: Any) -> None:
-    sources = {"passports": [passport(2)], part: value if value != "text" else {"items": "text"}}
+    sources: dict[str, Any] = {
+        "passports": [passport(2)],
+        part: value if value != "text" else {"items": "text"},
+    }
     found = directory(bindings=BINDINGS, **sources)
     with pytest.raises(NotKnown, match=f"`{part}` of the directory is a list of documents"):
         holders(found)
