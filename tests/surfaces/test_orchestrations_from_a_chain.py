@@ -101,13 +101,14 @@ def looked_at(here: Here, evm: Evm, *words: str) -> int:
     return asyncio.run(whole())
 
 
-def kept_by(evm: Evm) -> str:
-    """A registry with a good orchestration and one whose rule cannot be read."""
+def kept_by(evm: Evm) -> tuple[str, str]:
+    """A registry with a good orchestration (whose text it is) and one with a rule that cannot be
+    read."""
     _, text = deployed(evm)
     rule = evm.deploy(rule_contract('{"payload":{},"rules":["1 +"]}'))
     broken = json.dumps({"id": "broken", "structure": {"A1": {"rule": rule}}})
     who = "0x" + "ab" * 20
-    return evm.deploy(
+    where = evm.deploy(
         registry(
             {"orders": text, "broken": broken},
             getAllOSTC=returned("string[]", ["orders", "broken"]),
@@ -115,17 +116,19 @@ def kept_by(evm: Evm) -> str:
             getExecutorList=returned("address[]", [who]),
         )
     )
+    return where, text
 
 
 def test_a_registry_is_listed_checked_and_drawn(
     here: Here, evm: Evm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = kept_by(evm)
+    where, text = kept_by(evm)
     assert looked_at(here, evm, "registry", where) == 0
     told = capsys.readouterr().out
     assert f"owner: 0x{'ab' * 20}" in told
     assert "orders" in told
     assert "broken" in told
+    assert hash_of(text) in told, "taken of the text where the registry keeps none"
     assert looked_at(here, evm, "check", "--registry", where) == 2, "all of them are looked at"
     assert "bad-expression" in capsys.readouterr().out
     assert looked_at(here, evm, "check", "--registry", where, "--ostc", "orders") == 0

@@ -15,6 +15,7 @@ from anabranch.work.chain.contracts import (
     code_at,
     eth_call,
 )
+from anabranch.work.chain.documents import hash_of, stored_bytes
 from anabranch.work.chain.errors import BadAnswer, NoContract, NotARegistry, Reverted
 from anabranch.work.chain.loader import META
 from anabranch.work.chain.rpc import JsonRpc, RpcOptions
@@ -67,10 +68,18 @@ async def _ids(rpc: JsonRpc, registry: str, tag: str) -> list[str]:
     return [str(one) for one in ids]
 
 
+async def _hash(rpc: JsonRpc, registry: str, ostc_id: str, tag: str) -> str | None:
+    try:
+        raw = await stored_bytes(rpc, registry, "getOSTC(string)", (ostc_id,), tag)
+    except (Reverted, BadAnswer):
+        return None
+    return None if raw is None else hash_of(raw)
+
+
 async def _entry(rpc: JsonRpc, registry: str, ostc_id: str, tag: str) -> Entry:
     try:
         data = call_data("getOSTCMeta(string)", (ostc_id,))
         kept, version, updated = abi.decode(META, await eth_call(rpc, registry, data, tag))
-    except (Reverted, BadAnswer):
-        return Entry(ostc_id)
+    except (Reverted, BadAnswer):  # an older registry: the hash is that of what it gives out
+        return Entry(ostc_id, await _hash(rpc, registry, ostc_id, tag))
     return Entry(ostc_id, str(kept), int(version), int(updated))
