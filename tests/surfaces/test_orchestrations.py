@@ -115,6 +115,17 @@ def test_owner_and_gas_belong_to_the_session(fork: Here) -> None:
     assert fork.run(*words, "--owner", "me").code == 2
 
 
+def test_sessions_of_several_owners_are_listed_with_their_owners(fork: Here) -> None:
+    words = ("run", "fork.json", "--rules", "rules", "--input", "n=7", "--owner")
+    other = "0x" + "b" * 40
+    fork.ok(*words, OWNER)
+    assert "OWNER" not in fork.ok("session", "list").out
+    fork.ok(*words, other)
+    head, *rows = fork.ok("session", "list").out.splitlines()
+    assert head.split()[:2] == ["OWNER", "PID"]
+    assert {tuple(row.split()[:2]) for row in rows} >= {(OWNER, "1:1"), (other, "1:1")}
+
+
 def test_graph_and_simulate_take_the_rules(fork: Here) -> None:
     drawn = fork.ok("graph", "fork.json", "--rules", "rules").out
     assert all(step in drawn for step in ("A1", "G1", "H1", "J1"))
