@@ -73,9 +73,9 @@ def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
     if options.json:
         print(render.json_line(rows))
         return 0
-    columns, head = COLUMNS, ("PID", "PARENT", "STEP", "STATUS", "GROUP", "TAKES FROM")
+    columns, head = [*COLUMNS], ["PID", "PARENT", "STEP", "STATUS", "GROUP", "TAKES FROM"]
     if len({row["owner"] for row in rows}) > 1:  # two owners may both have a session 1
-        columns, head = ("owner", *columns), ("OWNER", *head)
+        columns, head = ["owner", *columns], ["OWNER", *head]
     cells = [[str(row[column]) for column in columns] for row in rows]
     print("\n".join(render.table(cells, head)) if cells else "no sessions")
     return 0
