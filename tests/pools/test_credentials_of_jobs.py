@@ -70,14 +70,21 @@ def test_the_stores_of_a_worker_come_before_those_of_the_server(
     run(scenario())
 
 
-def test_a_worker_gets_no_credential_that_its_task_does_not_look_up() -> None:
-    text = playbook("""
+@pytest.mark.parametrize(
+    "tool",
+    [
+        '{kind: noop, args: {a: "{{ keychain.api }}"}}',
+        '{kind: http, url: "http://127.0.0.1:1/", auth: "{{ keychain.api.token }}"}',
+    ],
+)
+def test_a_worker_gets_no_credential_that_its_task_does_not_look_up(tool: str) -> None:
+    text = playbook(f"""
   - step: far
-    spec: {pool: gpu}
-    tool: {kind: noop, args: {a: "{{ keychain.api }}"}}
-    next: {arcs: [{step: near}]}
+    spec: {{pool: gpu}}
+    tool: {tool}
+    next: {{arcs: [{{step: near}}]}}
   - step: near
-    tool: {kind: noop, args: {a: "{{ keychain.other }}"}}
+    tool: {{kind: noop, args: {{a: "{{{{ keychain.other }}}}"}}}}
 """)
 
     async def scenario() -> None:

@@ -192,3 +192,168 @@ def test_a_nats_task_logs_in_with_the_credential_it_names(
 
     run(scenario())
     assert [{name: each.get(name) for name in login} for each in seen] == [login]
+
+
+# -- a template that gives the secret itself -----------------------------------------------------
+
+#: `api` is a credential; `own` an entry of the definition.
+CALLED = """workflow:
+  - step: s
+    tool: {{kind: http, url: "{{{{ workload.url }}}}", auth: {auth}}}
+"""
+SECRETS = [
+    '"{{ keychain.api.token }}"',
+    "\"{{ keychain['api'].token }}\"",
+    '"{{ keychain[workload.which].token }}"',
+    '"{{ keychain.own.token }}"',
+    '"Bearer {{ keychain.own.token }}"',
+    '"{{ keychain.own.token if workload.which else workload.which }}"',
+    "\"{{ keychain.own.token | default('api') }}\"",
+    '{type: bearer, token: "{{ keychain.own.token }}"}',
+    '{bearer: "{{ keychain.own.token }}"}',
+]
+#: A name comes out of these, also where they look at the keychain.
+NAMES = [
+    '"{{ workload.which }}"',
+    '"a{{ workload.rest }}"',
+    '"{{ workload.which if workload.which else keychain.own.token }}"',
+    "\"{{ 'api' if workload.which else keychain.own.token }}\"",
+    '"{{ keychain.named.credential }}"',
+]
+OWN = """keychain:
+  - {name: own, kind: bearer, token: hunter2-hunter3-hunter4}
+  - {name: named, kind: static, map: {credential: api}}
+"""
+
+
+@pytest.mark.parametrize("auth", [*SECRETS, *NAMES])
+def test_a_secret_that_a_template_gives_is_the_token_and_a_name_is_looked_up(auth: str) -> None:
+    result, seen = called(OWN + CALLED.format(auth=auth), api(), which="api", rest="pi")
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize("auth", NAMES)
+def test_a_name_that_is_worked_out_and_not_kept_is_never_sent(auth: str) -> None:
+    result, seen = called(OWN + CALLED.format(auth=auth), which="api", rest="pi")
+    assert "there is no credential 'api'" in str(result.problem)
+    assert seen == []
+
+
+@pytest.mark.parametrize("auth", ["_prev", "got", "results.got"])
+def test_what_a_secrets_task_has_got_is_the_token_of_the_next_one(
+    auth: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_TEST", SECRET)
+    body = f"""workflow:
+  - step: s
+    tool:
+      - {{name: got, kind: secrets, provider: env, secret_name: TOKEN_OF_TEST}}
+      - {{kind: http, url: "{{{{ workload.url }}}}", auth: "{{{{ {auth} }}}}"}}
+"""
+    result, seen = called(body)
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize("auth", ['"{{ keychain.api.token }}"', '"{{ keychain.own.token }}"'])
+@pytest.mark.parametrize("kind", ["script", "python"])
+def test_scripts_are_fetched_with_the_secret_that_a_template_gives(kind: str, auth: str) -> None:
+    body = f"workflow:\n  - step: s\n    tool: {{kind: {kind}, {SCRIPT.format(auth=auth)}}}\n"
+    result, seen = called(OWN + body, api(), text="result = 1")
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {SECRET}"]
+
+
+def test_each_side_of_a_transfer_takes_the_secret_that_a_template_gives(tmp_path: Path) -> None:
+    path = str(tmp_path / "to.db")
+    with sqlite3.connect(path) as database:
+        database.execute("create table people (id integer primary key, name text)")
+    database.close()
+    body = """workflow:
+  - step: move
+    tool:
+      kind: transfer
+      source: {tool: http, url: "{{ workload.url }}/rows", auth: "{{ keychain.api.token }}"}
+      target: {tool: sqlite, auth: "{{ keychain.place.database }}", table: people}
+"""
+    place = CredentialDraft(name="place", type="sqlite", data=path)
+    result, seen = called(body, api(), place)
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_file_database_is_what_a_template_gives_and_never_has_the_name_of_a_token(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "duckdb":
+        pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    ask = (
+        'workflow:\n  - step: s\n    tool: {kind: %s, auth: "{{ keychain.%s }}", query: select 7}\n'
+    )
+    place = CredentialDraft(name="place", type=kind, data=str(tmp_path / "x.db"))
+    sqlite3.connect(tmp_path / "y.db").close()
+
+    async def scenario() -> None:
+        result, _ = await done(ask % (kind, "place.database"), place)
+        assert result.status == "completed", result.problem
+        result, shown = await done(OWN + ask % (kind, "own.token"))
+        assert "this kind takes a database there" in str(result.problem)
+        assert SECRET not in shown
+
+    run(scenario())
+    assert not [each for each in tmp_path.iterdir() if SECRET in each.name]
+
+
+@pytest.mark.parametrize(
+    ("value", "login"),
+    [("{url}", {"user": "me", "pass": SECRET}), (SECRET, {"auth_token": SECRET})],
+)
+def test_a_nats_task_logs_in_with_the_secret_that_a_template_gives(
+    value: str, login: Mapping[str, str]
+) -> None:
+    seen: list[Mapping[str, Any]] = []
+    tool = (
+        '{kind: nats, %sauth: "{{ keychain.bus.value }}", operation: publish, subject: a, data: 1}'
+    )
+
+    async def scenario() -> None:
+        async with listener(seen) as at:
+            text = value.format(url=f"nats://me:{SECRET}@{at}")
+            url = "" if "://" in text else f'url: "nats://{at}", '
+            bus = CredentialDraft(name="bus", type="secret", data={"value": text, "more": "x"})
+            result, shown = await done(f"workflow:\n  - step: s\n    tool: {tool % url}\n", bus)
+            assert result.status == "failed"
+            assert SECRET not in shown
+
+    run(scenario())
+    assert [{name: each.get(name) for name in login} for each in seen] == [login]
+
+
+@pytest.mark.parametrize(
+    ("field", "place", "said"),
+    [
+        ("dsn", "", "postgres 127.0.0.1:1/d"),
+        ("password", 'dsn: "postgresql://me@127.0.0.1:1/d", ', "postgres 127.0.0.1:1/d"),
+        ("password", "", "a postgres task needs dsn, or host and dbname"),
+    ],
+)
+def test_a_postgres_task_takes_the_address_or_the_password_that_a_template_gives(
+    field: str, place: str, said: str
+) -> None:
+    pytest.importorskip("psycopg")
+    body = f"""workflow:
+  - step: s
+    tool: {{kind: postgres, {place}auth: "{{{{ keychain.pg.{field} }}}}", query: select 1}}
+"""
+    data = {"dsn": f"postgresql://me:{SECRET}@127.0.0.1:1/d"}
+    kept = CredentialDraft(name="pg", type="postgres", data=data)
+
+    async def scenario() -> None:
+        result, shown = await done(body, kept)
+        assert said in str(result.problem)
+        assert SECRET not in shown
+
+    run(scenario())

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -49,7 +50,17 @@ from anabranch.expressions.jinja_program import (
 )
 from anabranch.expressions.port import Constant, Expression, Paths
 
-__all__ = ["Condition", "Jinja", "Limits", "TemplateError", "TemplateTree", "Text", "Value", "View"]
+__all__ = [
+    "Condition",
+    "Derived",
+    "Jinja",
+    "Limits",
+    "TemplateError",
+    "TemplateTree",
+    "Text",
+    "Value",
+    "View",
+]
 
 View = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -196,6 +207,28 @@ class Condition(_Templated):
         return not self._program.native
 
 
+class Derived(ABC):
+    """Makes something of what a template gives; a dialect says what."""
+
+    __slots__ = ("_view", "inner", "text")
+
+    def __init__(self, inner: _Templated) -> None:
+        self.inner = inner
+        self.text = inner.text
+        self._view = inner._view
+
+    @property
+    def reads(self) -> Paths:
+        return self.inner.reads
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        seen = self._view(names)
+        return self.derived(self.inner.evaluate(seen), seen)
+
+    @abstractmethod
+    def derived(self, value: Any, names: Mapping[str, Any]) -> Any: ...
+
+
 class TemplateTree:
     """A structure with expressions inside. Parts without any are handed out as they are: they are
     shared between evaluations and must not be changed."""
@@ -217,7 +250,7 @@ class TemplateTree:
 
 
 def _read_in(structure: Any) -> Iterator[tuple[str, ...]]:
-    if isinstance(structure, (_Templated, TemplateTree)):
+    if isinstance(structure, (_Templated, Derived, TemplateTree)):
         yield from structure.reads
     elif isinstance(structure, Mapping):
         for item in structure.values():
@@ -231,7 +264,7 @@ Builder = Callable[[Mapping[str, Any]], Any]
 
 
 def is_expression(value: Any) -> bool:
-    return isinstance(value, (_Templated, TemplateTree, Constant))
+    return isinstance(value, (_Templated, Derived, TemplateTree, Constant))
 
 
 def _builder(structure: Any) -> Builder | None:
@@ -283,7 +316,7 @@ def describe(structure: Any) -> str:
     """The structure as its author wrote it, roughly: expressions appear as their text."""
     if isinstance(structure, Constant):
         return describe(structure.value)
-    if isinstance(structure, (_Templated, TemplateTree)):
+    if isinstance(structure, (_Templated, Derived, TemplateTree)):
         return structure.text
     if isinstance(structure, Mapping):
         return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in structure.items()) + "}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from anabranch.errors import InputError
 from anabranch.net.problems import did_you_mean
@@ -142,6 +142,15 @@ def password_in(value: Any) -> str:
         return ""
     authority = value.partition("://")[2].partition("/")[0]
     return unquote(authority.rpartition("@")[0].partition(":")[2])
+
+
+def logins_in(address: str) -> list[str]:
+    """What is secret by itself in an address: the password, and as it is spelled there; of NATS the
+    token."""
+    found = password_in(address) or str(_login_in(address).get("token", ""))
+    if not found or not (password_in(address) or address.startswith(("nats://", "tls://"))):
+        return []
+    return list(dict.fromkeys([found, quote(found, safe="")]))
 
 
 def _login_in(url: Any) -> dict[str, str]:

@@ -222,7 +222,7 @@ async def find_in(sources: Sequence[CredentialSource], name: str) -> Credential:
     if not is_name(name):
         raise KeychainError(
             f"{name!r:.60} cannot be the name of a credential: letters, digits, `_`, `-` and `.`, "
-            "at most 100"
+            "at most 100; a token itself is written `auth: {type: bearer, token: …}`"
         )
     for source in sources:
         found = await source.find(name)

@@ -21,6 +21,7 @@ import msgspec
 
 from anabranch.kernel.tracker import ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault, WakeRequest
+from anabranch.work.credential_fields import logins_in
 from anabranch.work.log_guard import LOGGERS, RedactingFilter, guard_logs
 from anabranch.work.secret_forms import INSIDE, SHORTEST, fold, gate_of, traces_of
 from anabranch.work.secret_values import (
@@ -105,6 +106,10 @@ class Redactor:
     def knows_any(self) -> bool:
         return bool(self._texts)
 
+    def knows(self, text: str) -> bool:
+        """Whether this very text is one of them."""
+        return text in self._texts
+
     # -- knowing -----------------------------------------------------------------------------
 
     def learn(self, value: Any, run: str = "") -> None:
@@ -121,6 +126,9 @@ class Redactor:
                     self.learn(item, run)
 
     def _learn(self, text: str, run: str) -> None:
+        if "://" in text:  # who logs in with an address may repeat the password alone
+            for part in logins_in(text):
+                self._learn(part, run)
         if len(text) < SHORTEST:
             return
         if run:

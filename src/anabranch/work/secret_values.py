@@ -57,6 +57,8 @@ class Given(Protocol):
 
     def learn(self, value: Any) -> None: ...
 
+    def knows(self, text: str) -> bool: ...
+
 
 _AT_WORK: ContextVar[Any] = ContextVar("anabranch.secrets", default=None)
 
@@ -146,6 +148,10 @@ class Keyring(Mapping[str, Any]):
         if isinstance(found, Secret | list) and self._given is not None:
             self._given.learn(found)
         return self._revealed(found)
+
+    def gave(self, text: str) -> bool:
+        """Whether this very text is a secret that the job was given."""
+        return self._given is not None and self._given.knows(text)
 
     def _revealed(self, value: Any) -> Any:
         if isinstance(value, Mapping):

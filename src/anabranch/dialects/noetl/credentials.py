@@ -15,8 +15,10 @@ from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.credential_lookup import KEYCHAIN, CredentialLookup
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja import Value, has_template
+from anabranch.expressions.jinja_paths import Reading
 from anabranch.net.net import CredentialName
 from anabranch.net.problems import did_you_mean
 
@@ -41,7 +43,6 @@ _SECRET_FIELDS = ("password", "passwd", "secret", "client_secret", "token", "api
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 #: Names of credentials, as in `work.credential_sources`.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_WHOLE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
 
 
 def read_keychain(
@@ -136,19 +137,14 @@ class Credentials:
     findings: Findings
 
     def value(self, node: Node, what: str) -> Any:
-        """A mapping as it is; a name, or a template that gives one, read from the keychain."""
+        """A mapping as it is; a name read from the keychain; a template: `credential_lookup`."""
         if isinstance(node, Fields):
             return self._mapping(node, what)
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
             self.findings.wrong_type(node, what, "the name of a credential, or a mapping")
             return None
         if has_template(node.value):
-            whole = _WHOLE.fullmatch(node.value)
-            if whole is None or "{{" in whole.group(1):
-                return self.templates.structure(node)
-            inner = whole.group(1).strip()
-            lookup = f"{{{{ keychain[{inner}] if ({inner}) is string else ({inner}) }}}}"
-            return self.templates.structure(Scalar(lookup, node.position))
+            return self._worked_out(node)
         if not NAME.fullmatch(node.value):
             message = f"{what} names the credential {node.value!r:.60}, which cannot be a name"
             hint = "use letters, digits, `_`, `-` and `.`, at most 100"
@@ -158,6 +154,16 @@ class Credentials:
             self._by_name(node.value, node, what)
         lookup = f"{{{{ keychain['{node.value}'] }}}}"
         return self.templates.structure(Scalar(lookup, node.position))
+
+    def _worked_out(self, node: Scalar) -> Any:
+        """A template: the work finds out whether a name comes of it, or a secret."""
+        given = self.templates.structure(node)
+        if not isinstance(given, Value):
+            return given  # a mistake that was reported, or no template after all
+        found = CredentialLookup(given)
+        if found.may_be_name:
+            self.templates.readings.append((Reading((KEYCHAIN,), 1, open=True), node.position))
+        return found
 
     def _mapping(self, node: Fields, what: str) -> Any:
         """Fields of a connection; or `{type: postgres, credential: NAME}`, also under an alias of

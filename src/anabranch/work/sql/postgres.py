@@ -122,7 +122,7 @@ def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> 
     except psycopg.Error:
         raise InputError("dsn is not a PostgreSQL address (postgresql://user@host/name)") from None
     parts |= {_FIELDS[name]: inputs.scalar(value, name) for name, value in fields.items()}
-    if not parts:
+    if not parts.keys() - {"password"}:  # nobody is told a password by chance
         raise InputError("a postgres task needs dsn, or host and dbname (also from auth)")
     parts.setdefault("connect_timeout", str(int(connect_seconds)))
     parts.setdefault("application_name", "anabranch")

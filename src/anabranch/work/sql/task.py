@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ from anabranch.work.redaction import brief
 from anabranch.work.sql.text import Flavour, Statement, split, within_one_transaction
 
 _NAMES = ("command", "commands", "query")
+_CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|service)\s*=")
+_DATABASES = (".db", ".sqlite", ".sqlite3", ".duckdb", ".ddb")
 
 Params = list[Any] | dict[str, Any] | None
 
@@ -74,11 +77,26 @@ def read_task(given: Mapping[str, Any], flavour: Flavour) -> SqlTask:
 def connection_fields(given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """What the task says about its connection; its own fields win over those of `auth`."""
     auth = given.get("auth", given.get("credential"))
-    if isinstance(auth, str):  # a credential that is one text
-        auth = {"dsn": auth} if "dsn" in names else {"database": auth}
+    if isinstance(auth, str):
+        auth = _one_text(auth, names, placed=any(given.get(name) is not None for name in names))
     fields = dict(inputs.mapping(auth, "auth"))
     fields |= {name: given[name] for name in names if given.get(name) is not None}
     return {name: fields[name] for name in names if fields.get(name) is not None}
+
+
+def _one_text(text: str, names: tuple[str, ...], *, placed: bool) -> dict[str, str]:
+    """A secret that is one text: a whole address, or else the password to one that the task has. Of
+    a kind without passwords it is the database; no file is made with the name of a token."""
+    if "password" in names:
+        return {"dsn" if "://" in text or _CONNINFO.search(text) else "password": text}
+    if text == ":memory:" or text.lower().endswith(_DATABASES) or text.startswith(("/", "./")):
+        return {"database": text}
+    if placed:
+        return {}
+    raise InputError(
+        "auth is one text, and this kind takes a database there: a path such as data/shop.db, or a "
+        "mapping {database: …}"
+    )
 
 
 def _commands(given: Mapping[str, Any], flavour: Flavour, autocommit: bool) -> list[Command]:
