@@ -357,3 +357,66 @@ def test_a_postgres_task_takes_the_address_or_the_password_that_a_template_gives
         assert SECRET not in shown
 
     run(scenario())
+
+
+# -- the kind `secrets` --------------------------------------------------------------------------
+
+GOT = """workflow:
+  - step: s
+    tool:
+      - {{name: got, kind: secrets, {how}}}
+      - {{kind: http, url: "{{{{ workload.url }}}}", auth: "{{{{ got }}}}"}}
+"""
+TEXT = CredentialDraft(name="api", type="secret", data=SECRET)
+ENTRY = "keychain: [{name: api, kind: static, value: of-the-keychain}]\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "keychain", "variable", "sent"),
+    [
+        ("secret_name: api", "", "", SECRET),
+        ("secret_name: api", "", "of-the-environment", "of-the-environment"),
+        ("secret_name: api", ENTRY, "", "of-the-keychain"),
+        ("secret_name: api, provider: store", "", "of-the-environment", SECRET),
+        ("secret_name: api, provider: store", ENTRY, "", "of-the-keychain"),
+        ("secret_name: api, provider: google", "", "", SECRET),
+        ('secret_name: "{{ workload.which }}"', "", "", SECRET),
+    ],
+)
+def test_a_secrets_task_looks_in_the_documented_order(
+    how: str, keychain: str, variable: str, sent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv("api", variable)
+    result, seen = called(keychain + GOT.format(how=how), TEXT, which="api")
+    assert result.status == "completed", result.problem
+    assert seen == [f"Bearer {sent}"]
+
+
+def test_a_secrets_task_gives_the_fields_of_a_credential_and_no_answer_shows_them() -> None:
+    body = """workflow:
+  - step: s
+    tool:
+      - {name: got, kind: secrets, provider: store, secret_name: api}
+      - {kind: noop, result: "{{ got.token }} of {{ got.host }}"}
+"""
+    kept = CredentialDraft(name="api", type="secret", data={"token": SECRET, "host": "h.example"})
+    result, shown = run(done(body, kept))
+    assert result.result == "*** of h.example"
+    assert SECRET not in shown
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("secret_name: nope", "the environment has no such variable, and there is no credential"),
+        ("secret_name: nope, provider: store", "there is no credential 'nope' (looked in"),
+        ("secret_name: nope, provider: vault", "the provider 'vault' cannot be reached from here"),
+        ("secret_name: nope, provider: env", "(looked in env)"),
+    ],
+)
+def test_a_secret_that_is_nowhere_is_missed_by_name(how: str, said: str) -> None:
+    result, seen = called(GOT.format(how=how), TEXT)
+    assert "there is no secret 'nope'" in str(result.problem)
+    assert said in str(result.problem)
+    assert seen == []

@@ -76,6 +76,24 @@ class CredentialLookup(Derived):
         return frozenset(one or two for one, two in _QUOTED.findall(self.text))
 
 
+class KeychainAtHand(Derived):
+    """The keychain itself, for work that looks into it only when it has found nothing elsewhere.
+    The template gives the name, or reads the entry, that it may ask for."""
+
+    __slots__ = ()
+
+    @property
+    def reads(self) -> Paths:
+        found = self.inner.reads
+        return found if any(root == KEYCHAIN for root, *_ in found) else found | {(KEYCHAIN,)}
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        return self._view(names).get(KEYCHAIN)
+
+    def derived(self, value: Any, names: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
+
+
 def _keys(reading: Reading) -> frozenset[str]:
     return frozenset(str(part) for part in reading.path)
 

@@ -15,7 +15,11 @@ from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.credential_lookup import KEYCHAIN, CredentialLookup
+from anabranch.dialects.noetl.credential_lookup import (
+    KEYCHAIN,
+    CredentialLookup,
+    KeychainAtHand,
+)
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja import Value, has_template
 from anabranch.expressions.jinja_paths import Reading
@@ -164,6 +168,31 @@ class Credentials:
         if found.may_be_name:
             self.templates.readings.append((Reading((KEYCHAIN,), 1, open=True), node.position))
         return found
+
+    def at_hand(self, name: Node | None, provider: Node | None, what: str) -> Any:
+        """For a task that gets a secret by name: the keychain, where that is among the places it
+        looks in; else None."""
+        word = provider.value if isinstance(provider, Scalar) else None
+        text = name.value if isinstance(name, Scalar) else None
+        if word not in (None, "store", *ELSEWHERE) or not isinstance(text, str) or name is None:
+            return None
+        if has_template(text):
+            self.templates.readings.append((Reading((KEYCHAIN,), 1, open=True), name.position))
+            given = self.templates.structure(name)
+            return KeychainAtHand(given) if isinstance(given, Value) else None
+        if not NAME.fullmatch(text):
+            return None  # a variable may be called as it likes
+        if word in ELSEWHERE and provider is not None:
+            message = (
+                f"the provider {word!r} of {what} cannot be reached from here; the credential "
+                f"{text!r} stands for what is kept there"
+            )
+            hint = f"add it with `anabranch credential add {text}`, or use `env` or `file`"
+            self.findings.warn(provider.position, "credential-instead", message, hint)
+        elif word == "store" and text not in self.names:
+            self._by_name(text, name, what)
+        lookup = self.templates.structure(Scalar(f"{{{{ keychain['{text}'] }}}}", name.position))
+        return KeychainAtHand(lookup)
 
     def _mapping(self, node: Fields, what: str) -> Any:
         """Fields of a connection; or `{type: postgres, credential: NAME}`, also under an alias of

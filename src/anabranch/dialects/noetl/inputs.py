@@ -176,6 +176,8 @@ class Inputs:
             given["args"] = args
         if kind == "secrets" and "name" not in given and "name" in self._task:
             given["name"] = self._task.string("name")
+        if kind == "secrets":
+            self._add_keychain(given)
         self._task.not_yet(*(key for key in LATER if key not in KINDS[kind]))
         if kind == "playbook":
             self._note_child()
@@ -204,6 +206,14 @@ class Inputs:
             note_object(self._task, kind, self._templates.extras)
         self._check(kind, given)
         return given
+
+    def _add_keychain(self, given: dict[str, Any]) -> None:
+        """A secret that is nowhere else may be a credential."""
+        node = self._task.node
+        name = node.get("secret_name") or node.get("name")
+        ring = self._credentials.at_hand(name, node.get("provider"), self._task.what)
+        if ring is not None:
+            given["keychain"] = ring
 
     def of_tool(self, signature: ToolSignature | None) -> dict[str, Any]:
         """For a registered callable: every key is one of its arguments."""
