@@ -24,7 +24,7 @@ from anabranch.work.oauth2 import KeychainError
 
 KeyState = Literal["ok", "other key", "no key"]
 DESCRIPTION_MAX = 500
-_PURPOSE = "credential"
+PURPOSE = "credential"
 
 
 class CredentialDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,7 +133,7 @@ class Credentials:
         wrong = self._wrong_key([kept])
         if wrong:
             raise KeychainError(f"credential {name!r}: {wrong}")
-        text = self._key.unseal(kept.sealed, _PURPOSE, name, str(kept.version))
+        text = self._key.unseal(kept.sealed, PURPOSE, name, str(kept.version))
         return Credential(msgspec.json.decode(text), kept.type)
 
     def knows(self, name: str) -> bool:
@@ -173,7 +173,7 @@ class Credentials:
 
     def _sealed(self, name: str, version: int, fields: Mapping[str, Any]) -> str:
         text = msgspec.json.encode(fields).decode()
-        return self._key.seal(text, _PURPOSE, name, str(version))
+        return self._key.seal(text, PURPOSE, name, str(version))
 
     def _found(self, name: str) -> StoredCredential:
         found = self._store.credential(name)

@@ -77,6 +77,24 @@ def tidied(hook: Hook, key: SecretKey, now: int) -> str:
     return kept
 
 
+def resealed(hook: Hook, old: SecretKey, new: SecretKey) -> str | None:
+    """What the store says with another key: the same secrets, encrypted with that one. None where
+    the old key does not give them; what needs no key, or has the new one already, stays."""
+    if hook.secret.startswith(_NAMED):
+        return hook.secret
+    parts = hook.secret.split(_OLD)
+    for at, spec in enumerate(parts[:2]):
+        kind, _, rest = spec.partition(":")
+        if kind not in ("key", "sealed") or (kind == "key" and rest.startswith(f"{new.id}:")):
+            continue
+        secret = _secret(hook.id, spec, old, {})
+        if secret:
+            parts[at] = _SEALED + new.seal(secret, "webhook", hook.id)
+        elif not _secret(hook.id, spec, new, {}):
+            return None
+    return _OLD.join(parts)
+
+
 def is_plain(spec: str) -> bool:
     return any(part.startswith(_PLAIN) for part in spec.split(_OLD))
 

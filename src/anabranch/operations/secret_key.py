@@ -33,14 +33,29 @@ _IN_MEMORY: WeakKeyDictionary[Any, SecretKey] = WeakKeyDictionary()
 
 
 class SecretKey:
-    def __init__(self, text: str = "", file: Path | None = None, *, made: bool = True) -> None:
+    def __init__(
+        self,
+        text: str = "",
+        file: Path | None = None,
+        *,
+        made: bool = True,
+        place: str = "the setting secret_key",
+    ) -> None:
         self._file = file
         self._made = made  # the file is ours: it is made where there is none
-        self._key = _checked(text, "ANABRANCH_SECRET_KEY") if text else b""
+        self._place = place  # for messages, where it is no file
+        self._key = _checked(text, place) if text else b""
+
+    @classmethod
+    def of_variable(cls, name: str) -> SecretKey:
+        text = os.environ.get(name)
+        if not text:
+            raise InputError(f"the environment has no variable {name}", code="secret_key")
+        return cls(text, place=f"the variable {name}")
 
     @property
     def place(self) -> str:
-        return str(self._file) if self._file is not None else "the setting secret_key"
+        return str(self._file) if self._file is not None else self._place
 
     @property
     def id(self) -> str:

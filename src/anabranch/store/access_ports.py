@@ -64,9 +64,10 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(Protocol):
-    def together(self) -> AbstractContextManager[None]:
+    def together(self, *, wipe: bool = False) -> AbstractContextManager[None]:
         """The writes below that this thread makes in the block are one: durable at its end, or, if
-        it raises, not made at all. Other threads wait; reads in the block see what was before."""
+        it raises, not made at all. Other threads wait; reads in the block see what was before. With
+        `wipe` what they replace is wiped as far as the store can."""
         ...
 
     def add_token(self, token: AccessToken) -> None:

@@ -27,7 +27,7 @@ class MemoryAccess:
         self._kept: dict[tuple[str, str], KeptAnswer] = {}
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self, *, wipe: bool = False) -> Iterator[None]:  # noqa: ARG002 - memory forgets
         with self._open():
             before = dict(self._tokens), dict(self._audit), self._last_entry, dict(self._kept)
             try:

@@ -375,8 +375,8 @@ class SqliteStore(
                 db.execute("COMMIT")
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        with self._transaction():
+    def together(self, *, wipe: bool = False) -> Iterator[None]:
+        with self._transaction(wipe=wipe):
             self._joining = get_ident()
             try:
                 yield

@@ -16,7 +16,8 @@ from anabranch import app, files
 from anabranch.clock import SystemClock
 from anabranch.errors import InputError
 from anabranch.operations.credentials import CredentialChange, CredentialDraft, Credentials
-from anabranch.operations.secret_key import key_of
+from anabranch.operations.rekey import rekey
+from anabranch.operations.secret_key import SecretKey, key_of
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
@@ -198,6 +199,52 @@ async def _remove(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+async def _rekey(options: argparse.Namespace, settings: Settings) -> int:
+    """At the store itself, which no engine may be using: keys do not travel."""
+    if settings.server:
+        raise InputError(
+            "keys are not sent to a server: stop it, run `credential rekey` where its store is "
+            "(--store FILE), and start it with the new key",
+            code="usage",
+        )
+    values.require_store(settings)
+    new = _key(options.new_key_file, options.new_key_env)
+    store = app.open_store(settings)
+    try:
+        old = _key(options.old_key_file, options.old_key_env) or key_of(store, settings)
+        assert new is not None, "the grammar asks for one"
+        with noted(store, who(options), "credentials.rekey", new.id):
+            store.acquire("anabranch credential rekey")
+            try:
+                done = rekey(store, old, new)
+            finally:
+                store.release()
+    finally:
+        store.close()
+    if options.json:
+        print(render.json_line(msgspec.to_builtins(done)))
+        return 0
+    print(
+        f"encrypted with the key {done.new_key} now: {done.credentials} credentials, "
+        f"{done.webhooks} secrets of webhooks (before: {done.old_key})\n"
+        f"start with this key from now on: {_next(options, old.place)}"
+    )
+    return 0
+
+
+def _key(file: str | None, variable: str | None) -> SecretKey | None:
+    if file is not None:
+        return SecretKey(file=Path(file), made=False)
+    return None if variable is None else SecretKey.of_variable(variable)
+
+
+def _next(options: argparse.Namespace, old: str) -> str:
+    if options.new_key_env is not None:
+        return f"set ANABRANCH_SECRET_KEY to what {options.new_key_env} holds"
+    beside = f", or put it in the place of {old}" if old.endswith(".key") else ""
+    return f"set secret_key_file to {options.new_key_file}{beside}"
+
+
 def _tell(options: argparse.Namespace, card: Row, done: str) -> None:
     said = f"{done}: {card['name']} ({card['type']}: {', '.join(card['fields'])})"
     print(render.json_line(card) if options.json else said)
@@ -227,4 +274,5 @@ ACTIONS: dict[str, Action] = {
     "show": _show,
     "rotate": _rotate,
     "remove": _remove,
+    "rekey": _rekey,
 }

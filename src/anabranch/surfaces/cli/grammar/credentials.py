@@ -19,6 +19,7 @@ def add_credential(verbs: Verbs) -> None:
     show = c.action(actions, "show", "Show one credential, without its values.")
     rotate = c.action(actions, "rotate", "Give a credential another value.")
     remove = c.action(actions, "remove", "Remove a credential.")
+    rekey = c.action(actions, "rekey", "Encrypt all credentials with another key.")
     for one in (add, show, rotate, remove):
         one.add_argument("name", metavar="NAME", help="as definitions write it: auth: NAME")
     add.add_argument(
@@ -27,8 +28,21 @@ def add_credential(verbs: Verbs) -> None:
     add.add_argument("--description", default="", metavar="TEXT", help="for lists")
     for one in (add, rotate):
         _value(one)
-    for one in (add, rotate, remove):
+    _keys(rekey)
+    for one in (add, rotate, remove, rekey):
         c.actor(one)
+
+
+def _keys(parser: argparse.ArgumentParser) -> None:
+    """Keys never stand in a command line either."""
+    new = parser.add_mutually_exclusive_group(required=True)
+    new.add_argument("--new-key-file", metavar="FILE", help="the new key is in this file")
+    new.add_argument("--new-key-env", metavar="VAR", help="the new key is in this variable")
+    old = parser.add_mutually_exclusive_group()
+    old.add_argument(
+        "--old-key-file", metavar="FILE", help="the old key is in this file (default: the settings)"
+    )
+    old.add_argument("--old-key-env", metavar="VAR", help="the old key is in this variable")
 
 
 def _value(parser: argparse.ArgumentParser) -> None:

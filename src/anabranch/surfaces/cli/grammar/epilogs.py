@@ -110,6 +110,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "credential": (
         "credential add pg_main --type postgres --from-file pg_main.json",
         "credential rotate pg_main --value-stdin < pg_main.json",
+        "credential rekey --new-key-file new.key",
     ),
     "token": ("token create --scope read --scope operate --name kim --days 90", "token list"),
     "store": (
