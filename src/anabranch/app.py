@@ -24,11 +24,12 @@ from anabranch.literals import Reducer
 from anabranch.market.directory import PassportDirectory
 from anabranch.market.signatures import Ed25519Signatures
 from anabranch.net.net import Net
+from anabranch.net.problems import Problem
 from anabranch.operations.available import available_in
 from anabranch.operations.catalog import Catalog
 from anabranch.operations.credentials import Credentials, StoreSource
 from anabranch.operations.definitions import Prepared, Rules, Source, compiler, path_in, prepare
-from anabranch.operations.participants import asked_before
+from anabranch.operations.participants import asked_before, needs_of
 from anabranch.operations.pools import Pools
 from anabranch.operations.preflight import Available, Preflight, child_depth
 from anabranch.operations.reading import Reader
@@ -275,6 +276,12 @@ class Parts:
         if self.book.is_there:
             self._directory.rotation.recall(await asyncio.to_thread(asked_before, self.store))
         await self.engine.open(only=only)
+
+    def needs_of_book(self, net: Net) -> list[Problem]:
+        """What a definition needs of the participants here; nothing where there is no book."""
+        if not self.preflight.available.participants:
+            return []
+        return needs_of(net, self.book, self._directory if self.book.directory else None)
 
     async def reload_participants(self) -> None:
         """Read the book and its directory anew. A book with a mistake changes nothing."""

@@ -199,3 +199,25 @@ def test_a_probe_says_who_is_there_without_asking_anybody(here: Here) -> None:
     assert table.splitlines()[0].split()[:2] == ["PARTICIPANT", "STATE"]
     assert "name a book" in here.run("participants", "list").err
     assert "name one with --server" in here.run("participants", "reload").err
+
+
+def test_a_server_holds_definitions_against_its_own_book_as_it_was_last_read(here: Here) -> None:
+    book = here.write("book.yaml", BOOK)
+    here.write("good.json", workflow(**static("one", "two")))
+    here.write("bad.json", workflow(**static("tow")))
+    with served(here.store, participants=str(here.folder / book)) as server:
+        at = ("--server", server.url)
+        assert found(here, "good.json", *at) == []
+        ((code, severity, message),) = found(here, "bad.json", *at)
+        assert (code, severity) == ("unknown-participant", "error")
+        assert "asks 'tow', who is not in the book" in message
+        refused = here.run("check", "bad.json", "--participants", "book.yaml", *at)
+        assert (refused.code, "asked by the server" in refused.err) == (2, True)
+        here.write("book.yaml", BOOK.replace("  one:", "  tow:"))
+        assert here.run("participants", "reload", *at).code == 0
+        assert found(here, "bad.json", *at) == []
+        assert [one[:2] for one in found(here, "good.json", *at)] == [
+            ("unknown-participant", "warning")
+        ]
+    with served(here.store) as server:  # without a book nobody can say
+        assert found(here, "bad.json", "--server", server.url) == []

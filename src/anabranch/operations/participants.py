@@ -146,53 +146,60 @@ class BookCheck:
     def _warn(self, at: Position, code: str, message: str, hint: str = "") -> None:
         self.problems.append(Problem(at, code, message, hint, "warning"))
 
-    # -- with a definition -----------------------------------------------------------------------
-
     def problems_of(self, net: Net) -> list[Problem]:
         """What the definition needs of the book and does not find there."""
-        if self.book is None:
-            return []
-        return [
-            problem for step in net.steps.values() for problem in self._of_step(self.book, step)
-        ]
+        return [] if self.book is None else needs_of(net, self.book, self._directory)
 
-    def _of_step(self, book: Book, step: Step) -> Iterator[Problem]:
+
+def needs_of(net: Net, book: Book, directory: PassportDirectory | None) -> list[Problem]:
+    """What a definition needs of a book, and of its directory where that was read, and does not
+    find there."""
+    needs = _Needs(book, directory)
+    return [problem for step in net.steps.values() for problem in needs.of_step(step)]
+
+
+class _Needs:
+    def __init__(self, book: Book, directory: PassportDirectory | None) -> None:
+        self._book = book
+        self._directory = directory
+
+    def of_step(self, step: Step) -> Iterator[Problem]:
         source = step.decision.source if step.decision is not None else None
         if source is not None and source.kind == "capability":
             name = str(_facts(source).get("capability_id") or "")
-            if book.capability(name) is None:
-                yield Problem(_place(step), "unknown-capability", book.missing_capability(name))
+            if self._book.capability(name) is None:
+                yield Problem(
+                    _place(step), "unknown-capability", self._book.missing_capability(name)
+                )
         if step.fan is None:
             return
         search = _facts(step.fan.targets)
         named = getattr(step.fan.over, "participants", ()) or search.get("participants") or ()
         if named:
-            yield from self._of_names(book, step, named)
+            yield from self._of_names(step, named)
         elif search.get("resolve") == "capability":
-            yield from self._of_capability(book, step, search)
+            yield from self._of_capability(step, search)
         elif search:
-            yield from self._of_service(book, step, search)
+            yield from self._of_service(step, search)
 
-    def _of_names(self, book: Book, step: Step, names: Iterable[str]) -> Iterator[Problem]:
+    def _of_names(self, step: Step, names: Iterable[str]) -> Iterator[Problem]:
         plain = [name for name in names if "{{" not in name]
-        missing = [name for name in plain if not self._is_known(book, name)]
+        missing = [name for name in plain if not self._is_known(name)]
         nobody = bool(missing) and len(missing) == len(list(names))
         for name in missing:
-            hint = did_you_mean(name, book.listings) or "add it to `participants` of the book"
+            hint = did_you_mean(name, self._book.listings) or "add it to `participants` of the book"
             message = f"step {step.name!r} asks {name!r}, who is not in the book"
             severity: Severity = "error" if nobody else "warning"
             yield Problem(_place(step), "unknown-participant", message, hint, severity)
 
-    def _is_known(self, book: Book, name: str) -> bool:
-        if book.participant(name) is not None:
+    def _is_known(self, name: str) -> bool:
+        if self._book.participant(name) is not None:
             return True
         return self._directory is not None and not isinstance(self._directory.elsewhere(name), str)
 
-    def _of_capability(
-        self, book: Book, step: Step, search: Mapping[str, Any]
-    ) -> Iterator[Problem]:
+    def _of_capability(self, step: Step, search: Mapping[str, Any]) -> Iterator[Problem]:
         wanted = f"step {step.name!r} asks who holds {search.get('capability_id')!r}"
-        if not book.directory:
+        if not self._book.directory:
             message = f"{wanted}, and the book has no directory of passports"
             hint = "add `directory: {passports: …}`"
             yield Problem(_place(step), "nobody-to-ask", message, hint)
@@ -203,13 +210,13 @@ class BookCheck:
         if not holders:
             message = f"{wanted}: {self._directory.why_nobody(query)}"
             yield Problem(_place(step), "nobody-to-ask", message, severity="warning")
-        yield from self._of_names(book, step, holders)
+        yield from self._of_names(step, holders)
 
-    def _of_service(self, book: Book, step: Step, search: Mapping[str, Any]) -> Iterator[Problem]:
+    def _of_service(self, step: Step, search: Mapping[str, Any]) -> Iterator[Problem]:
         wanted = str(search.get("service_type") or search.get("task_type") or "")
-        if any(wanted in one.service_types for one in book.listings.values()):
+        if any(wanted in one.service_types for one in self._book.listings.values()):
             return
-        known = sorted({each for one in book.listings.values() for each in one.service_types})
+        known = sorted({each for one in self._book.listings.values() for each in one.service_types})
         message = f"step {step.name!r} needs {wanted!r}, which nobody in the book offers"
         hint = did_you_mean(wanted, known) or "add it to the `service_types` of somebody"
         yield Problem(_place(step), "nobody-to-ask", message, hint)

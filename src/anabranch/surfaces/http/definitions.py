@@ -152,6 +152,7 @@ async def check_one(request: web.Request) -> web.StreamResponse:
         compiled: Compiled = await in_thread(check, source, tools, given.rules, file=file)
     net, parts = compiled.net, request.app[PARTS]
     refused = list(parts.preflight.kinds_off(net)) if net is not None else []
+    refused += parts.needs_of_book(net) if net is not None else []
     named = looked_up(compiled.problems, net, parts.credential_sources)
     if net is not None:
         named += parts.preflight.missing_extras(net)
@@ -159,7 +160,7 @@ async def check_one(request: web.Request) -> web.StreamResponse:
         named += await in_thread(list, missing_in(net, parts.catalog))
     return answer(
         shapes.Checked(
-            ok=net is not None and not refused,
+            ok=net is not None and not any(one.severity == "error" for one in refused),
             name=net.name if net is not None else None,
             dialect=net.dialect if net is not None else None,
             fingerprint=net.fingerprint if net is not None else None,

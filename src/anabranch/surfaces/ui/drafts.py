@@ -69,6 +69,7 @@ def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = Non
     problems += _without_rules(ui, net, problems)
     problems += ui.parts.preflight.kinds_off(net)
     problems += ui.parts.preflight.missing_extras(net)
+    problems += ui.parts.needs_of_book(net)
     return Draft(
         text, net.dialect, net.name, net.description, net.fingerprint, net,
         problems=problems, wanted=inputs_of(net),
