@@ -218,6 +218,24 @@ def test_the_entrance_leads_to_no_other_site(locked: Locked) -> None:
         assert sign_in(locked, token, way)[2]["Location"] == "/runs"
 
 
+@pytest.mark.parametrize(
+    ("scope", "credentials", "probe"),
+    [("admin", 200, 200), ("operate", 403, 200), ("decide", 403, 403)],
+)
+def test_only_an_admin_sees_credentials_and_only_who_operates_looks_at_participants(
+    locked: Locked, scope: str, credentials: int, probe: int
+) -> None:
+    visitor, _, _ = sign_in(locked, locked.token("kim", "read", scope))
+    status, text, _ = visitor.ask("/credentials")
+    assert status == credentials
+    assert ('href="/credentials"' in text) is (credentials == 200)
+    assert visitor.ask("/participants")[0] == 200
+    assert visitor.ask("/participants", {"csrf": visitor.csrf("/participants")})[0] == probe
+    status, _, headers = Visitor(locked.url).ask("/credentials")
+    assert status == 303
+    assert "/login" in headers["Location"]
+
+
 def test_who_may_only_read_changes_nothing(locked: Locked) -> None:
     run = locked.call(locked.server.parts.verbs.start(ASKED))
     locked.call(locked.server.parts.verbs.wait(run, standing=True))

@@ -14,12 +14,14 @@ from anabranch.surfaces.http.routes import PARTS, Scope
 from anabranch.surfaces.ui import (
     approvals,
     asked,
+    credentials,
     definitions,
     entrance,
     joins,
     live,
     loops,
     many,
+    participants,
     redrives,
     rendering,
     run,
@@ -48,6 +50,8 @@ SCOPES: dict[tuple[str, str], Scope] = {
     ("POST", "/definitions/register"): "operate",
     ("POST", "/sessions/wake"): "operate",
     ("POST", "/sessions/end"): "operate",
+    ("GET", "/credentials"): "admin",
+    ("POST", "/participants"): "operate",
 }
 
 #: What the audit trail calls a change; the same as over the API.
@@ -122,6 +126,9 @@ def routes() -> list[web.RouteDef]:
         web.get("/sessions/panel", sessions.panel),
         web.post("/sessions/wake", sessions.wake),
         web.post("/sessions/end", sessions.end),
+        web.get("/participants", participants.list_all),
+        web.post("/participants", participants.probe_all),
+        web.get("/credentials", credentials.list_all),
         web.get("/{anything:(?!api/).*}", _nothing),
     ]
 

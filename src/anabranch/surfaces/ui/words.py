@@ -38,6 +38,12 @@ _MORE_LOOKS: Mapping[str, str] = {
     "error": "failed",
     "warning": "waiting",
     "note": "plain",
+    "up": "done",
+    "odd": "waiting",
+    "down": "failed",
+    "ok": "done",
+    "other key": "failed",
+    "no key": "failed",
 }
 JSON_SHOWN = 64 * 1024
 

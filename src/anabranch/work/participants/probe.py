@@ -7,6 +7,7 @@ whether somebody takes the connection; a function is there once its module could
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -50,9 +51,16 @@ async def _looked_at(
     except TimeoutError:
         return Condition(state="down", problem=f"no answer within {seconds:g} s")
     except (OSError, aiohttp.ClientError, ValueError) as error:
-        said = getattr(error, "strerror", None) or type(error).__name__
-        return Condition(state="down", problem=str(said))
+        return Condition(state="down", problem=_why(error))
     return Condition(state="up")
+
+
+def _why(error: Exception) -> str:
+    """In the words of the system; asyncio puts addresses there, and some errors have no number."""
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
 async def _well(session: aiohttp.ClientSession, url: str) -> Condition:
