@@ -163,10 +163,10 @@ class Slow(MemoryStore):
         self.go = Event()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self, *, wipe: bool = False) -> Iterator[None]:
         self.batches.append(0)
         self.go.wait(10)
-        with super().together():
+        with super().together(wipe=wipe):
             yield
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> None:

@@ -29,10 +29,10 @@ class Counted(MemoryStore):
         self.go = Event()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self, *, wipe: bool = False) -> Iterator[None]:
         self.begun += 1
         self.go.wait(10)
-        with super().together():
+        with super().together(wipe=wipe):
             yield
 
 

@@ -212,7 +212,7 @@ class Derived(ABC):
 
     __slots__ = ("_view", "inner", "text")
 
-    def __init__(self, inner: _Templated) -> None:
+    def __init__(self, inner: Value) -> None:
         self.inner = inner
         self.text = inner.text
         self._view = inner._view

@@ -243,35 +243,40 @@ class Catalog:
 
     # -- children ----------------------------------------------------------------------------
 
-    def cycles(self, net: Net, key: str) -> Iterator[Problem]:
-        """Where the definition begins itself by way of its children, as far as they are named."""
+    def cycles(self, net: Net, key: str, *, read_files: bool = True) -> Iterator[Problem]:
+        """Where the definition begins itself by way of its children, as far as they are named.
+        Without `read_files` only those of the catalog are looked at."""
         for child in net.children:
-            way = self._way_back(child.path, key)
+            way = self._way_back(child.path, key, read_files=read_files)
             if way:
                 message = f"it begins itself by way of its children: {' → '.join([key, *way])}"
                 hint = "it needs an end: at child_depth_max the run fails"
                 shown_message = message.replace(SCHEME, "")
                 yield Problem(child.position, "child-cycle", shown_message, hint, "warning")
 
-    def _way_back(self, target: str, key: str) -> list[str]:
+    def _way_back(self, target: str, key: str, *, read_files: bool) -> list[str]:
         """The definitions from this child to the one that is looked for; empty where none leads."""
         waiting: list[tuple[str, tuple[str, ...]]] = [(target, ())]
         seen: set[str] = set()
         while waiting and len(seen) < CHILDREN_MAX:
             at, before = waiting.pop(0)
-            child = self._child(at)
+            child = self._child(at, read_files=read_files)
             if child is None or child[0] in seen:
                 continue
             seen.add(child[0])
-            if child[0] == key:
+            # A file of the folder is told by its path, as what is in the store.
+            name = f"{SCHEME}{child[1].path}" if child[1].path else child[0]
+            if key in (child[0], name):
                 return [*before, key]
-            waiting += [(one.path, (*before, child[0])) for one in child[1].children]
+            waiting += [(one.path, (*before, name)) for one in child[1].children]
         return []
 
-    def _child(self, target: str) -> tuple[str, Net] | None:
+    def _child(self, target: str, *, read_files: bool) -> tuple[str, Net] | None:
         """A definition that is named as a child; None where it is not here or does not compile."""
         try:
             found = self.find(target)
+            if found is None and not read_files:
+                return None
             if found is None:
                 text = files.read_limited(Path(target), SourceLimits().bytes_max)
                 found = Found(text.decode("utf-8", "replace"), target, file_key(target))

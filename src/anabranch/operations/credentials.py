@@ -132,7 +132,10 @@ class Credentials:
             return None
         wrong = self._wrong_key([kept])
         if wrong:
-            raise KeychainError(f"credential {name!r}: {wrong}")
+            raise KeychainError(
+                f"credential {name!r}: {wrong}; start with that key (secret_key_file, or "
+                "ANABRANCH_SECRET_KEY)"
+            )
         text = self._key.unseal(kept.sealed, PURPOSE, name, str(kept.version))
         return Credential(msgspec.json.decode(text), kept.type)
 

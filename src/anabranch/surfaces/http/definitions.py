@@ -18,7 +18,9 @@ from aiohttp import web
 
 from anabranch.dialects.port import Compiled, ToolSignature
 from anabranch.errors import NotFound
-from anabranch.operations.catalog import missing_in
+from anabranch.net.net import Net
+from anabranch.net.problems import Problem
+from anabranch.operations.catalog import SCHEME, Catalog, missing_in
 from anabranch.operations.credentials import looked_up
 from anabranch.operations.definitions import TEXT, Prepared, canonical_form, check, prepare
 from anabranch.operations.reading import draw
@@ -157,7 +159,7 @@ async def check_one(request: web.Request) -> web.StreamResponse:
     if net is not None:
         named += parts.preflight.missing_extras(net)
     if net is not None and net.children:
-        named += await in_thread(list, missing_in(net, parts.catalog))
+        named += await in_thread(_of_children, net, parts.catalog)
     return answer(
         shapes.Checked(
             ok=net is not None and not any(one.severity == "error" for one in refused),
@@ -167,6 +169,12 @@ async def check_one(request: web.Request) -> web.StreamResponse:
             problems=[place_problem(one) for one in (*named, *refused)],
         )
     )
+
+
+def _of_children(net: Net, catalog: Catalog) -> list[Problem]:
+    """Of the catalog alone: whoever may only read makes the server look at no file."""
+    cycles = catalog.cycles(net, f"{SCHEME}{net.path}", read_files=False) if net.path else ()
+    return [*missing_in(net, catalog), *cycles]
 
 
 async def respell(request: web.Request) -> web.StreamResponse:
