@@ -152,7 +152,8 @@ def test_a_store_that_an_engine_uses_is_refused(kept: Here) -> None:
 def test_whoever_is_interrupted_has_the_old_key_for_everything(
     kept: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change, changed = SqliteStore.change_credential, []
+    change = SqliteStore.change_credential
+    changed: list[Any] = []
 
     def stop_at_the_second(self: SqliteStore, *given: Any, **more: Any) -> bool:
         if changed:

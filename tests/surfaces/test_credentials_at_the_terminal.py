@@ -98,6 +98,16 @@ def test_check_warns_of_a_credential_only_where_it_can_know(
     assert "unknown-credential" not in desk.run("check", "asks.yaml").out
 
 
+def test_check_warns_of_a_credential_that_only_a_template_names(desk: Here) -> None:
+    asks = ASKS.replace("auth: pg_main", 'auth: "{{ keychain.pg_main.dsn }}"')
+    desk.write("asks.yaml", asks)
+    desk.run("credential", "add", "other", "--type", "secret", "--from-env", "PG_MAIN")
+    missing = desk.run("check", "asks.yaml")
+    assert "unknown-credential: warning: there is no credential 'pg_main'" in missing.out
+    desk.run("credential", "add", "pg_main", "--from-file", "pg.json")
+    assert desk.run("check", "asks.yaml").out == "asks.yaml: no problems\n"
+
+
 def test_the_same_verbs_ask_a_server(desk: Here) -> None:
     with served(desk.store) as server:
         at = ("--server", server.url)

@@ -219,7 +219,13 @@ NAMES = [
     '"{{ workload.which if workload.which else keychain.own.token }}"',
     "\"{{ 'api' if workload.which else keychain.own.token }}\"",
     '"{{ keychain.named.credential }}"',
+    '"{{ workload.whole }}"',
 ]
+GIVEN: dict[str, Any] = {
+    "which": "api",
+    "rest": "pi",
+    "whole": {"type": "bearer", "credential": "api"},
+}
 OWN = """keychain:
   - {name: own, kind: bearer, token: hunter2-hunter3-hunter4}
   - {name: named, kind: static, map: {credential: api}}
@@ -228,14 +234,14 @@ OWN = """keychain:
 
 @pytest.mark.parametrize("auth", [*SECRETS, *NAMES])
 def test_a_secret_that_a_template_gives_is_the_token_and_a_name_is_looked_up(auth: str) -> None:
-    result, seen = called(OWN + CALLED.format(auth=auth), api(), which="api", rest="pi")
+    result, seen = called(OWN + CALLED.format(auth=auth), api(), **GIVEN)
     assert result.status == "completed", result.problem
     assert seen == [f"Bearer {SECRET}"]
 
 
 @pytest.mark.parametrize("auth", NAMES)
 def test_a_name_that_is_worked_out_and_not_kept_is_never_sent(auth: str) -> None:
-    result, seen = called(OWN + CALLED.format(auth=auth), which="api", rest="pi")
+    result, seen = called(OWN + CALLED.format(auth=auth), **GIVEN)
     assert "there is no credential 'api'" in str(result.problem)
     assert seen == []
 

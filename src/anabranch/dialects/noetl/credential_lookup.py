@@ -25,6 +25,8 @@ from anabranch.expressions.jinja_paths import Reading
 from anabranch.expressions.port import Paths
 
 KEYCHAIN = "keychain"
+#: In a mapping under `auth`: what may stand beside the name of a credential.
+BESIDE = frozenset({"type", "source", "provider", "scope", "service", "description", "kind"})
 #: Fields of a keychain that say which credential is meant.
 _NAMING = frozenset({"name", "credential", "credential_name"})
 _WITHOUT_SECRETS = frozenset({"workload", "ctx"})  # what is recorded has none
@@ -48,6 +50,8 @@ class CredentialLookup(Derived):
         return not alone or found[0].path[-1] in _NAMING or bool(self._literals - _keys(found[0]))
 
     def derived(self, value: Any, names: Mapping[str, Any]) -> Any:
+        if isinstance(value, Mapping):
+            value = self._named_in(value)
         if not isinstance(value, str):
             return value
         ring = names.get(KEYCHAIN)
@@ -59,6 +63,14 @@ class CredentialLookup(Derived):
             return _plain(ring[value])
         except KeyError:
             raise ExpressionError(f"the keychain has no entry {value[:60]!r}") from None
+
+    def _named_in(self, value: Mapping[str, Any]) -> Any:
+        """The name in a mapping `{type: …, credential: NAME}` from elsewhere than the keychain."""
+        name = value.get("credential")
+        of_keychain = any(one.root == KEYCHAIN for one in self.inner.readings)
+        if of_keychain or not isinstance(name, str) or set(value) - {"credential"} - BESIDE:
+            return value
+        return name
 
     def _is_name(self, text: str, names: Mapping[str, Any], ring: Mapping[str, Any]) -> bool:
         found = self.inner.readings

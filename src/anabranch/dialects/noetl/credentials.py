@@ -16,6 +16,7 @@ from typing import Any
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.credential_lookup import (
+    BESIDE,
     KEYCHAIN,
     CredentialLookup,
     KeychainAtHand,
@@ -127,9 +128,8 @@ def _warn_of_short_secrets(entry: Section) -> None:
                 )
 
 
-#: In a mapping under `auth`: what names a credential, and what may stand beside it.
+#: In a mapping under `auth`: what names a credential.
 _NAMES_ONE = ("credential", "key", "name")
-_BESIDE = frozenset({"type", "source", "provider", "scope", "service", "description", "kind"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _named_in(node: Fields) -> Scalar | None:
     for key in _NAMES_ONE:
         found = node.get(key)
         if isinstance(found, Scalar) and isinstance(found.value, str):
-            return found if set(node.fields) - {key} <= _BESIDE else None
+            return found if set(node.fields) - {key} <= BESIDE else None
     return None
 
 

@@ -307,10 +307,18 @@ class Playbook:
         for name, at in named.items():
             if name not in entries and NAME.fullmatch(name):
                 self._templates.credentials.append(CredentialName(name, at))
-        return not named.keys() <= entries or any(
-            one.root == "keychain" and (len(one.path) < 2 or one.path[1] not in entries)
-            for one, _ in self._templates.readings
-        )
+        asked = [(one, at) for one, at in self._templates.readings if one.root == "keychain"]
+        beyond = [(one, at) for one, at in asked if len(one.path) < 2 or one.path[1] not in entries]
+        known = {(one.name, one.position) for one in self._templates.credentials}
+        for (
+            one,
+            at,
+        ) in beyond:  # by name, in a template: `check` knows better where there is a store
+            name = str(one.path[1]) if len(one.path) > 1 and not one.allowed_missing else ""
+            if NAME.fullmatch(name) and (name, at) not in known:
+                known.add((name, at))
+                self._templates.credentials.append(CredentialName(name, at))
+        return not named.keys() <= entries or bool(beyond)
 
     # -- names -------------------------------------------------------------------------------
 
