@@ -65,6 +65,7 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/definitions/register"): "catalog.create",
     ("POST", "/sessions/wake"): "sessions.wake",
     ("POST", "/sessions/end"): "sessions.end",
+    ("POST", "/participants"): "participants.probe",
 }
 
 
