@@ -65,27 +65,29 @@ class Secrets:
             return await _credential(given)
         if provider in ELSEWHERE:
             said = f"the provider '{provider}' cannot be reached from here, and "
-            return await _credential(given, said)
+            return await _credential(given, said, "config")
         known = ", ".join(("env", "file", "static", "store", *sorted(ELSEWHERE)))
         raise InputError(f"provider '{provider}' is not known here; there are {known}")
 
 
-async def _credential(given: Mapping[str, Any], before: str = "") -> Any:
+async def _credential(
+    given: Mapping[str, Any], before: str = "", missing: str = "not_found"
+) -> Any:
     """The keychain entry of this name, else the credential: a text, or its fields."""
     name, ring = _name(given), given.get("keychain")
     what = f"there is no secret '{name}': {before}"
     if not isinstance(ring, Keyring):
-        raise KeychainError(f"{what}no credential can be looked up here", kind="not_found")
+        raise KeychainError(f"{what}no credential can be looked up here", kind=missing)
     try:
         await ring.fetch(name)
         found = ring[name]
     except KeychainError as error:
-        kind = error.kind if error.retryable else "not_found"
+        kind = error.kind if error.retryable else missing
         raise KeychainError(
             f"{what}{error.message}", kind=kind, retryable=error.retryable
         ) from None
     except KeyError:
-        raise KeychainError(f"{what}the keychain has no such entry", kind="not_found") from None
+        raise KeychainError(f"{what}the keychain has no such entry", kind=missing) from None
     return dict(found) if isinstance(found, Mapping) else found
 
 
