@@ -22,14 +22,19 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.literals import Reducer
 from anabranch.market.directory import PassportDirectory
-from anabranch.market.signatures import Ed25519Signatures
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 from anabranch.operations.available import available_in
 from anabranch.operations.catalog import Catalog
 from anabranch.operations.credentials import Credentials, StoreSource
 from anabranch.operations.definitions import Prepared, Rules, Source, compiler, path_in, prepare
-from anabranch.operations.participants import asked_before, needs_of
+from anabranch.operations.participants import (
+    Participants,
+    asked_before,
+    book_from,
+    book_name,
+    needs_of,
+)
 from anabranch.operations.pools import Pools
 from anabranch.operations.preflight import Available, Preflight, child_depth
 from anabranch.operations.reading import Reader
@@ -68,8 +73,7 @@ from anabranch.work.keyring import keyring_of as keyring_of
 from anabranch.work.lazily import Lazily
 from anabranch.work.loop_results import LoopResults
 from anabranch.work.nats import NatsOptions
-from anabranch.work.participants.book import Book, read_book
-from anabranch.work.participants.limits import HttpLimits
+from anabranch.work.participants.book import Book
 from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
 from anabranch.work.pipeline import Means, Pipeline
 from anabranch.work.port import Performer
@@ -92,7 +96,6 @@ from anabranch.work.switched_off import switched_off
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 
 #: Who can be asked: a book, a mapping of its shape, or the path of a file that holds one.
-Participants = Book | Mapping[str, Any] | str | os.PathLike[str]
 
 #: The tools registered with `@anabranch.tool`.
 default_toolbox = Toolbox()
@@ -140,7 +143,7 @@ class Parts:
         self._participants = participants
         self._settings = settings
         self._reloading = asyncio.Lock()
-        self.book = _book(participants, settings)
+        self.book = book_from(participants, settings)
         self._directory = PassportDirectory(self.book, SystemClock())
         self.redactor = Redactor()
         self._unguard_logs = guard_logs(self.redactor)
@@ -194,7 +197,7 @@ class Parts:
         return replace(
             available_in(settings, self.performers, workers=workers),
             participants=participants is not None or bool(settings.participants),
-            book=_book_name(participants, settings),
+            book=book_name(participants, settings),
         )
 
     def _pools(self, settings: Settings) -> Pools:
@@ -288,7 +291,7 @@ class Parts:
         if isinstance(self._participants, Book | Mapping):
             raise InputError("the participants were given by the program, not by a file")
         async with self._reloading:
-            new = await asyncio.to_thread(_book, self._participants, self._settings, self.book)
+            new = await asyncio.to_thread(book_from, self._participants, self._settings, self.book)
             await self._directory.reconfigure(new)
             self.book.become(new)
 
@@ -375,34 +378,6 @@ def http_options(settings: Settings) -> HttpOptions:
     return HttpOptions(
         body_bytes=settings.http_body_bytes, addresses=read_policy(settings.http_addresses)
     )
-
-
-def _book(given: Participants | None, settings: Settings, sharing: Book | None = None) -> Book:
-    """Who can be asked: as given, or as in the file that the settings name."""
-    if isinstance(given, Book):
-        return given
-    limits = HttpLimits(
-        total_seconds=settings.participant_seconds, reply_bytes=settings.participant_reply_bytes
-    )
-    signatures = Ed25519Signatures()
-    if isinstance(given, Mapping):
-        return Book(given, limits=limits, signatures=signatures)
-    path = given if given is not None else settings.participants
-    if not path:
-        return Book(limits=limits)
-    return read_book(Path(path), limits=limits, signatures=signatures, sharing=sharing)
-
-
-def book_of(settings: Settings) -> Book:
-    """The book that the settings name."""
-    return _book(None, settings)
-
-
-def _book_name(given: Participants | None, settings: Settings) -> str:
-    """Where the participants are listed, for whoever opens a run again."""
-    if isinstance(given, Book | Mapping):
-        return "a book that its program gave"
-    return os.fspath(given) if given is not None else settings.participants
 
 
 class Engine:

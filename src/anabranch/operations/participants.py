@@ -18,14 +18,41 @@ from anabranch.market.signatures import Ed25519Signatures
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import Position, Problem, Severity, did_you_mean
 from anabranch.runtime.live import history
+from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.work.participants.book import BOOK_LIMITS, Book, BookError, read_book
 from anabranch.work.participants.entries import Listing
+from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import Query
 
 RUNS_RECALLED = 50
 ROWS_RECALLED = 500
 BYTES_RECALLED = 256 * 1024
+
+Participants = Book | Mapping[str, Any] | str | os.PathLike[str]
+
+
+def book_from(given: Participants | None, settings: Settings, sharing: Book | None = None) -> Book:
+    """Who can be asked: as given, or as in the file that the settings name."""
+    if isinstance(given, Book):
+        return given
+    limits = HttpLimits(
+        total_seconds=settings.participant_seconds, reply_bytes=settings.participant_reply_bytes
+    )
+    signatures = Ed25519Signatures()
+    if isinstance(given, Mapping):
+        return Book(given, limits=limits, signatures=signatures)
+    path = given if given is not None else settings.participants
+    if not path:
+        return Book(limits=limits)
+    return read_book(Path(path), limits=limits, signatures=signatures, sharing=sharing)
+
+
+def book_name(given: Participants | None, settings: Settings) -> str:
+    """Where the participants are listed, for whoever opens a run again."""
+    if isinstance(given, Book | Mapping):
+        return "a book that its program gave"
+    return os.fspath(given) if given is not None else settings.participants
 
 
 def rows(book: Book) -> list[dict[str, Any]]:

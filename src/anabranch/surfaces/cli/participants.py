@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from anabranch import app
 from anabranch.errors import InputError
-from anabranch.operations.participants import rows
+from anabranch.operations.participants import book_from, rows
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 from anabranch.work.participants.book import Book
@@ -65,7 +64,7 @@ def _book(settings: Settings) -> Book:
         message = "name a book of participants with --participants FILE, or a server"
         raise InputError(message, code="usage")
     values.look_here()
-    return app.book_of(settings)
+    return book_from(None, settings)
 
 
 def _print(options: argparse.Namespace, found: list[Row]) -> int:
