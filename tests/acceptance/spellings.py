@@ -77,6 +77,9 @@ def _loop(loop: dict[str, Any]) -> Iterator[str]:
 
 
 def _tasks(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield "tool: kind"
+        return
     for task in node if isinstance(node, list) else [node] if node else []:
         inner = task
         if "kind" not in task and "tool" not in task:

@@ -132,8 +132,8 @@ IN_A_STEP = [
     ),
     ("wrong-type", NOOP + "\nvars: 5", 7, 9, "`vars`"),
     ("conflicting-keys", "tool: {kind: decision, ask: x}\nvars: {a: 1}", 7, 3, "set_iter"),
-    ("not-yet", NOOP + "\ncase: []", 7, 3, "`case`"),
-    ("not-yet", NOOP + "\ncase: []", 7, 3, "`case` of step 's'"),
+    ("not-yet", NOOP + "\neval: []", 7, 3, "`eval`"),
+    ("not-yet", NOOP + "\nsink: {}", 7, 3, "`sink` of step 's'"),
 ]
 
 

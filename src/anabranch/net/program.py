@@ -108,6 +108,8 @@ class Program:
     variables: Expression | None = None
     #: Which of it travels with the answer, for the writes and arcs of the step; None is all of it.
     exports: frozenset[str] | None = None
+    #: Tasks whose results stay with that of the whole, under `results`.
+    kept: frozenset[str] = frozenset()
 
     def index(self, label: str) -> int:
         return next(i for i, task in enumerate(self.tasks) if task.label == label)

@@ -8,8 +8,10 @@ Three styles, and the code says by itself which one it is:
 
 An executed `return` wins over an assigned `result`, and that over `main`. Arguments are globals,
 and together the mapping `input_data` (also called `args`); `context` holds everything templates can
-see; `libs` are imported under their aliases. `main` gets its parameters by name: from the
-arguments, then from the context; `args`, `input_data` and `context` are those mappings themselves.
+see, of which `ctx` and `workload` are names of their own; `libs` are imported under their aliases,
+and a few modules of the standard library are there where they are named. `main` gets its
+parameters by name: from the arguments, then from the context; `args`, `input_data` and `context`
+are those mappings themselves.
 
 What templates see comes in layers, each value once, and is put together here: the same value stands
 in the context under its own name and in its layer.
@@ -36,6 +38,9 @@ _SENT = 64 * 1024  # characters of a text on the way to the engine, which cuts i
 _FRAMES_FIRST, _FRAMES_LAST = 3, 20
 _BODY = "<module>"  # the name Python itself gives to code at the top level
 _NOTHING = object()
+#: Modules that code need not import, and layers of the context that are names of their own.
+MODULES = ("os", "json", "datetime", "uuid")
+LAYERS = ("ctx", "workload")
 
 
 class Job(NamedTuple):
@@ -85,6 +90,8 @@ def _value(job: Job) -> Any:
     names = module.__dict__
     if job.layers:
         job = job._replace(context={**assembled(job.layers), **job.context})
+    names.update((name, importlib.import_module(name)) for name in MODULES if name in job.code)
+    names.update((name, job.context[name]) for name in LAYERS if name in job.context)
     names.update(input_data=job.args, args=job.args, context=job.context)
     names.update((key, value) for key, value in job.args.items() if not key.startswith("__"))
     names.update((alias, _library(alias, what)) for alias, what in _libraries(job.libs))

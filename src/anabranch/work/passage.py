@@ -69,6 +69,11 @@ class Passage:
         self._progress = self._standing.progress
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """Of the tasks so far, by label."""
+        return self._progress.results
+
     async def run(self) -> Answer | Parked:
         try:
             heard = await with_credentials(self._begin)

@@ -43,10 +43,21 @@ class Pipeline:
         answer = await passage.run()
         if isinstance(answer, Parked):
             return answer
+        if task.program.kept and answer.status == "ok":
+            answer = _with_results(answer, task.program.kept, passage.results)
         exported = _exported(task.program, passage.scope.iter)
         if exported and answer.status in ("ok", "error"):
             answer = msgspec.structs.replace(answer, locals=exported)
         return answer
+
+
+def _with_results(answer: Answer, kept: frozenset[str], results: Mapping[str, Any]) -> Answer:
+    """The answer with the results of tasks that are asked for by label later."""
+    whole = answer.result
+    if not isinstance(whole, Mapping) or "results" in whole:
+        return answer
+    found = {label: results[label] for label in results if label in kept}
+    return msgspec.structs.replace(answer, result={**whole, "results": found})
 
 
 def _exported(program: Program, values: Mapping[str, Any]) -> Mapping[str, Any]:

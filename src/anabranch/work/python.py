@@ -21,7 +21,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work import inputs
 from anabranch.work.faults import clipped, fault, misconfigured
-from anabranch.work.inline import Job, execute
+from anabranch.work.inline import LAYERS, Job, execute
 from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
 from anabranch.work.processes import Failure, Outcome, Processes, ProcessOptions
@@ -134,7 +134,7 @@ def _decoded(value: Any) -> str:
 
 def _request(task: Task, code: str) -> bytes:
     # The context can be large; code that does not name it and has no main cannot miss it.
-    wanted = "context" in code or "main" in code
+    wanted = any(word in code for word in ("context", "main", *LAYERS))
     names = task.names if wanted else {}
     if "context" not in code and "keychain" not in code:  # secrets only where they can be used
         names = {name: value for name, value in names.items() if name != "keychain"}

@@ -1,6 +1,7 @@
 """What inline code may read of its run besides its inputs.
 
-Code that says `context` may look at anything in it; a `main` gets its parameters from it by name.
+Code that says `context`, `ctx` or `workload` may look at anything in it; a `main` gets its
+parameters from it by name.
 Whoever asks what a step depends on (a redrive, which reuses what is not touched) is told so.
 """
 
@@ -13,6 +14,8 @@ from typing import Any
 
 from anabranch.expressions.port import Expression, Paths
 
+#: Names of code that hold everything, or a layer of it.
+HOLDERS = frozenset({"context", "ctx", "workload"})
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -35,7 +38,7 @@ def with_code_reads(inputs: Expression, code: Any) -> Expression:
     """`code` is the text as its author wrote it, or None where it is in a file."""
     words = frozenset(_WORD.findall(code)) if isinstance(code, str) else None
     given: Paths | None = getattr(inputs, "reads", None)
-    if words is None or "context" in words or given is None:
+    if words is None or words & HOLDERS or given is None:
         return CodeInputs(inputs, None)
     if "main" not in words:
         return inputs

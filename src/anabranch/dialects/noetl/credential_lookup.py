@@ -26,7 +26,9 @@ from anabranch.expressions.port import Paths
 
 KEYCHAIN = "keychain"
 #: In a mapping under `auth`: what may stand beside the name of a credential.
-BESIDE = frozenset({"type", "source", "provider", "scope", "service", "description", "kind"})
+BESIDE = frozenset(
+    {"type", "source", "provider", "scope", "service", "description", "kind", "oauth_credential"}
+)
 #: Fields of a keychain that say which credential is meant.
 _NAMING = frozenset({"name", "credential", "credential_name"})
 _WITHOUT_SECRETS = frozenset({"workload", "ctx"})  # what is recorded has none

@@ -8,11 +8,16 @@ meant costs a few bytes; what is looked up under a name nobody can foresee takes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
+from anabranch.expressions.jinja_paths import Reading
 from anabranch.expressions.port import Expression
-from anabranch.net.net import Branch, Patch
+from anabranch.net.net import Branch, Patch, Step
+from anabranch.net.problems import Position
+from anabranch.net.program import Program
 
+RESULTS = "results"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 #: `iter` and its other names, followed by something else than `.name` or `['name']`.
 _ANY = re.compile(r"\b(?:iter|vars|step)\b(?!\s*(?:\.|\[\s*['\"]))")
@@ -36,3 +41,25 @@ def _expressions(branches: Iterable[Branch], patches: Iterable[Patch]) -> Iterat
             yield from (each for each in (arc.guard, arc.args) if each is not None)
             for patch in arc.patches:
                 yield patch.value
+
+
+def with_kept_results(
+    steps: Mapping[str, Step], readings: Iterable[tuple[Reading, Position]]
+) -> dict[str, Step]:
+    """`<step>.results.<label>` asks for the result of one task of a pipeline."""
+    wanted: dict[str, set[str]] = {}
+    for one, _ in readings:
+        path = one.path[1:] if one.root == "steps" else one.path
+        if len(path) > 2 and path[1] == RESULTS:
+            wanted.setdefault(str(path[0]), set()).add(str(path[2]))
+    return {name: _keeping(step, wanted.get(name, set())) for name, step in steps.items()}
+
+
+def _keeping(step: Step, labels: set[str]) -> Step:
+    program = None if step.work is None else step.work.program
+    if not isinstance(program, Program) or len(program.tasks) < 2:
+        return step
+    kept = frozenset(labels & {task.label for task in program.tasks})
+    if not kept or step.work is None:
+        return step
+    return replace(step, work=replace(step.work, program=replace(program, kept=kept)))

@@ -60,11 +60,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("url", "method", "headers", "params", "body", "json", "form"),
         *("auth", "verify_ssl", "follow_redirects"),
     ),
-    "shell": ("command", "cmds", "shell", "cwd", "env"),
+    "shell": ("command", "cmds", "shell", "cwd", "env", "capture"),
     "script": ("script", "job", "interpreter", "env", "cwd"),
     "container": ("runtime", "script", "env"),
     "postgres": (*_SQL, "pool"),
-    "duckdb": _SQL,
+    "duckdb": (*_SQL, "as_objects"),
     "sqlite": _SQL,
     "transfer": ("source", "target", "mapping", "mode", "key", "chunk_size"),
     "nats": (
@@ -74,7 +74,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "gcs": ("source", "data", "destination", "auth", "content_type", "metadata"),
     "playbook": (
         *("path", "version", "catalog_id", "return_step", "return_result", "result_step", "wait"),
-        *("poll_interval",),
+        *("poll_interval", "task"),
     ),
     "workbook": ("task",),
     "secrets": ("provider", "secret_name", "path", "root", "value", "auth"),
@@ -134,6 +134,12 @@ EMBEDDED: Mapping[tuple[str, str], Quoting] = {
     ("python", "code"): PYTHON,
     **{(kind, name): QUERY for kind in SQL_KINDS for name in ("command", "commands", "query")},
 }
+#: Keys that say what is so anyway, or nothing.
+IGNORED: Mapping[str, Mapping[str, str]] = {
+    "duckdb": {"as_objects": "rows are mappings from the names of columns"},
+    "shell": {"capture": "what a command prints is kept, up to a limit"},
+    "playbook": {"task": "the path says which playbook it is"},
+}
 #: Keys that have a meaning in playbooks which cannot be run so far.
 LATER = ("sink", "eval", "policy", "output", "result")
 COMMON = (
@@ -188,6 +194,9 @@ class Inputs:
         if given.pop("pool", None) is not None:
             why = "connections are kept for each address, as many as are needed"
             self._task.ignored("pool", why)
+        for key, why in IGNORED.get(kind, {}).items():
+            if given.pop(key, None) is not None:
+                self._task.ignored(key, why)
         if kind == "python":
             self._check_libs()
         if kind == "script":

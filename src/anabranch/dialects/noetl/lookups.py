@@ -13,6 +13,7 @@ from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.dialects.noetl.code_reads import HOLDERS
 from anabranch.expressions.jinja import has_template
 from anabranch.expressions.jinja_paths import Reading
 from anabranch.net.problems import Position, did_you_mean
@@ -82,7 +83,7 @@ def reads_of(readings: Readings, code: Iterable[str]) -> frozenset[str] | None:
             found.add(one.root)
     for text in code:
         words = set(_WORD.findall(text))
-        if "context" in words:
+        if words & HOLDERS:
             return None
         found |= words
     return frozenset(found)

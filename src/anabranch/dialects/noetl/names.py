@@ -6,7 +6,7 @@
     fanin                        while routing after a loop: status, succeeded, failed, refs …
     outcome                      while routing and in the rules of a task: status, result, error …
     output                       the same, and what the result has; as a whole the result itself
-    result                       the result alone, where nothing else is called that
+    result, response, error      the result alone, or the fault, where nothing else is called that
     _prev, _task, _attempt       in a pipeline: the last result, the task's label, its attempt
     results                      in a pipeline: results so far by label, also as bare names
     iter, vars, step             the item or the step run: what `set_iter` and `vars` wrote, what
@@ -37,7 +37,9 @@ from anabranch.dialects.noetl.outcomes import (
     Layered,
     Lazy,
     Output,
+    Response,
     as_result,
+    is_response,
 )
 
 # -- all names -------------------------------------------------------------------------------
@@ -178,7 +180,11 @@ def _outcome(given: Given) -> Given:
 
 
 def _output(given: Given) -> Given:
-    outcome = _local(given).get("outcome")
+    """Of what has just ended; in the inputs of a task, of the task before it."""
+    local = _local(given)
+    outcome = local.get("outcome")
+    if outcome is None and given.get("event") is None and local.get("results"):
+        outcome = {"status": "ok", "result": local["prev"]}
     return Output(OUTCOME, given["event"]) if outcome is None else Output(TASK_OUTCOME, outcome)
 
 
@@ -191,6 +197,25 @@ def _result(given: Given) -> Any:
     if not local.get("results"):
         raise KeyError(RESULT)
     return as_result(local["prev"])
+
+
+def _response(given: Given) -> Any:
+    """What a call answered, where nothing else is called that; not there after an error."""
+    local = _local(given)
+    outcome = local.get("outcome") or given.get("event")
+    if outcome is not None and (outcome.get("error") is not None or outcome.get("result") is None):
+        raise KeyError(RESPONSE)
+    result = _result(given) if outcome is None else outcome["result"]
+    return Response(result) if is_response(result) else as_result(result)
+
+
+def _error(given: Given) -> Any:
+    """The fault of what has just ended, where nothing else is called that."""
+    outcome = _outcome(given) if given.get("event") or _local(given).get("outcome") else EMPTY
+    error = outcome.get("error")
+    if error is None:
+        raise KeyError(ERROR)
+    return error
 
 
 def _fanin(given: Given) -> Given:
@@ -242,6 +267,10 @@ LAYERS = ("args", "ctx", "workload")
 STEP = "step"
 #: The result of what has just ended, where nothing else is called that.
 RESULT = "result"
+#: Older names for the result and the fault of what has just ended.
+RESPONSE, ERROR = "response", "error"
+#: What the run was given, where nothing else is called that.
+PAYLOAD = "payload"
 #: The number of the run, where nothing else is called that.
 NUMBER = "execution_number"
 
@@ -304,6 +333,9 @@ class Names(Mapping[str, Any]):
 FALLBACKS: Mapping[str, Callable[[Given], Any]] = {
     STEP: _Iter,
     RESULT: _result,
+    RESPONSE: _response,
+    ERROR: _error,
+    PAYLOAD: lambda given: Layered(given.get("args", EMPTY), given.get("workload", EMPTY)),
     NUMBER: lambda given: number_of(given["run"]),
 }
 

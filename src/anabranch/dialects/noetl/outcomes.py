@@ -75,8 +75,9 @@ class Layered(Mapping[str, Any]):
 class StepResult(Mapping[str, Any]):
     """A step's result; `.data` and `.result` mean the whole of it unless it has such a key.
 
-    `.body` is the body of an HTTP answer. The answer of a query is also the list of its rows: by
-    position, by length, and to whoever goes through it; by key it is what it always was.
+    `.body` is the body of an HTTP answer; a child run has the fields of its result. The answer of a
+    query is also the list of its rows: by position, by length, and to whoever goes through it; by
+    key it is what it always was.
     """
 
     __slots__ = ("_value",)
@@ -89,11 +90,13 @@ class StepResult(Mapping[str, Any]):
             return self._value[key]
         except KeyError:
             if key in ("data", "result"):
-                return self._value
+                return StepResult(self._value) if is_child(self._value) else self._value
             if key == "body" and is_response(self._value):
                 return self._value["data"]
             if isinstance(key, int) and (rows := rows_of(self._value)) is not None:
                 return rows[key]
+            if is_child(self._value) and key in self._value["result"]:
+                return self._value["result"][key]
             if REF in self._value or MANIFEST in self._value:
                 raise _not_here(key) from None
             raise
@@ -152,9 +155,36 @@ class Body(StepResult):
             raise
 
 
+class Response(StepResult):
+    """An HTTP answer as older playbooks look at it: `status`, and what its body has."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except KeyError:
+            if key == "status":
+                return self._value["status_code"]
+            body = self._value["data"]
+            if isinstance(body, Mapping):
+                return body[key]
+            raise
+
+
 def is_response(value: Any) -> TypeGuard[Given]:
     """Whether it is the answer of an HTTP call."""
     return isinstance(value, Mapping) and "status_code" in value and "data" in value
+
+
+def is_child(value: Any) -> TypeGuard[Given]:
+    """Whether it is what became of a child run that gave a mapping: its fields are read as those
+    of the child's result, too."""
+    return (
+        isinstance(value, Mapping)
+        and {"run", "status"} <= value.keys()
+        and isinstance(value.get("result"), Mapping)
+    )
 
 
 def rows_of(value: Any) -> list[Any] | None:

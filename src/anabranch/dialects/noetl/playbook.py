@@ -16,6 +16,7 @@ from anabranch.dialects.noetl.credentials import (
     read_keychain,
 )
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
+from anabranch.dialects.noetl.exports import with_kept_results
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
 from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import Loops
@@ -295,7 +296,8 @@ class Playbook:
         tasks = Tasks(self._options, templates, findings, credentials, workbook)
         loops = Loops(templates, findings)
         steps = Steps(tasks, loops, router, templates, findings, defaults)
-        return {name: steps.step(name, section) for name, section in nodes.items()}
+        made = {name: steps.step(name, section) for name, section in nodes.items()}
+        return with_kept_results(made, templates.readings)
 
     def _asks_credentials(
         self, keychain: tuple[Mapping[str, Any], ...], nodes: Mapping[str, Section]

@@ -14,12 +14,17 @@ is left alone for the reader to report. `rewrite.py` writes the same tree back a
 
 from __future__ import annotations
 
+import re
+
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.joins import JoinReading
+from anabranch.dialects.noetl.respell_case import CaseSpelling, condition
 from anabranch.dialects.noetl.respell_cursor import respell_cursor
+from anabranch.dialects.noetl.respell_kinds import respell_kind
 from anabranch.dialects.noetl.respell_tasks import Respelled, TaskSpelling
 from anabranch.dialects.noetl.shape import Shape, fields, find, items, scalar
+from anabranch.expressions.jinja import has_template
 from anabranch.net.problems import Position
 
 ROUTER = "next: {spec: {mode: exclusive}, arcs: [{step: …}]}"
@@ -51,6 +56,7 @@ class _Spelling:
         self._findings = findings
         self._seen = self.seen = Respelled(findings)
         self._tasks = TaskSpelling(self._seen)
+        self._cases = CaseSpelling(self._seen)
 
     def playbook(self, root: Fields) -> Fields:
         shape = Shape(root)
@@ -112,11 +118,14 @@ class _Spelling:
         name = node.get("step")
         what = f"step {name.value!r}" if isinstance(name, Scalar) else f"step {number}"
         shape = Shape(node)
+        respell_kind(shape, what, self._seen)
         spec, had_spec = shape.mapping("spec"), "spec" in shape.fields
         if spec is not None:
             shape.fields["spec"] = self._fanout_keys(spec)
         self._gate(shape, what)
+        self._cases.step(shape, what)
         self._next(shape, what)
+        self._variables(shape, what)
         self._tasks.writes(shape, what, bare="set_ctx")
         self._result(shape, what)
         self._loop(shape, what)
@@ -128,6 +137,7 @@ class _Spelling:
     def _gate(self, step: Shape, what: str) -> None:
         if "when" not in step:
             return
+        self._compared(step, what)
         rules = step.find("spec", "policy", "admit", "rules")
         has_gate = step.find("spec", "policy", "admit") is not None
         if has_gate and not (isinstance(rules, Items) and rules.items):
@@ -147,6 +157,19 @@ class _Spelling:
             step.take("when")
             rule = "spec: {policy: {admit: {rules: [{when: …, then: {allow: true}}]}}}"
             self._seen.old(at, f"`when` of {what}", rule)
+
+    def _variables(self, step: Shape, what: str) -> None:
+        """`vars` that read the result of their own step are of the oldest kind: they are worked out
+        when it has ended, and later steps read them."""
+        held, name = step.mapping("vars"), step.fields.get("step")
+        if held is None or not isinstance(name, Scalar) or not _reads_itself(held, str(name.value)):
+            return
+        at = step.keys["vars"]
+        if all(
+            step.deepen(("set_ctx", key), held.fields[key], held.keys[key]) for key in held.fields
+        ):
+            step.take("vars")
+            self._seen.old(at, f"`vars` of {what} that read its own result", "set_ctx: {…}")
 
     def _next(self, step: Shape, what: str) -> None:
         mode = self._next_mode(step, what)
@@ -194,7 +217,18 @@ class _Spelling:
             handed = ("args", "iter")
             places = {"ctx": ("set_ctx",), "": ("set_ctx",), "iter": handed, "step": handed}
             self._seen.split(shape, "set", places)
+        self._compared(shape, "an arc")
         return shape.node()
+
+    def _compared(self, holder: Shape, what: str) -> None:
+        """`when: "{{ a }} == b"` compares text with text."""
+        if (
+            "when" in holder
+            and (made := condition(holder.fields["when"])) is not (holder.fields["when"])
+        ):
+            assert isinstance(made, Scalar), "it was text before"
+            holder.fields["when"] = made
+            self._seen.old(holder.keys["when"], f"`when` of {what} as two texts", str(made.value))
 
     def _result(self, step: Shape, what: str) -> None:
         for key in ("result", "output"):
@@ -286,6 +320,13 @@ class _Spelling:
                 self._seen.saw_later(key, at)
             self._seen.old(at, f"`{key}` of {what}", "args: {…}", where="on the task")
         return None if found is None else found.node()
+
+
+def _reads_itself(held: Fields, step: str) -> bool:
+    """Whether a value is made of what the step gave, with nothing to stand in for it before."""
+    word = re.compile(rf"\b(?:{re.escape(step)}|result|response|outcome|output)\b")
+    texts = [str(node.value) for node in held.fields.values() if isinstance(node, Scalar)]
+    return any(has_template(t) and word.search(t) and "default" not in t for t in texts)
 
 
 def _allow(value: bool, at: Position) -> Fields:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.clusters import respell_container
 from anabranch.dialects.noetl.inputs import ALIASES, KINDS
 from anabranch.dialects.noetl.joins import Evidence
 from anabranch.dialects.noetl.outputs import POLICY_KEYS
@@ -94,6 +95,8 @@ class TaskSpelling:
         kind = shape.fields.get("kind")
         word = str(kind.value) if isinstance(kind, Scalar) else ""
         self._inputs(shape, word, what)
+        if word == "container":
+            respell_container(shape)
         self._arguments(shape, inherited, what)
         if word == "artifact":
             self._artifact(shape)
@@ -142,6 +145,12 @@ class TaskSpelling:
         task.fields["spec"] = inner.node()
 
     def _arguments(self, task: Shape, inherited: Fields | None, what: str) -> None:
+        kind = task.fields.get("kind")
+        ours = isinstance(kind, Scalar) and kind.value in KINDS
+        if ours and task.mapping("with") is not None and not {"args", "input"} & task.fields.keys():
+            at = task.keys["with"]
+            task.rename("with", "args")
+            self._seen.old(at, f"`with` of {what}", "args: {…}")
         if "args" in task:
             self._seen.saw_earlier("args", task.keys["args"])
         elif "input" in task:

@@ -19,7 +19,7 @@ from typing import Any
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import Names
-from anabranch.dialects.noetl.outcomes import EMPTY, Given, as_result, is_response
+from anabranch.dialects.noetl.outcomes import DONE, EMPTY, FAILED, Given, as_result, is_response
 from anabranch.dialects.noetl.rules import BACKOFFS
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.errors import ExpressionError
@@ -191,7 +191,13 @@ def _response(given: Given) -> Any:
     return as_result(result["data"] if is_response(result) else result)
 
 
+def _event(given: Given) -> Given:
+    """A task has no events of a step; conditions of old ask which one this would be."""
+    return {"name": DONE if _outcome(given).get("status") == "ok" else FAILED}
+
+
 RETRY_NAMES: Mapping[str, Callable[[Given], Any]] = {
+    "event": _event,
     "status_code": _status_code,
     "error": _error,
     "response": _response,

@@ -28,6 +28,7 @@ ON_TIMEOUT: tuple[OnTimeout, ...] = ("fail", "skip", "abort_run")
 JOINS: tuple[Join, ...] = ("each", "all")
 #: In the path of a claim, in messages and on command lines it needs no quotes.
 POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+LAST = "end"  # a step of this name may be empty: it is where branches end
 OWN_POOL = "default"  # the engine itself
 #: Left what may be written, right what it means.
 BACKOFFS: dict[str, Backoff] = {
@@ -162,8 +163,11 @@ class Steps:
                 self.findings.wrong_type(left, f"`{key}` of {section.what}", expected)
 
     def _without_tool(self, section: Section) -> Tool:
-        """A step with routes only does nothing and goes on. One with neither is a mistake."""
-        if "tool" not in section and "next" not in section:
+        """A step with routes only does nothing and goes on. One with neither is a mistake, unless
+        it is called what everybody calls the last step."""
+        bare = set(section.node.fields) <= {"step", "desc", "description"}
+        last = bare and str(section.string("step")) == LAST
+        if "tool" not in section and "next" not in section and not last:
             hint = "give it a `tool`, or remove the step"
             message = f"{section.what} has neither `tool` nor `next`"
             self.findings.add(section.position, "empty-step", message, hint)
