@@ -19,11 +19,13 @@ import re
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.respell_tasks import Respelled
 from anabranch.dialects.noetl.shape import Shape, fields, scalar
+from anabranch.expressions.jinja import has_template
 
 DATABASES = ("postgres", "sqlite", "duckdb")
 STATEMENTS = ("claim", "query", "command")
 ADDRESSES = ("claim", "url", "endpoint")
 IN_FLIGHT = 8
+FRAME_ROWS = "__frame_max_rows"
 #: Parts of a frame that say how NoETL's workers hold one; ours need not be told.
 UNUSED = ("max_seconds", "max_bytes", "heartbeat_seconds", "verify_ipc", "retry_mode")
 _WRITES = re.compile(r"\b(update|delete|insert|merge)\b", re.IGNORECASE)
@@ -95,6 +97,13 @@ def _frame(loop: Shape, source: str, collection: Shape, what: str, seen: Respell
     if not isinstance(frame_node, Fields):
         return
     frame = Shape(frame_node)
+    _rows_of_a_frame(frame, collection)
+    lease = frame.fields.get("lease_seconds")
+    if isinstance(lease, Scalar) and has_template(str(lease.value)):
+        _, at = frame.take("lease_seconds")
+        message = f"`lease_seconds` of `frame` of {what} is a template, which is not looked at"
+        hint = "write the number; without it the lease is as long as any other"
+        seen.findings.add(at, "ignored-key", message, hint, "note")
     for key, place in (("max_rows", "shard_size"), ("lease_seconds", "lease_s")):
         if key in frame and loop.find("spec", "fanout", place) is None:
             node, at = frame.take(key)
@@ -115,6 +124,15 @@ def _frame(loop: Shape, source: str, collection: Shape, what: str, seen: Respell
     else:
         rest.take("frame")
     loop.fields["spec"] = rest.node()
+
+
+def _rows_of_a_frame(frame: Shape, collection: Shape) -> None:
+    """Statements read how many rows to claim as `__frame_max_rows`; the frame says it."""
+    rows, text = _number(frame.fields.get("max_rows")), collection.fields.get("command")
+    if rows is not None and isinstance(text, Scalar) and isinstance(text.value, str):
+        said = re.sub(rf"\b{FRAME_ROWS}\b", str(rows), text.value)
+        if said != text.value:
+            collection.fields["command"] = Scalar(said, text.position, text.style)
 
 
 def _attempts(loop: Shape, frame: Shape) -> None:

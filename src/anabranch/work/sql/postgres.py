@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
@@ -37,6 +38,7 @@ _FIELDS = {
     "hostname": "host",
 }
 _NAMES = ("dsn", "connection", "connection_string", *_FIELDS)
+_NUMBERED = re.compile(r"\$[1-9]")
 _KINDS = {  # by code, then by its class
     "40001": ("db_deadlock", True),
     "40P01": ("db_deadlock", True),
@@ -154,9 +156,9 @@ async def _run(psycopg: Any, connection: Any, work: SqlTask, collector: Collecto
 
 
 async def _execute(psycopg: Any, connection: Any, command: Command, collector: Collector) -> None:
-    cursor = connection.cursor()
     params = adapted(command.params)
     text, verb = command.statement.text, command.statement.verb
+    cursor = _cursor(psycopg, connection, text, params)
     if command.statement.reads:
         # As it comes from the server, so that a limit is met before memory is full.
         size = CHUNK if psycopg.capabilities.has_stream_chunked() else 1
@@ -171,6 +173,13 @@ async def _execute(psycopg: Any, connection: Any, command: Command, collector: C
     while given is not None and (chunk := await cursor.fetchmany(CHUNK)):
         _taken(given, cursor, collector, chunk)
     collector.add(given, cursor.rowcount, cursor.statusmessage or verb)
+
+
+def _cursor(psycopg: Any, connection: Any, text: str, params: Any) -> Any:
+    """For placeholders of the driver (`%s`), or for those of the database itself (`$1`)."""
+    if isinstance(params, list) and "%s" not in text and _NUMBERED.search(text):
+        return psycopg.AsyncRawCursor(connection)
+    return connection.cursor()
 
 
 async def _streamed(rows: AsyncIterator[Any], cursor: Any, collector: Collector) -> Table | None:
@@ -190,7 +199,8 @@ async def _columns(psycopg: Any, connection: Any, text: str, params: Any) -> lis
     with suppress(psycopg.Error):
         async with connection.transaction():  # a savepoint: if it fails, nothing is lost
             wrapped = f"SELECT * FROM (\n{text}\n) AS q LIMIT 0"
-            cursor = await connection.execute(wrapped, params)
+            cursor = _cursor(psycopg, connection, wrapped, params)
+            await cursor.execute(wrapped, params)
             return [column.name for column in cursor.description or ()]
     return []
 

@@ -7,7 +7,7 @@
     autocommit                    true: no transaction around the commands
     timeout                       the commands are cancelled after that
 
-Placeholders are those of the database: `?` and `:name` in SQLite, `%s` and `%(name)s` in
+Placeholders are those of the database: `?` and `:name` in SQLite, `%s`, `%(name)s` and `$1` in
 PostgreSQL, `?`, `$1` and `$name` in DuckDB.
 """
 
