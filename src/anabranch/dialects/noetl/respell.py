@@ -21,7 +21,7 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.joins import JoinReading
 from anabranch.dialects.noetl.respell_case import CaseSpelling, condition
 from anabranch.dialects.noetl.respell_cursor import respell_cursor
-from anabranch.dialects.noetl.respell_kinds import respell_kind
+from anabranch.dialects.noetl.respell_kinds import respell_kind, respell_root
 from anabranch.dialects.noetl.respell_tasks import Respelled, TaskSpelling
 from anabranch.dialects.noetl.shape import Shape, fields, find, items, scalar
 from anabranch.expressions.jinja import has_template
@@ -60,6 +60,7 @@ class _Spelling:
 
     def playbook(self, root: Fields) -> Fields:
         shape = Shape(root)
+        respell_root(shape, self._seen)
         self._executor(shape)
         self._workbook(shape)
         workflow = shape.fields.get("workflow")
@@ -208,9 +209,12 @@ class _Spelling:
     def _arc(self, node: Node) -> Node:
         if not isinstance(node, Fields):
             return node
-        if "args" in node:
-            self._seen.saw_earlier("args", node.keys["args"])
         shape = Shape(node)
+        if "args" not in shape and shape.mapping("with") is not None:
+            self._seen.old(shape.keys["with"], "`with` of an arc", "args: {…}")
+            shape.rename("with", "args")
+        if "args" in shape:
+            self._seen.saw_earlier("args", shape.keys["args"])
         if shape.mapping("set") is not None:
             self._seen.saw_later("set", node.keys["set"])
             # A step run that is over has no `iter`: what is set on the way is the next one's.
@@ -351,6 +355,9 @@ def _workbook_task(node: Node) -> Node:
     assert isinstance(node, Fields), "it has a name"
     shape = Shape(node)
     shape.take("name")
+    for key in ("tool", "type"):
+        if "kind" not in shape and isinstance(shape.fields.get(key), Scalar):
+            shape.rename(key, "kind")
     tool = shape.mapping("tool")
     if tool is None:
         return shape.node()

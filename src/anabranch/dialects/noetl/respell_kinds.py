@@ -19,7 +19,7 @@ from __future__ import annotations
 from anabranch.dialects.nodes import Fields, Items, Scalar
 from anabranch.dialects.noetl.inputs import ALIASES, KINDS
 from anabranch.dialects.noetl.respell_tasks import Respelled
-from anabranch.dialects.noetl.shape import Shape, fields
+from anabranch.dialects.noetl.shape import Shape, fields, scalar
 
 #: What any task takes besides the inputs of its kind.
 COMMON = ("args", "input", "with", "auth", "credential", "retry", "timeout", "assert", "sink")
@@ -27,6 +27,7 @@ COMMON = ("args", "input", "with", "auth", "credential", "retry", "timeout", "as
 CALLED = frozenset({"python", "playbook", "workbook", "noop"})
 LOOP = {"collection": "in", "in": "in", "element": "iterator", "iterator": "iterator"}
 ITERATOR = "iterator"
+OTHER_WORDS = {"playbooks": "playbook"}
 
 
 def respell_kind(step: Shape, what: str, seen: Respelled) -> None:
@@ -34,12 +35,36 @@ def respell_kind(step: Shape, what: str, seen: Respelled) -> None:
     key = "tool" if "tool" in step else "type"
     word = step.fields.get(key)
     kind = word.value if isinstance(word, Scalar) else None
+    if isinstance(word, Scalar) and isinstance(kind, str) and kind in OTHER_WORDS:
+        kind = OTHER_WORDS[kind]
+        step.fields[key] = scalar(kind, word.position)
+    if word is None and "return" in step:
+        _returned(step, what, seen)
     if kind == ITERATOR:
         _loop(step, key, what, seen)
     elif isinstance(kind, str) and kind in KINDS:
         at = step.keys[key]
         seen.old(at, f"`{key}: {kind}` of {what}", f"tool: {{kind: {kind}, …}}")
         step.put("tool", _task(step, key, kind), at)
+
+
+def respell_root(root: Shape, seen: Respelled) -> None:
+    """`name` and `path` of the playbook beside its `metadata`, or in its place."""
+    for key in ("name", "path"):
+        node = root.fields.get(key)
+        if isinstance(node, Scalar) and root.find("metadata", key) is None:
+            _, at = root.take(key)
+            if "metadata" not in root:
+                root.put("metadata", fields({}, at), at, before=("workload", "workflow"))
+            root.deepen(("metadata", key), node, at)
+            seen.old(at, f"`{key}` of the playbook", f"metadata: {{{key}: …}}")
+
+
+def _returned(step: Shape, what: str, seen: Respelled) -> None:
+    """`return: value`: what the step gives."""
+    node, at = step.take("return")
+    step.put("tool", fields({"kind": scalar("noop", at), "result": node}, at), at)
+    seen.old(at, f"`return` of {what}", "tool: {kind: noop, result: …}")
 
 
 def _task(holder: Shape, key: str, kind: str) -> Fields:
