@@ -22,6 +22,7 @@ from anabranch.dialects.noetl.joins import JoinReading
 from anabranch.dialects.noetl.respell_case import CaseSpelling, condition
 from anabranch.dialects.noetl.respell_cursor import respell_cursor
 from anabranch.dialects.noetl.respell_kinds import respell_kind, respell_root
+from anabranch.dialects.noetl.respell_sinks import sink_task, with_sinks
 from anabranch.dialects.noetl.respell_tasks import Respelled, TaskSpelling
 from anabranch.dialects.noetl.shape import Shape, fields, find, items, scalar
 from anabranch.expressions.jinja import has_template
@@ -304,7 +305,12 @@ class _Spelling:
     def _tool(self, step: Shape, what: str) -> None:
         inherited = self._step_args(step, what)
         node = step.fields.get("tool")
+        if isinstance(node, Fields) and "sink" not in node and sink_task(step.fields.get("sink")):
+            own = Shape(node)
+            own.put("sink", *step.take("sink"))
+            node = own.node()
         if isinstance(node, Items | Fields):
+            node = with_sinks(node, what, self._seen)
             step.fields["tool"] = self._tasks.tasks(node, what, inherited)
 
     def _step_args(self, step: Shape, what: str) -> Fields | None:

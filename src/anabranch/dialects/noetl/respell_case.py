@@ -8,8 +8,8 @@
     next: [{step: finish}]
 
 The first entry that holds is taken. What it sets is set on its arcs; a `retry` becomes that of the
-task; `next` beside `case` is followed when no entry holds. What else an entry may ask for (`sink`,
-`collect`, `call` …) cannot be run.
+task, and so does a `sink` after every success; `next` beside `case` is followed when no entry
+holds. What else an entry may ask for (`collect`, `call` …) cannot be run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ import re
 from dataclasses import dataclass, field
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
+from anabranch.dialects.noetl.respell_sinks import after_success, sink_task
 from anabranch.dialects.noetl.respell_tasks import Respelled
 from anabranch.dialects.noetl.retries import PAGES
 from anabranch.dialects.noetl.shape import Shape, fields, items, scalar
 from anabranch.net.problems import Position
 
 ROUTES = "next: {spec: {mode: …}, arcs: [{step: …, when: …}]}"
-#: What an entry may ask for; everything else is `not-yet`.
-ACTIONS = ("next", "set", "retry", "args")
 #: A `retry` that calls with other inputs is a way to fetch pages.
 NEXT_PAGE = (*PAGES, "params", "url", "endpoint", "body", "data", "headers", "path")
 PAGES_HINT = "write a rule that jumps back, or loop over `pages`"
@@ -45,6 +44,7 @@ class _Entry:
     sets: dict[str, Node] = field(default_factory=dict)
     args: Fields | None = None
     retry: Fields | None = None
+    sink: Node | None = None
 
 
 class CaseSpelling:
@@ -71,6 +71,7 @@ class CaseSpelling:
         elif follows is not None:
             entries += self._router(follows, what)
         self._retries(step, entries, what)
+        self._sinks(step, entries, what)
         router = self._arcs([entry for entry in entries if entry.arcs], what, at)
         step.fields.pop("next", None)
         step.keys.pop("next", None)
@@ -140,6 +141,8 @@ class CaseSpelling:
                 self._not_yet(at, "a `retry` that fetches further pages", what, PAGES_HINT)
             else:
                 entry.retry = value
+        elif key == "sink" and after_success(entry.when) and sink_task(value) is not None:
+            entry.sink = value
         else:
             self._not_yet(at, f"`{key}`", what, PAGES_HINT if key in ("collect", "call") else "")
 
@@ -191,6 +194,19 @@ class CaseSpelling:
             tries.append(fields({"when": condition(entry.when), "then": entry.retry}, entry.at))
         shape = Shape(tool)
         shape.put("retry", items(tries, at), at)
+        step.fields["tool"] = shape.node()
+
+    def _sinks(self, step: Shape, entries: list[_Entry], what: str) -> None:
+        """What is to be done with the result after every success belongs to the task."""
+        wanted = [entry for entry in entries if entry.sink is not None]
+        if not wanted:
+            return
+        tool, sink = step.mapping("tool"), wanted[0].sink
+        if tool is None or "sink" in tool or len(wanted) > 1 or sink is None:
+            self._not_yet(wanted[-1].at, "this `sink`", what, "write a task that stores")
+            return
+        shape = Shape(tool)
+        shape.put("sink", sink, wanted[0].at)
         step.fields["tool"] = shape.node()
 
     def _arcs(self, entries: list[_Entry], what: str, at: Position) -> Fields | None:
