@@ -282,10 +282,19 @@ class Inputs:
         if node is None:
             return {}
         templated = isinstance(node, Scalar) and has_template(str(node.value))
-        if isinstance(node, Fields) or templated:
+        if isinstance(node, Fields):
+            return {name: self._argument(name, each) for name, each in node.fields.items()}
+        if templated:
             return self._templates.structure(node)
         self._findings.wrong_type(node, f"`args` of {self._task.what}", "a mapping")
         return {}
+
+    def _argument(self, name: str, node: Node) -> Any:
+        """One that is null is filled by the arc, where that hands on such a name."""
+        if isinstance(node, Scalar) and node.value is None and name.isidentifier():
+            handed = f"{{{{ args['{name}'] | default(none) }}}}"
+            return self._templates.structure(Scalar(handed, node.position))
+        return self._templates.structure(node)
 
     # -- values ------------------------------------------------------------------------------
 

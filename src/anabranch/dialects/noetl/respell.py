@@ -287,6 +287,11 @@ class _Spelling:
             if shape.deepen(("spec", place), value, at):
                 shape.take(key)
                 self._seen.old(at, f"`{key}` of `loop` of {what}", f"spec: {{{place}: …}}")
+        if "distribution" in shape:
+            _, at = shape.take("distribution")
+            message = f"`distribution` of `loop` of {what} is not looked at"
+            hint = "`spec: {pool: …}` of the step says whose workers do the items"
+            self._findings.add(at, "ignored-key", message, hint, "note")
         self._async(shape, what)
         respell_cursor(shape, what, self._seen)
         spec = shape.mapping("spec")
