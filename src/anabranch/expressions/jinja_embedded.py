@@ -49,11 +49,20 @@ def _loose(tree: nodes.Template, quoting: str) -> Iterator[Loose]:
             if isinstance(part, nodes.TemplateData):
                 before = part.data
                 continue
-            if not _is_safe(part, quoting):
+            doubled = quoting == "sql" and before.endswith("'") and _is_doubled(part)
+            if not doubled and not _is_safe(part, quoting):
                 yield Loose(_spelled(part), part.lineno)
             elif quoting != "py" and before[-1:] in ("'", '"') and _is_quoted(part, quoting):
                 yield Loose(_spelled(part), part.lineno, twice=True)
             before = ""
+
+
+def _is_doubled(node: nodes.Node) -> bool:
+    """`'{{ name | replace("'", "''") }}'`: quoted by hand."""
+    if not isinstance(node, nodes.Filter) or node.name != "replace":
+        return False
+    given = [arg.value for arg in node.args if isinstance(arg, nodes.Const)]
+    return given == ["'", "''"]
 
 
 def _is_quoted(node: nodes.Node, quoting: str) -> bool:
