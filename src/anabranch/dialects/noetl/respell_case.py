@@ -70,6 +70,9 @@ class CaseSpelling:
             entries += self._entries(follows, f"`next` of {what}")
         elif follows is not None:
             entries += self._router(follows, what)
+        for entry in entries:
+            if not entry.arcs and (entry.sets or entry.args is not None):
+                self._not_yet(entry.at, "a `set` or `args` without `next`", f"`case` of {what}")
         self._retries(step, entries, what)
         self._sinks(step, entries, what)
         router = self._arcs([entry for entry in entries if entry.arcs], what, at)
