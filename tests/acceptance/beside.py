@@ -44,6 +44,7 @@ VERBS: dict[str, Sequence[str]] = {
     "credential list": [],
     "credential show": ["shop"],
     "credential rotate": ["shop", "--from-file", "hello.yaml"],
+    "credential rekey": ["--new-key-file", "other.key"],
     "credential remove": ["shop"],
     "graph": ["{run}"],
     "get": ["anabranch:run:{run}/step/each"],
@@ -189,6 +190,7 @@ class Beside:
 def beside(folder: Path, store: Path) -> Iterator[Beside]:
     (folder / "hello.yaml").write_text(HELLO)
     (folder / "template.json").write_text(json.dumps(TEMPLATE))
+    (folder / "other.key").write_text("0123456789abcdef" * 4)
     terminal = Beside(folder, store)
     try:
         yield terminal
