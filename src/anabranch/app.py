@@ -53,14 +53,13 @@ from anabranch.runtime.recovery import unfinished
 from anabranch.runtime.sealing import seal
 from anabranch.runtime.step_results import StepResults
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.factory import open_store as open_store
 from anabranch.store.ports import Store
-from anabranch.store.sqlite import SqliteStore
 from anabranch.work import tracing
 from anabranch.work.addresses import read_policy
 from anabranch.work.artifact import ArtifactOptions
 from anabranch.work.buckets import BucketOptions
-from anabranch.work.callables import Toolbox
+from anabranch.work.callables import Toolbox, default_toolbox
 from anabranch.work.chain.wiring import chain_from
 from anabranch.work.child import Child
 from anabranch.work.collections import Collections, Limits
@@ -80,25 +79,19 @@ from anabranch.work.port import Performer
 from anabranch.work.processes import ProcessOptions
 from anabranch.work.reading import CollectionReader
 from anabranch.work.redaction import Redactor, given_to_work, guard_logs
-from anabranch.work.registry import (
-    SWITCHABLE_KINDS,
-    WorkSettings,
-    close_all,
-    standard_performers,
-)
+from anabranch.work.registry import WorkSettings, close_all, standard_performers
 from anabranch.work.rule.xgr1 import keys_in
 from anabranch.work.run_at_work import run_at_work
 from anabranch.work.shards import ReadAhead, Shards
 from anabranch.work.shell import ShellOptions
 from anabranch.work.sql.task import SqlOptions
-from anabranch.work.switched_off import switched_off
+from anabranch.work.switched_off import SWITCHABLE_KINDS, switched_off
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 
 #: Who can be asked: a book, a mapping of its shape, or the path of a file that holds one.
 
 #: The tools registered with `@anabranch.tool`.
-default_toolbox = Toolbox()
 tool = default_toolbox.tool
 
 
@@ -118,12 +111,6 @@ class RunResult:
     problems: int = 0  # step runs that ended badly, and nothing took care of it
     failures: list[Mapping[str, Any]] = field(default_factory=list)  # why, where there are any
     joins_dropped: int = 0  # of `joins`, those that were settled long ago
-
-
-def open_store(settings: Settings, *, read_only: bool = False) -> Store:
-    if settings.store == ":memory:":
-        return MemoryStore()
-    return SqliteStore(settings.store, synchronous=settings.synchronous, read_only=read_only)
 
 
 class Parts:

@@ -21,7 +21,7 @@ def test_a_page_far_into_a_loop_of_single_items_reads_as_many_rows_as_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Watched()
-    monkeypatch.setattr("anabranch.app.MemoryStore", lambda: store)
+    monkeypatch.setattr("anabranch.store.memory.MemoryStore", lambda: store)
 
     async def scenario() -> tuple[dict[int, int], int]:
         engine, run_id = await finished(looping(ITEMS, 1, "allow_partial: true", WORK))

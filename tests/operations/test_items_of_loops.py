@@ -257,7 +257,7 @@ def test_the_first_page_of_a_long_loop_reads_only_the_beginning_of_its_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Watched()
-    monkeypatch.setattr("anabranch.app.MemoryStore", lambda: store)
+    monkeypatch.setattr("anabranch.store.memory.MemoryStore", lambda: store)
 
     async def scenario() -> tuple[int, int]:
         engine, run_id = await finished(looping(4000, 1, "allow_partial: true", WORK))

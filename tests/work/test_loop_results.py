@@ -39,7 +39,7 @@ class Stage:
     """An engine on a store that can be looked into, and a tool that fails as it is told."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("anabranch.app.MemoryStore", self._fresh)
+        monkeypatch.setattr("anabranch.store.memory.MemoryStore", self._fresh)
         self.fails: dict[int, int] = {}
         self.width = 1
         self.box = Toolbox()

@@ -8,9 +8,7 @@ from anabranch.operations.preflight import Available
 from anabranch.runtime.pools import Pools
 from anabranch.settings import Settings
 from anabranch.work.buckets import EXTRA, installed
-from anabranch.work.chain.wiring import shown_node
-from anabranch.work.registry import STANDARD_KINDS, SWITCHABLE_KINDS
-from anabranch.work.switched_off import switched_off
+from anabranch.work.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off
 
 #: The kinds of work that every engine has, beside registered tools.
 ENGINE_KINDS = (
@@ -31,5 +29,13 @@ def available_in(settings: Settings, kinds: Collection[str], *, workers: bool) -
         participants=bool(settings.participants),
         chain=bool(settings.chain_url),
         book=settings.participants,
-        node=shown_node(settings.chain_url),
+        node=_shown_node(settings.chain_url),
     )
+
+
+def _shown_node(url: str) -> str:
+    if not url:
+        return ""
+    from anabranch.work.chain.wiring import shown_node  # few have a chain
+
+    return shown_node(url)

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from anabranch.app import default_toolbox
 from anabranch.net.net import Net
 from anabranch.operations.definitions import Rules, prepare
+from anabranch.work.callables import default_toolbox
 
 #: A path, the text of a definition (YAML or JSON), the same as a mapping, or a compiled net.
 Definition = str | os.PathLike[str] | Mapping[str, Any] | Net

@@ -228,6 +228,10 @@ class Toolbox:
         return len(self._tools)
 
 
+#: What `anabranch.tool` registers.
+default_toolbox = Toolbox()
+
+
 def performer_for(tool: Tool, threads: Threads) -> Performer:
     match tool.place:
         case "loop":

@@ -39,14 +39,6 @@ from anabranch.work.switched_off import SwitchedOff
 from anabranch.work.threads import Threads
 from anabranch.work.transfer import Transfer
 
-STANDARD_KINDS = (
-    *("noop", "python", "http", "shell", "script", "container"),
-    *("sqlite", "postgres", "duckdb", "transfer"),
-    *("nats", "gcs", "secrets", "artifact"),
-)
-#: Those that an operator may switch off: they run code, read files or ask others.
-SWITCHABLE_KINDS = tuple(kind for kind in STANDARD_KINDS if kind != "noop")
-
 
 class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the standard kinds. Each has a default that suits one machine."""

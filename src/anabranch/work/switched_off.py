@@ -15,6 +15,13 @@ from anabranch.net.problems import did_you_mean
 from anabranch.work.faults import fault
 from anabranch.work.port import Task
 
+STANDARD_KINDS = (
+    *("noop", "python", "http", "shell", "script", "container"),
+    *("sqlite", "postgres", "duckdb", "transfer"),
+    *("nats", "gcs", "secrets", "artifact"),
+)
+#: Those that an operator may switch off: they run code, read files or ask others.
+SWITCHABLE_KINDS = tuple(kind for kind in STANDARD_KINDS if kind != "noop")
 #: Kinds that run what a definition says, beside `shell` and `python`.
 RUN_CODE = ("script", "container")
 

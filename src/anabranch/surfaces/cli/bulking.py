@@ -19,10 +19,12 @@ from anabranch.operations.purging import age_ms
 from anabranch.operations.verbs import ANSWER_SECONDS, ASK_SECONDS
 from anabranch.runtime.messages import Sayable, read_answer, write_message
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import who
 from anabranch.surfaces.cli.noting import noted
+from anabranch.work.callables import default_toolbox
 
 SOME_REFUSED = 3
 PAGE = 200
@@ -93,8 +95,8 @@ async def _office(options: argparse.Namespace, settings: Settings) -> AsyncItera
             yield remotely
         return
     values.require_store(settings)
-    store = app.open_store(settings)
-    parts = app.Parts(store, settings, app.default_toolbox)
+    store = open_store(settings)
+    parts = app.Parts(store, settings, default_toolbox)
     try:
         dry = ".dry_run" if options.dry_run else ""
         subject = msgspec.json.encode(_body(_asked(options))["filter"]).decode()

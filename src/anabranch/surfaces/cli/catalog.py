@@ -10,15 +10,17 @@ from typing import Any
 
 import msgspec
 
-from anabranch import app, files
+from anabranch import files
 from anabranch.clock import SystemClock
 from anabranch.dialects.source import SourceLimits
 from anabranch.errors import InputError
 from anabranch.operations.catalog import Catalog, Draft, wanted
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
 from anabranch.surfaces.cli.noting import noted
+from anabranch.work.callables import default_toolbox
 
 HEAD = ("PATH", "VERSION", "ID", "NAME", "DIALECT", "REGISTERED", "BY")
 PAGE = 500
@@ -58,9 +60,9 @@ def _registered_here(
     options: argparse.Namespace, settings: Settings, drafts: list[Draft]
 ) -> list[Row]:
     values.import_tools(options.tools)
-    store = app.open_store(settings)
+    store = open_store(settings)
     try:
-        catalog = Catalog(store, settings.catalog, app.default_toolbox.signatures)
+        catalog = Catalog(store, settings.catalog, default_toolbox.signatures)
         subject = ", ".join(draft.file for draft in drafts)
         with noted(store, who(options), "catalog.create", subject):
             found = catalog.register(drafts, SystemClock().now(), who(options))
@@ -148,7 +150,7 @@ class _looking:  # noqa: N801 - used like a function
 
     def __init__(self, settings: Settings) -> None:
         values.require_store(settings)
-        self._store = app.open_store(settings, read_only=True)
+        self._store = open_store(settings, read_only=True)
 
     def __enter__(self) -> Catalog:
         return Catalog(self._store)

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from anabranch import app, files
+from anabranch import files
 from anabranch.clock import SystemClock
 from anabranch.errors import InputError
 from anabranch.operations.credentials import CredentialChange, CredentialDraft, Credentials
 from anabranch.operations.rekey import rekey
 from anabranch.operations.secret_key import SecretKey, key_of
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
 from anabranch.surfaces.cli.noting import noted
@@ -69,7 +70,7 @@ class _Local:
         """With an action: what was asked for is written down, and what became of it."""
         if action != "create":
             values.require_store(self._settings)
-        store = app.open_store(self._settings, read_only=not action)
+        store = open_store(self._settings, read_only=not action)
         try:
             kept = Credentials(store, SystemClock().now, key_of(store, self._settings))
             if not action:
@@ -209,7 +210,7 @@ async def _rekey(options: argparse.Namespace, settings: Settings) -> int:
         )
     values.require_store(settings)
     new = _key(options.new_key_file, options.new_key_env)
-    store = app.open_store(settings)
+    store = open_store(settings)
     try:
         old = _key(options.old_key_file, options.old_key_env) or key_of(store, settings)
         assert new is not None, "the grammar asks for one"

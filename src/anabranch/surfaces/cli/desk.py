@@ -15,11 +15,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from anabranch import app
 from anabranch.clock import SystemClock
 from anabranch.dialects.port import Compiled, RegisteredTool
 from anabranch.dialects.registry import in_order
@@ -38,15 +37,18 @@ from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.references import Referred, read_reference
 from anabranch.operations.secret_key import key_of
 from anabranch.operations.sessions import Sessions, estimated_gas
-from anabranch.operations.verbs import say
 from anabranch.runtime.messages import Sayable
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.noting import SAID, note, noted
+from anabranch.work.callables import default_toolbox
 from anabranch.work.credential_sources import outside_sources
-from anabranch.work.registry import close_all
+
+if TYPE_CHECKING:
+    from anabranch.app import Parts
 
 FOLLOW_SECONDS = 0.1
 
@@ -183,7 +185,7 @@ class LocalDesk:
     @contextmanager
     def _looking(self) -> Iterator[Store]:
         values.require_store(self._settings)
-        store = app.open_store(self._settings, read_only=True)
+        store = open_store(self._settings, read_only=True)
         try:
             yield store
         finally:
@@ -237,7 +239,7 @@ class LocalDesk:
 
     def _preflight(self) -> Preflight:
         """Of an engine that this command line would open."""
-        tools = [tool.name for tool in app.default_toolbox]
+        tools = [tool.name for tool in default_toolbox]
         return Preflight(available_in(self._settings, (*ENGINE_KINDS, *tools), workers=False))
 
     async def respell(self, file: str) -> tuple[str, str]:
@@ -296,12 +298,12 @@ class LocalDesk:
 
     async def say(self, run: str, said: Sayable) -> Told:
         values.require_store(self._settings)
-        store = app.open_store(self._settings)
-        parts = app.Parts(store, self._settings, app.default_toolbox)
+        store = open_store(self._settings)
+        parts = _engine_parts(store, self._settings)
         try:
             found = parts.verbs.read.find(run).run
             with noted(store, self._actor, SAID[type(said)], found):
-                how = await say(store, lambda: parts.engine, found, said)
+                how = await _say(store, parts, found, said)
             return Told(found, how, parts.verbs.read.find(found).status)
         finally:
             await parts.close()
@@ -310,7 +312,7 @@ class LocalDesk:
     async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
         values.require_store(self._settings)
         age = age_ms(older_than)
-        store = app.open_store(self._settings)
+        store = open_store(self._settings)
         try:
             now = int(time.time() * 1000)
             gone = purge(store, age, now, dry_run=dry_run, wanted=wanted)
@@ -333,7 +335,7 @@ class LocalSessions:
     @contextmanager
     def _looking(self) -> Iterator[Sessions]:
         values.require_store(self._settings)
-        store = app.open_store(self._settings, read_only=True)
+        store = open_store(self._settings, read_only=True)
         try:
             yield Sessions(store, Reader(store, Nets(store, compiler())), _cannot_say)
         finally:
@@ -342,17 +344,15 @@ class LocalSessions:
     @asynccontextmanager
     async def _doing(self, action: str, subject: str) -> AsyncIterator[Sessions]:
         values.require_store(self._settings)
-        store = app.open_store(self._settings)
-        parts = app.Parts(store, self._settings, app.default_toolbox)
+        store = open_store(self._settings)
+        parts = _engine_parts(store, self._settings)
         try:
             with noted(store, self._actor, action, subject):
                 yield Sessions(
-                    store,
-                    parts.verbs.read,
-                    lambda run, said: say(store, lambda: parts.engine, run, said),
+                    store, parts.verbs.read, lambda run, said: _say(store, parts, run, said)
                 )
         finally:
-            await close_all(parts.performers)
+            await parts.close()
             store.close()
 
     async def list_sessions(
@@ -399,6 +399,18 @@ class LocalSessions:
 
     async def gas(self, rule: str, **counts: Any) -> Row:
         return estimated_gas(rule, **counts)
+
+
+def _engine_parts(store: Store, settings: Settings) -> Parts:
+    from anabranch.app import Parts  # everything an engine is made of: verbs that look need none
+
+    return Parts(store, settings, default_toolbox)
+
+
+async def _say(store: Store, parts: Parts, run: str, said: Sayable) -> str:
+    from anabranch.operations.verbs import say
+
+    return await say(store, lambda: parts.engine, run, said)
 
 
 async def _cannot_say(_run: str, _said: object) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from anabranch import app
 from anabranch.clock import SystemClock
 from anabranch.errors import AnabranchError
 from anabranch.operations.secret_key import key_of
 from anabranch.operations.webhooks import HookChange, HookDraft, Webhooks
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.store.ports import Store
 from anabranch.surfaces.cli import values
@@ -88,7 +88,7 @@ class LocalHooks:
 
     @contextmanager
     def _store(self, *, read_only: bool = False) -> Iterator[Store]:
-        store = app.open_store(self._settings, read_only=read_only)
+        store = open_store(self._settings, read_only=read_only)
         try:
             yield store
         finally:

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from anabranch import app
 from anabranch.dialects.port import ToolSignature
 from anabranch.errors import AnabranchError, InputError
 from anabranch.net.problems import Position, Problem
@@ -27,6 +26,7 @@ from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Desk, desk
 from anabranch.surfaces.cli.orchestrating import one_of_several
 from anabranch.surfaces.cli.registries import check_registry, draw_registry
+from anabranch.work.callables import default_toolbox
 
 DEFINITIONS = (".yaml", ".yml", ".json")
 
@@ -79,7 +79,7 @@ def _of_book(book: BookCheck | None, file: str, tools: Sequence[ToolSignature]) 
 
 def _tools(options: argparse.Namespace) -> list[ToolSignature]:
     values.import_tools(options.tools)
-    return app.default_toolbox.signatures()
+    return default_toolbox.signatures()
 
 
 async def _problems(

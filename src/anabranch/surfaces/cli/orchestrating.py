@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from anabranch import app, files
+from anabranch import files
 from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
 from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
@@ -14,12 +14,14 @@ from anabranch.operations.bundles import chosen
 from anabranch.operations.catalog import Catalog
 from anabranch.operations.definitions import Prepared, prepare
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
+from anabranch.work.callables import default_toolbox
 
 
 async def definition(options: argparse.Namespace, settings: Settings) -> Prepared:
     """The definition to run: a file, or what a registry contract keeps under an id."""
-    tools = app.default_toolbox.signatures()
+    tools = default_toolbox.signatures()
     if not options.registry:
         _only_with_registry(options)
         if options.file is None:
@@ -52,9 +54,9 @@ def in_catalog(target: str, settings: Settings) -> Prepared | None:
     if Path(target).is_file():
         return None
     kept = settings.store == ":memory:" or Path(settings.store).exists()
-    store = app.open_store(settings, read_only=settings.store != ":memory:") if kept else None
+    store = open_store(settings, read_only=settings.store != ":memory:") if kept else None
     try:
-        return Catalog(store, settings.catalog, app.default_toolbox.signatures).prepared(target)
+        return Catalog(store, settings.catalog, default_toolbox.signatures).prepared(target)
     finally:
         if store is not None:
             store.close()

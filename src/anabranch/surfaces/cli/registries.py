@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from anabranch import app
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.net.problems import Position, Problem
 from anabranch.operations.definitions import check as check_definition
@@ -13,6 +12,7 @@ from anabranch.operations.reading import draw
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render
 from anabranch.surfaces.cli.orchestrating import check_form
+from anabranch.work.callables import default_toolbox
 
 
 async def registry(options: argparse.Namespace, settings: Settings) -> int:
@@ -71,7 +71,7 @@ async def _problems(options: argparse.Namespace, settings: Settings, ostc: str) 
         if getattr(error, "retryable", False):
             raise
         return [Problem(Position(1, 1, place), "cannot-load", error.message)]
-    tools = app.default_toolbox.signatures()
+    tools = default_toolbox.signatures()
     return list(check_definition(text, tools, options.rules, file=place).problems)
 
 
@@ -81,7 +81,7 @@ async def draw_registry(options: argparse.Namespace, settings: Settings) -> str:
         raise InputError("--registry keeps many orchestrations: name one with --ostc", code="usage")
     text = await loaded_text(options, settings, options.ostc)
     place = f"{options.registry.lower()}/{options.ostc}"
-    tools = app.default_toolbox.signatures()
+    tools = default_toolbox.signatures()
     compiled = check_definition(text, tools, options.rules, file=place)
     if compiled.net is None:
         raise DefinitionError(compiled.errors)

@@ -23,6 +23,7 @@ from anabranch.net.net import Net
 from anabranch.operations.definitions import Prepared
 from anabranch.runtime.recovery import unfinished
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import render, saying, stop_signals, values
 from anabranch.surfaces.cli.desk import desk, who
@@ -31,6 +32,7 @@ from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView, until_interrupted
 from anabranch.surfaces.cli.noting import note
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
 from anabranch.surfaces.cli.stop_signals import INTERRUPTED
+from anabranch.work.callables import default_toolbox
 
 
 class Session:
@@ -40,9 +42,9 @@ class Session:
         self.options = options
         if settings.participants:
             values.look_here()  # for the functions that it names
-        self.store = app.open_store(settings)
+        self.store = open_store(settings)
         try:
-            self.parts = app.Parts(self.store, settings, app.default_toolbox, workers=False)
+            self.parts = app.Parts(self.store, settings, default_toolbox, workers=False)
         except BaseException:
             self.store.close()
             raise

@@ -8,11 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch import app
 from anabranch.operations.definitions import prepare
 from anabranch.operations.inputs import require_known
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
+from anabranch.work.callables import default_toolbox
 
 if TYPE_CHECKING:
     from anabranch.testing import Simulation
@@ -23,7 +23,7 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
     from anabranch.testing import simulate as run_simulation
 
     values.import_tools(options.tools)
-    known = app.default_toolbox.signatures()
+    known = default_toolbox.signatures()
     prepared = prepare(Path(options.file), known, options.rules)
     given = values.pairs(options.input, "input")
     if not options.allow_extra_input:

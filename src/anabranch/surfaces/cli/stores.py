@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from anabranch import app
 from anabranch.errors import InputError
 from anabranch.operations import store_files
 from anabranch.operations.definitions import compiler
 from anabranch.operations.store_check import StoreReport, check_store
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.store.sqlite_copy import Copy
 from anabranch.store.sqlite_inspect import Inspection
 from anabranch.surfaces.cli import render
@@ -160,7 +160,7 @@ def _say_notes(notes: list[str]) -> None:
 
 def _note(options: argparse.Namespace, settings: Settings, action: str, subject: str) -> None:
     """In the audit trail of the store; opening it for that also brings an old one up to date."""
-    kept = app.open_store(settings)
+    kept = open_store(settings)
     try:
         note(kept, who(options), action, subject)
     finally:

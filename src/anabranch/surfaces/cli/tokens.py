@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from anabranch import app
 from anabranch.operations.access import Access, Caller, entry
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AccessToken
+from anabranch.store.factory import open_store
 from anabranch.store.ports import Store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
@@ -35,7 +35,7 @@ def _access(settings: Settings, *, read_only: bool = False) -> Iterator[tuple[Ac
     """The tokens of the store. A server on it sees a change with the next request."""
     if read_only:
         values.require_store(settings)
-    store = app.open_store(settings, read_only=read_only)
+    store = open_store(settings, read_only=read_only)
     try:
         yield Access(store, _now), store
     finally:

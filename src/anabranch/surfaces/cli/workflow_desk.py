@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from anabranch import app
 from anabranch.errors import DefinitionError
 from anabranch.net.problems import Problem
 from anabranch.operations.dispatches import Dispatch, WorkflowStepDispatch
 from anabranch.operations.templates import Templates
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.desk import LocalDesk, Row, who
 from anabranch.surfaces.cli.noting import noted
@@ -83,7 +83,7 @@ class LocalWorkflows:
             return read.snapshot(run)
 
     async def put(self, text: str, file: str) -> Row:
-        store = app.open_store(self._settings)
+        store = open_store(self._settings)
         try:
             with noted(store, self._actor, "templates.create", file):
                 return Templates(store).put(text, file).fields()
@@ -92,7 +92,7 @@ class LocalWorkflows:
 
     async def delete(self, name: str) -> Row:
         values.require_store(self._settings)
-        store = app.open_store(self._settings)
+        store = open_store(self._settings)
         try:
             with noted(store, self._actor, "templates.delete", name):
                 return Templates(store).delete(name).fields()
@@ -121,7 +121,7 @@ class LocalWorkflows:
     @contextmanager
     def _kept(self) -> Iterator[Templates]:
         values.require_store(self._settings)
-        store = app.open_store(self._settings, read_only=True)
+        store = open_store(self._settings, read_only=True)
         try:
             yield Templates(store)
         finally:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from anabranch import app
 from anabranch.errors import InputError
 from anabranch.operations.dispatches import Dispatch
 from anabranch.operations.templates import Templates
 from anabranch.settings import Settings
+from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, running, values
 from anabranch.surfaces.cli.desk import Row
 from anabranch.surfaces.cli.workflow_desk import workflow_desk
@@ -160,7 +160,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> int:
         return await afar.run_template(options, settings, given)
     values.import_tools(options.tools)
     values.require_store(settings)
-    store = app.open_store(settings, read_only=True)
+    store = open_store(settings, read_only=True)
     try:
         prepared, _ = Templates(store).materialise(options.id, given, options.kept)
     finally:

@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from anabranch import __version__, app
+from anabranch import __version__
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, stop_signals, values
 from anabranch.surfaces.cli.desk import token_of
+from anabranch.work.callables import default_toolbox
 
 if TYPE_CHECKING:
     from anabranch.surfaces.worker.link import Link
@@ -46,7 +47,7 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     logging.getLogger("anabranch.worker").setLevel(logging.INFO)
     async with Link(settings.server, token_of(settings), name) as link:
-        bench = Bench(link, settings, app.default_toolbox)
+        bench = Bench(link, settings, default_toolbox)
         made = Worker(link, bench, terms)
         voice = Voice(made, link, terms, lines=options.json)
         try:

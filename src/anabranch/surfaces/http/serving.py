@@ -32,6 +32,7 @@ from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
 from anabranch.surfaces.http import audit, auth, bad_http, descriptors, limits, server, sites
 from anabranch.surfaces.http.shares import SHARES, Shares
+from anabranch.work.callables import default_toolbox
 
 log = logging.getLogger("anabranch.http")
 
@@ -94,7 +95,7 @@ class Server:
         store = self._store = root.open_store(self.settings)
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
         settings = self.settings if loopback else for_others(self.settings)
-        self.parts = root.Parts(store, settings, root.default_toolbox)
+        self.parts = root.Parts(store, settings, default_toolbox)
         self.parts.engine.be_patient()
         now = self.parts.engine.clock.now
         self.access = Access(store, now)
