@@ -6,6 +6,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 STAMP  := $(VENV)/.installed
 EXTRAS := buckets,duckdb,evm,market,otel,parquet,postgres
+APT    := apt-get install -qq -y --no-install-recommends
 LOCKER := $(VENV)/lock
 COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
   --no-config --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
@@ -63,16 +64,16 @@ check: $(STAMP)         ## lint, types and the fast tests
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m 'not slow'
 
 browser:                ## a Chromium for the tests of the pages, where there is none
-	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome; do \
+	@for name in "$$CHROMIUM" chromium-headless-shell chromium chromium-browser google-chrome; do \
 	  test -n "$$name" && command -v "$$name" >/dev/null && exit 0; done; \
 	test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing chromium (once)" && \
-	  apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null || \
+	  apt-get update -qq && { $(APT) chromium-headless-shell || $(APT) chromium; } >/dev/null 2>&1 || \
 	echo "no Chromium: the tests of the pages will be skipped (install it, or set CHROMIUM=...)"
 
 nats:                   ## a NATS server for the tests of that kind, where there is none
 	@command -v "$${NATS_SERVER:-nats-server}" >/dev/null && exit 0; \
 	test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing nats-server (once)" && \
-	  apt-get update -qq && apt-get install -qq -y --no-install-recommends nats-server >/dev/null || \
+	  apt-get update -qq && $(APT) nats-server >/dev/null || \
 	echo "no NATS server: its tests will be skipped (install nats-server, or set NATS_SERVER=...)"
 
 bench: $(STAMP)         ## print the benchmark table

@@ -27,6 +27,7 @@ from anabranch.surfaces.http.routes import API
 from anabranch.surfaces.http.server import ALL_ROUTES
 from anabranch.surfaces.http.serving import Server
 from anabranch.surfaces.http.workflows import EXAMPLE as TEMPLATE
+from seeds import seeds
 
 from .support import ASKING, HELLO, playbook, run, serving, step
 
@@ -194,7 +195,7 @@ CHECKS = [
 @pytest.mark.slow
 @schema.parametrize()
 @settings(
-    max_examples=20,
+    max_examples=len(seeds(100)),
     deadline=None,
     derandomize=True,
     database=None,
