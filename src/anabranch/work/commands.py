@@ -18,6 +18,7 @@ from anabranch.work.faults import fault
 from anabranch.work.isolation import Isolation
 from anabranch.work.port import Task
 from anabranch.work.redaction import head_of, tail_of
+from anabranch.work.time_limit import time_limit
 
 _TAIL = 4_000  # characters of each stream shown in a failure
 _HINTS = {126: " (found, but it cannot be executed)", 127: " (command not found)"}
@@ -74,6 +75,17 @@ class Command:
             grace = self._options.grace_seconds
             await undisturbed(self._child.stop(grace, with_descendants=True))
             raise
+
+    async def run(self, limit: float | None) -> Answer:
+        """Its answer, when it has ended or its time is up; nothing of it stays open."""
+        try:
+            async with time_limit(limit):
+                code = await self.ended()
+        except TimeoutError:
+            return self.out_of_time(limit)
+        finally:
+            self.close()
+        return self.answer(code)
 
     def close(self) -> None:
         self._stdout.close()

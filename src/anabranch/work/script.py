@@ -90,14 +90,7 @@ class Script:
             command = Command(argv, env, folder, self._options, what="the script", other="script")
         except (OSError, ValueError) as error:
             return fault("config", f"the interpreter {argv[0]} could not be started: {error}")
-        try:
-            async with time_limit(limit):
-                code = await command.ended()
-        except TimeoutError:
-            return command.out_of_time(limit)
-        finally:
-            command.close()
-        answer = command.answer(code)
+        answer = await command.run(limit)
         if answer.status != "ok":
             return answer
         result = {"status": "completed", **answer.result, "output": answer.result["stdout"]}

@@ -19,7 +19,6 @@ from anabranch.work import inputs
 from anabranch.work.commands import Command, CommandOptions, environment_of, folder_of
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.port import Task
-from anabranch.work.time_limit import time_limit
 
 _DEFAULT_SHELL = "/bin/sh"
 
@@ -46,14 +45,7 @@ class Shell:
             command = Command(argv, environment, folder, self._options)
         except (OSError, ValueError) as error:
             return fault("config", f"the shell {argv[0]} could not be started: {error}")
-        try:
-            async with time_limit(limit):
-                code = await command.ended()
-        except TimeoutError:
-            return command.out_of_time(limit)
-        finally:
-            command.close()
-        return command.answer(code)
+        return await command.run(limit)
 
 
 def _argv(given: Mapping[str, Any]) -> list[str]:
