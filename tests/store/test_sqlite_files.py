@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -239,11 +240,23 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+def wait_until_settled(path: Path) -> None:
+    """From then on names and header are only looked at after a change."""
+    while (
+        time.time_ns() - max(path.stat().st_mtime_ns, path.parent.stat().st_mtime_ns) < 200 * 10**6
+    ):
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["at once", "later"])
 @pytest.mark.parametrize("harm", HARM)
 def test_a_write_is_not_acknowledged_once_the_files_are_not_those_on_disk(
-    path: Path, store: SqliteStore, harm: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: SqliteStore, harm: str, settled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("anabranch.store.file_watch._PATIENCE_SECONDS", 0.1)
+    if settled:
+        wait_until_settled(path)
+        store.commit(a_batch(a_commit("r2", 1)))
     do, words = HARM[harm]
     do(path)
     with refused(StoreError, str(path), words, "Nothing was acknowledged"):

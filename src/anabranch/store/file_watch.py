@@ -2,7 +2,9 @@
 
 SQLite writes on into a file that was removed or replaced under it, and nothing tells: what is
 committed there is gone with the process. So before a write is acknowledged, and now and then
-without one, the names are looked up again. That costs a few microseconds for each transaction.
+without one, the names are looked up again. That costs a few microseconds for each transaction: as
+long as their folder has not changed, no name in it leads to another file, and as long as the
+database has not changed, its header is the one that was checked.
 
 Noticed are: a database, log or shared memory that was removed, moved or replaced; a header that is
 no header; a database that lacks pages which are not in the log either; a log that was cut. Damage
@@ -31,6 +33,10 @@ _INDEX = struct.Struct("=16xII72xI")
 _SALTS = slice(16, 24)  # of the header of a log; SQLite changes them whenever it begins it anew
 _PATIENCE_SECONDS = 10.0  # another process may be at a checkpoint, which writes the header first
 _PAUSE_SECONDS = 0.02
+#: A time of change this old is not given again to a later change. Times of change come from a clock
+#: that ticks every few milliseconds; a file system that keeps whole seconds may keep every other.
+_TICK_NS = 100_000_000
+_WHOLE_SECONDS_NS = 3_000_000_000
 
 
 class FileWatch:
@@ -40,6 +46,9 @@ class FileWatch:
         self._held = held
         self.lost: StoreError | None = None  # why nothing may be written any more
         self._names: tuple[tuple[str, Inode], ...] = ()
+        self._folder = str(held.path.parent)
+        self._folder_seen: tuple[int, ...] | None = None  # when every name in it was right
+        self._database_seen: tuple[int, ...] | None = None  # when it was whole
         self._wal = f"{held.path}-wal"
         self._wal_size = 0  # of the log when it was last looked at
         self._salts = b""
@@ -55,15 +64,20 @@ class FileWatch:
         """Remember how long the log is: a write would fill up what was cut off."""
         if self.lost is not None:
             raise self.lost
-        if self._held.wal is not None:
-            self._size_before = os.fstat(self._held.wal).st_size
+        wal = self._held.wal
+        if wal is not None:
+            self._size_before = os.lseek(wal, 0, os.SEEK_END)
 
     def after_write(self) -> None:
         """Raises unless what was just written will be found again."""
-        size = self.look()
-        if not self._names or self._held.wal is None:
+        self.look()
+        wal = self._held.wal
+        if not self._names or wal is None:
             return
-        header = os.pread(self._held.wal, _WAL_HEADER_BYTES, 0)
+        # Not by `fstat`: Linux gives the next write to a file whose time was asked for a finer time
+        # of its own, and to record that costs SQLite's sync of the log more than all of this watch.
+        size = os.lseek(wal, 0, os.SEEK_END)
+        header = os.pread(wal, _WAL_HEADER_BYTES, 0)
         salts = header[_SALTS]
         wrote = size > self._size_before
         if size and wrote and header[:4] not in _WAL_MAGIC:
@@ -75,26 +89,37 @@ class FileWatch:
                 self._lose(f"{self._wal} was cut short by another program")
         self._wal_size, self._salts = size, salts
 
-    def look(self) -> int:
-        """Raises unless the files are there, are the same ones and whole as far as can be seen.
-
-        Returns how long the log is.
-        """
+    def look(self) -> None:
+        """Raises unless the files are there, are the same ones and whole as far as can be seen."""
         if self.lost is not None:
             raise self.lost
-        sizes = []
+        if not self._names:
+            return
+        now = time.time_ns()
+        try:
+            found = os.stat(self._folder)
+        except OSError as error:
+            self._lose(f"{self._folder} is gone ({error.strerror})")
+        changed = found.st_mtime_ns
+        folder = (changed, found.st_ino, found.st_dev)
+        if folder != self._folder_seen:
+            self._check_names()
+            self._folder_seen = folder if _is_settled(changed, now) else None
+        found = os.fstat(self._held.descriptor)
+        changed = found.st_mtime_ns
+        database = (changed, found.st_size)
+        if database != self._database_seen:
+            self._check_header(found.st_size)
+            self._database_seen = database if _is_settled(changed, now) else None
+
+    def _check_names(self) -> None:
         for name, inode in self._names:
             try:
-                found = os.stat(name)
+                found = inode_of(os.stat(name))
             except OSError as error:
                 self._lose(f"{name} is gone ({error.strerror})")
-            if (found.st_dev, found.st_ino) != inode:
+            if found != inode:
                 self._lose(f"{name} was replaced by another file")
-            sizes.append(found.st_size)
-        if not sizes:
-            return 0
-        self._check_header(sizes[0])
-        return sizes[1]
 
     def _check_header(self, size: int) -> None:
         header = os.pread(self._held.descriptor, 32, 0)
@@ -140,6 +165,11 @@ class FileWatch:
             code="store_lost",
         )
         raise self.lost
+
+
+def _is_settled(changed: int, now: int) -> bool:
+    """Whether a change after `now` will have another time than one at `changed`."""
+    return now - changed > (_TICK_NS if changed % 1_000_000_000 else _WHOLE_SECONDS_NS)
 
 
 def _pages(header: bytes) -> tuple[int, int]:
