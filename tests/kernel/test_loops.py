@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -206,3 +207,26 @@ def test_ranges_stay_disjoint_and_ordered() -> None:
 
 def test_results_come_in_iteration_order_also_after_a_second_try() -> None:
     assert in_order([(3, [30, 40]), (0, [0, None, 20]), (0, {"1": 10})]) == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(
+    ("mode", "window", "pool", "size"),
+    [("local", 4, "", 8), ("local", 4, "heavy", 1), ("local", 1, "", 1), ("fanout", 4, "", 12)],
+)
+def test_shards_grow_where_their_items_do_not_wait_for_each_other(
+    mode: Any, window: int, pool: str, size: int
+) -> None:
+    """Items of 20 ms; a worker does the items of its shard one after the other."""
+    loop = Loop(Constant(list(range(1000))), mode=mode, window=Constant(window))
+    net = looping(loop)
+    each = replace(net.steps["each"], work=Work("loop.shard", pool=pool))
+    net = replace(net, steps={**net.steps, "each": each})
+    state = State()
+    step(net, state, s.Start(run="r"), 1)
+    job = next(iter(state.jobs.values()))
+    step(net, state, s.JobStart(job.id, job.attempt, "w"), 2)
+    count = state.loops[LOOP].in_flight[job.id].count
+    report = ShardReport(count, (), 20 * count, {})
+    answer = Answer(status="ok", outcome="ok", result=[None] * count, shard=report)
+    step(net, state, s.JobReport(job.id, job.attempt, answer), 3)
+    assert state.loops[LOOP].shard_size == size

@@ -352,6 +352,7 @@ class LoopOpened(_Event, frozen=True, tag="loop.opened"):
     carried: Mapping[str, Any] | None = None  # what a redriven run takes over
     key: str = ""  # under which it was found
     queue_ttl: int = 0  # milliseconds that a shard may wait for a worker
+    side_by_side: bool = False  # items of one shard do not wait for each other
 
 
 class LoopCutting(_Event, frozen=True, tag="loop.cutting"):

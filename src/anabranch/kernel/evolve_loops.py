@@ -42,6 +42,7 @@ def loop_opened(state: State, event: e.LoopOpened, at: int) -> None:
         keep_results=event.keep_results,
         reducers=dict(event.reducers),
         queue_ttl=event.queue_ttl,
+        side_by_side=event.side_by_side,
     )
     token.loop = event.loop
     state.looped[event.loop] = LoopRecord(token.step, event.mode, opened_seq=state.seq + 1)

@@ -35,7 +35,7 @@ from anabranch.kernel.tracker import (
 from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
 from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import Answer, ContextPatch, Fault
-from anabranch.net.net import Loop
+from anabranch.net.net import Loop, Step
 
 FIRST_SHARD = {"local": 1, "fanout": 16}
 QUEUE_TTL = "queue_ttl"  # the kind of the fault
@@ -75,6 +75,7 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
             carried,
             key,
             loop.queue_ttl_ms or 0,
+            _side_by_side(turn.step_of(token), loop, window),
         )
     )
     if carried is not None and carried.get("patches"):
@@ -83,6 +84,12 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
         turn.emit(e.ContextPatched(written, f"token {token.id}"))
         turn.readmit = True
     turn.later(FillLoop(token.id))
+
+
+def _side_by_side(step: Step, loop: Loop, window: int) -> bool:
+    """Whether who has a shard works on several of its items at once: the engine itself does, as it
+    counts the items of the whole loop; a worker, who sees its own shards only, does not."""
+    return loop.mode == "local" and window > 1 and not (step.work and step.work.pool)
 
 
 def _window(loop: Loop, names: Mapping[str, Any]) -> int:

@@ -83,6 +83,7 @@ class Tracker(msgspec.Struct, gc=False):
     automatic: bool  # the size follows the measured time of an item
     window: int
     opened_at: int
+    side_by_side: bool = False  # items of one shard do not wait for each other
     next_index: int = 0
     next_shard: int = 0
     cursor: Any = None
@@ -161,7 +162,7 @@ def size_after(tracker: Tracker, items: int, milliseconds: int) -> int:
     """The size of shards to come, so that one takes about as long as it should."""
     if not tracker.automatic:
         return tracker.shard_size
-    target = 20.0 if tracker.mode == "local" else 250.0
+    target = 250.0 if tracker.mode == "fanout" or tracker.side_by_side else 20.0
     item = max(milliseconds, 0.02) / max(items, 1)
     wanted = int(target / item)
     # A small shard says little about large ones: what it allows grows by eight at most, however
