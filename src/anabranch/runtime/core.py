@@ -245,7 +245,7 @@ class Core:
         if not live.holds_refs:
             live.holds_refs = brings_ref(stimulus)
         run = live.state.run
-        if isinstance(stimulus, s.Start):
+        if type(stimulus) is s.Start:
             run = stimulus.run
             reused = [[answer.result for answer in each] for each in stimulus.reuse.values()]
             self._holds.begins(run, [stimulus.input, reused], before(stimulus))

@@ -272,24 +272,20 @@ def _park(effect: Execute, parked: Parked) -> s.JobPark:
 
 async def carry_out(performer: Performer, task: Task) -> Answer | Parked:
     """Do the work; what it was given of secrets by then or meanwhile is in no answer."""
-    if given_to_work() is not None:  # whoever opened the scope also cleans
-        return await _carried_out(performer, task)
-    scope = Redactor.of_job()
+    outer = given_to_work()  # whoever opened that scope also cleans
+    scope = Redactor.of_job() if outer is None else outer
     with giving(scope):
-        answer = await _carried_out(performer, task)
-    return answer if isinstance(answer, Parked) else scope.answer(answer)
-
-
-async def _carried_out(performer: Performer, task: Task) -> Answer | Parked:
-    try:
-        doing = _in_span(performer, task) if task.trace else performer.perform(task)
-        answer: object = await doing
-    except Exception as defect:
-        return _defect(f"the {task.kind} performer failed: {defect!r}")
-    if not isinstance(answer, Answer | Parked):
+        try:
+            doing = _in_span(performer, task) if task.trace else performer.perform(task)
+            answer: object = await doing
+        except Exception as defect:
+            answer = _defect(f"the {task.kind} performer failed: {defect!r}")
+    if isinstance(answer, Parked):
+        return answer
+    if not isinstance(answer, Answer):
         kind = type(answer).__name__
         return _defect(f"the {task.kind} performer gave a {kind} for an answer")
-    return answer
+    return scope.answer(answer) if outer is None else answer
 
 
 async def _in_span(performer: Performer, task: Task) -> Answer | Parked:

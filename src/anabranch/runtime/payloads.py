@@ -137,11 +137,12 @@ def _with_results(whole: dict[str, Any]) -> dict[str, Any]:
 
 def brings_ref(stimulus: s.Stimulus) -> bool:
     """Does what arrives hold the first stand-in of a run? Asked before it takes effect."""
+    if type(stimulus) is s.JobReport:  # most of them
+        result, patches = stimulus.answer.result, stimulus.answer.patches
+        if result is not None and mentions_ref(result) and holds_ref(result):
+            return True
+        return bool(patches) and _in_patches(patches)
     match stimulus:
-        case s.JobReport():
-            answer = stimulus.answer
-            found = answer.result is not None and mentions_ref(answer.result)
-            return (found and holds_ref(answer.result)) or _in_patches(answer.patches)
         case s.PatchContext():
             return _in_patches(stimulus.patches)
         case s.Start():

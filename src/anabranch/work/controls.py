@@ -23,11 +23,16 @@ _FAIL = Rule(None, "fail")
 
 def rule_for(spec: TaskSpec, names: Mapping[str, Any], fine: bool) -> Rule:
     """The first rule that matches, or what is meant where none does."""
-    matching = (rule for rule in spec.rules if _matches(rule, names))
-    first = next(matching, None)
-    if first is None:
-        return _CONTINUE if fine or spec.on_unmatched_error == "continue" else _FAIL
-    return together([first, *matching]) if spec.inclusive else first
+    matching = []
+    for rule in spec.rules:
+        if not _matches(rule, names):
+            continue
+        if not spec.inclusive:
+            return rule
+        matching.append(rule)
+    if matching:
+        return together(matching)
+    return _CONTINUE if fine or spec.on_unmatched_error == "continue" else _FAIL
 
 
 def _matches(rule: Rule, names: Mapping[str, Any]) -> bool:

@@ -88,6 +88,8 @@ class Redactor:
     last so many are known, and those of runs that still hold them (`learn(…, run)`, `release`).
     """
 
+    __slots__ = ("_held", "_holders", "_inside", "_made", "_remembered", "_texts", "cleaned")
+
     def __init__(self, inside: int = SHORTEST, remembered: int | None = REMEMBERED) -> None:
         self._inside = inside
         self._remembered = remembered

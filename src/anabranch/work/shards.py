@@ -202,7 +202,9 @@ class Crossing:
         self._stopped = False  # an item failed, and that ends the loop
         self.parked: Parked | None = None  # its one item waits for an answer from outside
         self._shard_id = _shard_id(task)
-        self._context = Scope(task.names.get("ctx", {}), None)  # as the next item sees it
+        #: As the next item sees it; made of the context of the run by the first that writes.
+        self._context: Mapping[str, Any] = task.names.get("ctx", {})
+        self._written: Scope | None = None
         self._quick = short_way(iteration.program, means, task)
         self._labels = tuple([spec.label for spec in iteration.program.tasks])
         self._usual = () if self._quick is not None else tuple(map(TaskRun, self._labels))
@@ -317,7 +319,7 @@ class Crossing:
         index, key, value = item
         task = msgspec.structs.replace(self._task, key=self._key(index, key))
         given = self._iter(index, key, value)
-        scope = Scope(self._context.ctx, given)
+        scope = Scope(self._context, given)
         answer = await Passage(self._iteration.program, task, self._means, scope).run()
         if isinstance(answer, Parked) and self._task.shard.size == 1:
             self.parked = answer
@@ -356,10 +358,14 @@ class Crossing:
 
     def _write(self, patches: Sequence[ContextPatch]) -> None:
         self._patches.extend(patches)
-        if patches and self._iteration.ordered:
-            self._context.take(patches)
-            if self._quick is not None:
-                self._quick.see(self._context.ctx)
+        if not patches or not self._iteration.ordered:
+            return
+        if self._written is None:
+            self._written = Scope(self._context, None)
+        self._written.take(patches)
+        self._context = self._written.ctx
+        if self._quick is not None:
+            self._quick.see(self._context)
 
     def _for_good(self, fault: Fault) -> bool:
         """No further try will follow."""
