@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from anabranch import files
 from anabranch import settings as config
 from anabranch.clock import SystemClock
@@ -181,7 +183,7 @@ class Parts:
         self, settings: Settings, participants: Participants | None, *, workers: bool
     ) -> Available:
         """What runs may count on here."""
-        return replace(
+        return msgspec.structs.replace(
             available_in(settings, self.performers, workers=workers),
             participants=participants is not None or bool(settings.participants),
             book=book_name(participants, settings),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.nodes import plain
 from anabranch.dialects.port import Compiled
@@ -81,8 +82,8 @@ def shape(value: Any) -> Any:
         return shape(value.value)
     if hasattr(value, "evaluate"):
         return ("expression", value.text)
-    if is_dataclass(value) and not isinstance(value, type):
-        names = [each.name for each in fields(value)]
+    if isinstance(value, msgspec.Struct):
+        names = value.__struct_fields__
         kept = [name for name in names if name not in ("position", "fingerprint")]
         return (type(value).__name__, {name: shape(getattr(value, name)) for name in kept})
     if isinstance(value, dict):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s

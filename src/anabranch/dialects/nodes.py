@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.net.problems import Position
 
 Style = Literal["plain", "quoted", "literal", "folded"]
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     value: str | int | float | bool | None
     position: Position
     style: Style = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(msgspec.Struct, frozen=True):
     items: tuple[Node, ...]
     position: Position
 
@@ -27,8 +26,7 @@ class Items:
         return iter(self.items)
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """A mapping. `keys` says where each key stands, `fields` what it holds."""
 
     fields: Mapping[str, Node]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from anabranch.dialects.nodes import Fields
 from anabranch.dialects.source import Document
@@ -12,8 +13,7 @@ from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSignature:
+class ToolSignature(msgspec.Struct, frozen=True):
     """A callable registered as a task kind: which arguments it takes."""
 
     name: str
@@ -21,11 +21,12 @@ class ToolSignature:
     known: frozenset[str] | None = None  # None: any
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What a dialect may need to know about the place a definition will run in."""
 
-    tools: Mapping[str, ToolSignature] = field(default_factory=dict)  # registered as task kinds
+    tools: Mapping[str, ToolSignature] = msgspec.field(
+        default_factory=dict
+    )  # registered as task kinds
     any_tool: bool = False  # every unknown kind is taken for one
 
 
@@ -38,8 +39,7 @@ def signatures(tools: Iterable[RegisteredTool]) -> Mapping[str, ToolSignature]:
     return {each.name: each for each in listed}
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True):
     """A definition read as far as it could be.
 
     `net` is None when there is an error, except for errors that a dialect gives a meaning at run

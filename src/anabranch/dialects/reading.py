@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from anabranch.cancel import poll
 from anabranch.net.problems import Position, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLimits:
+class SourceLimits(msgspec.Struct, frozen=True):
     bytes_max: int = 8 * 1024 * 1024
     depth_max: int = 100
     values_max: int = 250_000  # with aliases written out

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of
 from anabranch.dialects.port import Compiled, Dialect, Options, RegisteredTool, signatures
@@ -17,8 +18,7 @@ from anabranch.net.problems import Position, Problem
 from anabranch.store_files import refuse_store_file
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """A dialect by the signs of its documents; it is loaded when the first of them comes."""
 
     name: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 from yaml.tokens import ScalarToken
 
@@ -15,13 +15,12 @@ from anabranch.dialects.yaml_reader import LOADER
 _HEADER = re.compile(r"[|>][-+0-9]*\s+(#.*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Comments:
+class Comments(msgspec.Struct, frozen=True):
     """Comments by the line (from 1) of the entry they belong to."""
 
-    above: dict[int, list[str]] = field(default_factory=dict)
-    behind: dict[int, str] = field(default_factory=dict)
-    last: list[str] = field(default_factory=list)  # after the last entry
+    above: dict[int, list[str]] = {}
+    behind: dict[int, str] = {}
+    last: list[str] = []  # after the last entry
 
     def at(self, line: int) -> bool:
         return line in self.above or line in self.behind

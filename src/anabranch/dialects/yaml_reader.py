@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+import msgspec
 import yaml
 from yaml.events import (
     AliasEvent,
@@ -78,8 +78,7 @@ def _hint(message: str, source: str) -> str:
     return "check the quotes, brackets and indentation around here"
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
+class _Built(msgspec.Struct, frozen=True):
     """A node with its size and height, aliases written out."""
 
     node: Node

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from anabranch.expressions import cel_tree as tree
 from anabranch.expressions.cel_functions import IMPLEMENTATIONS
 from anabranch.expressions.cel_operators import (
@@ -300,8 +302,7 @@ def _mapping(entries: list[tuple[Run, Run]]) -> Run:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
+class _Loop(msgspec.Struct, frozen=True):
     """What the macros share: the body once per element, paid for in steps."""
 
     over: Run

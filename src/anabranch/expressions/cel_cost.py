@@ -8,8 +8,9 @@ what is billed for them is the placeholders of the source (`placeholders.placeho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from anabranch.expressions.cel_tree import (
     Binary,
@@ -27,15 +28,13 @@ from anabranch.expressions.cel_tree import (
 from anabranch.expressions.cel_values import LIST_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(msgspec.Struct, frozen=True):
     operator: int
     function: int
     matches: int  # on top of the functions, once where an expression uses it at all
 
 
-@dataclass(frozen=True, slots=True)
-class _Expansion:
+class _Expansion(msgspec.Struct, frozen=True):
     """Operations that a macro adds: per turn and once at the end."""
 
     functions: int  # per turn: looking whether to go on

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.expressions.cel_values import (
     INT64,
@@ -20,8 +21,7 @@ from anabranch.expressions.cel_values import (
 Sort = Literal["literal", "name", "symbol", "end"]
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     sort: Sort
     value: Any
     column: int

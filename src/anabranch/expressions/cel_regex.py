@@ -9,9 +9,10 @@ refused, as RE2 does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from anabranch.expressions.cel_operators import Spend
 from anabranch.expressions.cel_regex_syntax import (
@@ -32,8 +33,7 @@ from anabranch.expressions.cel_values import CelError
 STATES_MAX: Final = 4000
 
 
-@dataclass(slots=True)
-class _State:
+class _State(msgspec.Struct):
     """Reads one character (`test`), or passes on at once: always, or at a `place` only."""
 
     test: Test | None = None

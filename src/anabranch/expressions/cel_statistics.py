@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from anabranch.expressions.cel_operators import Spend, as_double, equal
 from anabranch.expressions.cel_values import NUMBERS, WHOLE, CelEvalError, kind_of
@@ -138,8 +139,7 @@ def _different(spend: Spend, left: Any, right: Any) -> float:
     return 0.0 if equal(left, right, spend) else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     work: Callable[[Spend, Any, Any], float]
     measures: Callable[[Any], bool]  # whether it can measure a value
     wants: str  # what it can measure, for messages

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
+
+import msgspec
 
 from anabranch.errors import ExpressionError
 
@@ -72,8 +73,7 @@ class Uint256(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BoolKey:
+class BoolKey(msgspec.Struct, frozen=True):
     """A boolean as the key of a map: 1 is another one, though not to Python."""
 
     value: bool

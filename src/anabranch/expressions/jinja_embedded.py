@@ -8,8 +8,8 @@ neither quoted (`| sh`), nor certain to be a number or true or false, nor writte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 
 from anabranch.expressions.jinja_limits import Limits
@@ -22,8 +22,7 @@ OURS = frozenset({"execution_id", "job", "loop"})
 _WRAPPERS = frozenset({"d", "default", "trim", "string", "indent"})
 
 
-@dataclass(frozen=True, slots=True)
-class Loose:
+class Loose(msgspec.Struct, frozen=True):
     """An output that is not quoted, or one that stands between quotes although it is."""
 
     expression: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -22,8 +21,7 @@ DEPTH_MAX = 200
 _SPELLED_OUT = re.compile(r"%(\([^)]*\))?[-#0 +]*\d*(\.\d+)?[hlL]?[ra]")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The limits of one evaluation. An error that reports one names its field."""
 
     text_max: int = 4 * 1024 * 1024  # characters of any one text

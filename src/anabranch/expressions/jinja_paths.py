@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from jinja2 import nodes
 
 from anabranch.expressions.jinja_tree import DEFAULTS
@@ -11,8 +10,7 @@ from anabranch.expressions.jinja_tree import DEFAULTS
 _ASKS_WHETHER = frozenset({"defined", "undefined"})
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """One value that a template looks up."""
 
     path: tuple[str | int, ...]

@@ -7,11 +7,11 @@ at the first evaluation: most templates of a large definition never run in one p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Literal
 
+import msgspec
 from jinja2 import Template as JinjaTemplate
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
@@ -44,8 +44,7 @@ def quoted(text: str) -> str:
     return repr(line if len(line) <= 120 else line[:117] + "…")
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(msgspec.Struct, frozen=True):
     """Text that a template made, and which part of it came from texts in the data."""
 
     text: str

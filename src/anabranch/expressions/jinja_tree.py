@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.visitor import NodeTransformer
 
@@ -23,14 +23,13 @@ _REFUSED: Mapping[type[nodes.Node], str] = {
 }
 
 
-@dataclass(slots=True)
-class Survey:
+class Survey(msgspec.Struct):
     """What a template uses, found in one walk."""
 
-    loaded: set[str] = field(default_factory=set)
-    stored: set[str] = field(default_factory=set)
-    filters: dict[str, int] = field(default_factory=dict)  # name → line
-    tests: dict[str, int] = field(default_factory=dict)
+    loaded: set[str] = set()
+    stored: set[str] = set()
+    filters: dict[str, int] = {}  # name → line
+    tests: dict[str, int] = {}
     loops: bool = False
 
 

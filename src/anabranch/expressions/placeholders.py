@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
+import msgspec
+
 from anabranch.expressions.cel import Cel, compile_cel
 from anabranch.expressions.cel_lexer import unescaped
 from anabranch.expressions.cel_values import (
@@ -49,13 +51,11 @@ LONG_DIGITS: Final = 16
 # -- templates -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Placeholder:
+class Placeholder(msgspec.Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """A text with placeholders, never an expression: addresses, bodies, headers."""
 
     text: str

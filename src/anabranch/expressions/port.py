@@ -13,8 +13,9 @@ None) it is taken to read everything, which is always right and sometimes too mu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
+
+import msgspec
 
 Paths = frozenset[tuple[str, ...]]
 NOTHING: Paths = frozenset()
@@ -29,8 +30,7 @@ class Expression(Protocol):
     def evaluate(self, names: Mapping[str, Any]) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     """A value that needs no evaluation."""
 
     value: Any

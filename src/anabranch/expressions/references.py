@@ -16,8 +16,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import MISSING, Path, parse_path
@@ -28,8 +29,7 @@ ROOTS = ("input", "params", "run", "steps")
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """One reading of the document, and how it was written."""
 
     path: Path
@@ -51,8 +51,7 @@ Find = Callable[[Reference], Any]
 Part = str | Reference
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(msgspec.Struct, frozen=True):
     """Text with placeholders in it."""
 
     parts: tuple[Part, ...]
@@ -65,16 +64,14 @@ class _Text:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _From:
+class _From(msgspec.Struct, frozen=True):
     reference: Reference
 
 
 Tree = Any  # plain values with `_Text` and `_From` leaves
 
 
-@dataclass(frozen=True, slots=True)
-class References:
+class References(msgspec.Struct, frozen=True):
     """A value with references, compiled."""
 
     tree: Tree

@@ -10,8 +10,9 @@ Only what the definition names can judge: the rule, its source, the actors of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import ExpressionError
 from anabranch.kernel import events as e
@@ -28,8 +29,7 @@ ENGINE = "engine"
 DECISION_TIMEOUT = "DECISION_TIMEOUT"
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     """A verdict and its grounds. `fulfilled` is None where it is left to somebody."""
 
     fulfilled: bool | None

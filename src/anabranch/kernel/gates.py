@@ -8,8 +8,9 @@ step counts as done. A pause holds the whole run: nothing is started until it is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from anabranch.errors import ExpressionError, InputError, Refused
 from anabranch.kernel import events as e

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.kernel.state import Delivery, Gather
 from anabranch.net.net import GatherRule
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     verdict: Literal["closed", "impossible", "expired"]
     selected: tuple[int, ...]
     reason: str = ""

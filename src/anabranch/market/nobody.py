@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+import msgspec
 
 from anabranch.market.passports import Issuers, Key, Passport, problem_of
 from anabranch.work.participants.port import Query
@@ -13,16 +14,17 @@ from anabranch.work.participants.port import Query
 _EXPIRED = "expired"
 
 
-@dataclass(slots=True)
-class Cache:
+class Cache(msgspec.Struct):
     """What the last reading of the sources gave."""
 
-    passports: dict[Key, Passport] = field(default_factory=dict)
-    revoked: set[Key] = field(default_factory=set)
-    refused: list[str] = field(default_factory=list)  # what was there and does not count
-    issuers: Issuers = field(default_factory=Issuers)
+    passports: dict[Key, Passport] = {}
+    revoked: set[Key] = set()
+    refused: list[str] = []  # what was there and does not count
+    issuers: Issuers = msgspec.field(default_factory=Issuers)
     #: Where each node is reached: the URLs that can be asked, and those that cannot.
-    endpoints: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+    endpoints: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = msgspec.field(
+        default_factory=dict
+    )
     read_at: int | None = None
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.market.identities import SigningKey, is_signed_by, public_key
@@ -35,8 +36,7 @@ _TEXT_MAX = 1024  # characters of an id or a time
 Key = tuple[str, str, str]  # the id alone is not enough: anybody can write any id into a passport
 
 
-@dataclass(frozen=True, slots=True)
-class Passport:
+class Passport(msgspec.Struct, frozen=True):
     """A passport whose form is right and whose signature holds."""
 
     passport_id: str
@@ -45,19 +45,18 @@ class Passport:
     issuer: str
     issued_at: int
     expires_at: int | None
-    scope: Mapping[str, Any] = field(default_factory=dict)
+    scope: Mapping[str, Any] = {}
 
     @property
     def key(self) -> Key:
         return self.passport_id, self.issuer, self.node_id
 
 
-@dataclass(frozen=True, slots=True)
-class Issuers:
+class Issuers(msgspec.Struct, frozen=True):
     """Who may issue here: those on the list, and operators for their own nodes."""
 
     allowed: frozenset[str] = frozenset()
-    operators: Mapping[str, str] = field(default_factory=dict)  # node → participant
+    operators: Mapping[str, str] = {}  # node → participant
 
     def may_issue(self, passport: Passport) -> bool:
         own = self.operators.get(passport.node_id)

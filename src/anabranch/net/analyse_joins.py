@@ -8,7 +8,8 @@ have to spawn it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.net.net import Join, Net, Slot
 from anabranch.net.offers import Declared, Offers, Outlook
@@ -18,8 +19,7 @@ from anabranch.net.reach import reachability, successors
 SCOPE_MAX = 40  # in larger scopes it is not asked which outcomes a join hangs on
 
 
-@dataclass(frozen=True, slots=True)
-class JoinReach:
+class JoinReach(msgspec.Struct, frozen=True):
     """Which slots of a join can ever be filled from the spawns of its branch."""
 
     step: str

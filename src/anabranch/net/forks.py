@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from anabranch.cancel import poll
 from anabranch.net.cycles import Following, components
@@ -27,8 +28,7 @@ WORK_PER_ARC: Final = 16  # … so many more
 NEAR: Final = 200  # arcs followed for a fork when that is used up
 
 
-@dataclass(frozen=True, slots=True)
-class Meetings:
+class Meetings(msgspec.Struct, frozen=True):
     """For each step where ways first meet the forks they come from."""
 
     forks: Mapping[str, list[Step]]

@@ -9,8 +9,9 @@ Each stage is linear in the number of points, apart from the sorting of a rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+import msgspec
 
 from anabranch.cancel import poll
 from anabranch.net.cycles import finishing_order
@@ -23,14 +24,12 @@ SWEEPS = 6
 POINTS_MAX = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     width: float
     height: float
 
 
-@dataclass(slots=True)
-class Point:
+class Point(msgspec.Struct):
     """A box, or a place an arrow passes."""
 
     id: str
@@ -40,12 +39,11 @@ class Point:
     group: int = -1
     x: float = 0.0  # centre
     y: float = 0.0
-    above: list[Point] = field(default_factory=list)
-    below: list[Point] = field(default_factory=list)
+    above: list[Point] = []
+    below: list[Point] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """An arrow to lay out; `label` is the size its label needs."""
 
     source: str
@@ -53,8 +51,7 @@ class Edge:
     label: Size | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """The points of an arrow from its source to its target, both included."""
 
     points: tuple[Point, ...]
@@ -62,8 +59,7 @@ class Route:
     upwards: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     boxes: Mapping[str, Point]
     routes: Sequence[Route | None]  # None for an arrow from a box to itself
     width: float

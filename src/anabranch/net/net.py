@@ -13,7 +13,6 @@ A step is one path with most of its parts absent:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -46,16 +45,14 @@ class GatherRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     empty_closes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """One expectation of a join: who may fill it, with which outcome ("any" takes all)."""
 
     node: str
     when: str = "any"
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """Declared on a branch: a fresh scope whose members deliver to a fresh token at `target`."""
 
     target: str
@@ -64,8 +61,7 @@ class Join:
     position: Position | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Arc:
+class Arc(msgspec.Struct, frozen=True):
     target: str
     guard: Expression | None = None
     args: Expression | None = None
@@ -74,8 +70,7 @@ class Arc:
     patches: tuple[Patch, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(msgspec.Struct, frozen=True):
     """What follows a step's outcome: the first branch whose `outcome` matches is taken."""
 
     outcome: str | None = None  # None matches every outcome
@@ -86,20 +81,17 @@ class Branch:
     carry_payload: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AdmitRule:
+class AdmitRule(msgspec.Struct, frozen=True):
     guard: Expression | None  # None is the `else` rule
     allow: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     rules: tuple[AdmitRule, ...]
     on_deny: Literal["pending", "discard", "skip"] = "pending"
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """How often a job that failed is tried again, and when."""
 
     attempts: int = 1  # executions in all, the first included
@@ -121,8 +113,7 @@ class Retry:
         return int(min(delay, self.delay_ms_max if self.delay_ms_max is not None else 1e15))
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What a job of this step does. The kernel reads the timing, never the rest."""
 
     kind: str
@@ -151,8 +142,7 @@ class Work:
     label: str = ""  # of the one task that it is, where the dialect has tasks
 
 
-@dataclass(frozen=True, slots=True)
-class Fan:
+class Fan(msgspec.Struct, frozen=True):
     """One job per slot for a single token, gathered before the step has its outcome."""
 
     #: Gives the list of slot labels or slot values when the token becomes ready; with `targets`,
@@ -173,8 +163,7 @@ class Fan:
     keeps_targets: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     """The step's work once per item of a collection, cut into shards; see `kernel.tracker`."""
 
     #: Gives a list, or a mapping that describes a collection to be read lazily.
@@ -189,12 +178,11 @@ class Loop:
     item_retries: int = 0  # how often an item that failed goes out again
     shards_max: int = 10_000_000
     keep_results: bool = True
-    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+    reducers: Mapping[str, Reducer] = {}
     queue_ttl_ms: int | None = None  # how long a shard may wait for a worker
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """A gate after the work (or instead of it): somebody named must say yes or no."""
 
     ask: str = ""
@@ -214,8 +202,7 @@ class Decision:
     on_timeout: Literal["", "fail", "skip", "abort_run"] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True):
     """A context write made when the step ends well, before its arcs are looked at."""
 
     key: str
@@ -223,16 +210,14 @@ class Patch:
     reducer: Reducer = "set"
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(msgspec.Struct, frozen=True):
     """The step runs once for all the tokens that can still reach it, not once per token."""
 
     #: `reached`: whoever arrives counts. `all`: a predecessor that cannot come skips the step.
     need: Literal["reached", "all"] = "reached"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     name: str
     work: Work | None = None
     admission: Admission | None = None
@@ -255,8 +240,7 @@ class Step:
     writes: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class RunPolicy:
+class RunPolicy(msgspec.Struct, frozen=True):
     deadline_ms: int | None = None
     no_route_is_error: bool = False
     #: What a failed step run means for the run as a whole.
@@ -271,8 +255,7 @@ class RunPolicy:
     parallel_max: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChildPath:
+class ChildPath(msgspec.Struct, frozen=True):
     path: str
     position: Position
 
@@ -288,14 +271,12 @@ def child_target(given: Mapping[str, Any]) -> str:
     return f"catalog://{path.removeprefix('catalog://')}@{version}"
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialName:
+class CredentialName(msgspec.Struct, frozen=True):
     name: str
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class ExtraNeed:
+class ExtraNeed(msgspec.Struct, frozen=True):
     """Packages beside those that are always there: the extra, and which part asks for it."""
 
     extra: str
@@ -303,8 +284,7 @@ class ExtraNeed:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Net:
+class Net(msgspec.Struct, frozen=True):
     name: str
     dialect: str
     fingerprint: str  # hash of the source it was compiled from
@@ -312,10 +292,10 @@ class Net:
     entry: str
     final: str | None = None
     policy: RunPolicy = RunPolicy()
-    workload: Mapping[str, Any] = field(default_factory=dict)
+    workload: Mapping[str, Any] = {}
     #: Defaults to be worked out when a run starts, over its id (`run`) and its input (`args`).
     #: They lie under the input and are recorded with it.
-    computed: Mapping[str, Expression] = field(default_factory=dict)
+    computed: Mapping[str, Expression] = {}
     #: Named secrets, in order. Leaves may be expressions over `env`, `keychain` (the entries
     #: before) and `workload`; only workers resolve them.
     keychain: tuple[Mapping[str, Any], ...] = ()
@@ -335,7 +315,7 @@ class Net:
     reads: frozenset[str] | None = frozenset()
     #: Definitions that are named as children.
     children: tuple[ChildPath, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     description: str = ""
     path: str = ""  # under which it is known in a catalog, where it says so
 

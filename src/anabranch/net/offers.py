@@ -15,7 +15,8 @@ close never does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.cancel import poll
 from anabranch.net.net import Branch, GatherRule, Join, Net, Slot, Step
@@ -30,8 +31,7 @@ FRONT_MAX = 48  # more ways than that are taken together: as good as the best of
 SUMS_MAX = 60_000  # a net that takes longer than that gets the benefit of the doubt
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(msgspec.Struct, frozen=True):
     """A join, where it is declared."""
 
     step: str
@@ -39,8 +39,7 @@ class Declared:
     join: Join
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(msgspec.Struct, frozen=True):
     """What can become of one join."""
 
     declared: Declared

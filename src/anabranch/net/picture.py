@@ -8,8 +8,9 @@ scope.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from anabranch.net.net import Arc, Branch, Join, Net, Step
 from anabranch.net.reach import reachability
@@ -36,8 +37,7 @@ LABEL_MAX = 40
 NAME_MAX = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(msgspec.Struct, frozen=True):
     id: str
     title: str
     detail: str = ""
@@ -51,8 +51,7 @@ class Box:
     hint: str = ""  # the whole name, the description
 
 
-@dataclass(frozen=True, slots=True)
-class Arrow:
+class Arrow(msgspec.Struct, frozen=True):
     source: str
     target: str
     label: str = ""
@@ -60,19 +59,17 @@ class Arrow:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     title: str
     members: frozenset[str]  # box ids
     parent: int | None = None
 
 
-@dataclass(slots=True)
-class Picture:
+class Picture(msgspec.Struct):
     title: str
-    boxes: list[Box] = field(default_factory=list)
-    arrows: list[Arrow] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
+    boxes: list[Box] = []
+    arrows: list[Arrow] = []
+    frames: list[Frame] = []
 
 
 def picture(

@@ -11,8 +11,10 @@ A task may be a loop of its own: then its program runs once per item, inside thi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from anabranch.expressions.port import Expression
 from anabranch.literals import Reducer
@@ -21,8 +23,7 @@ from anabranch.net.problems import Position
 Control = Literal["continue", "skip", "retry", "jump", "break", "fail"]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """A value that a rule (or the end of a task) puts somewhere."""
 
     key: str
@@ -30,8 +31,7 @@ class Write:
     reducer: Reducer = "set"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """What to do after an outcome; `when` is None for the rule that always matches."""
 
     when: Expression | None
@@ -50,8 +50,7 @@ class Rule:
     asserts: str = ""  # what did not hold, where the rule stands for an `assert`
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """Programs around a task. What they give is not seen; what they write is."""
 
     before: Program | None = None  # once, when the pipeline comes to the task
@@ -59,8 +58,7 @@ class Hooks:
     leaving: Program | None = None  # once, when the pipeline leaves the task, whichever way
 
 
-@dataclass(frozen=True, slots=True)
-class InnerLoop:
+class InnerLoop(msgspec.Struct, frozen=True):
     """A task's program once per item of a list, inside its pipeline."""
 
     program: Program
@@ -70,8 +68,7 @@ class InnerLoop:
     best_effort: bool = False  # items that fail leave a null behind instead of ending the loop
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
+class TaskSpec(msgspec.Struct, frozen=True):
     """One task of a program."""
 
     label: str
@@ -93,15 +90,14 @@ class TaskSpec:
     waits: bool = False  # for an answer from outside, such as a child run's
     inclusive: bool = False  # all rules that match write; the first of them that leads away decides
     #: Nothing is said about what follows it; kept, because large loops ask for every item.
-    simple: bool = field(init=False, compare=False)
+    simple: bool = False  # set below, whatever is given
 
     def __post_init__(self) -> None:
         said = self.rules or self.set_ctx or self.set_iter or self.set_shared or self.hooks
-        object.__setattr__(self, "simple", not said and self.set_prev is None)
+        force_setattr(self, "simple", not said and self.set_prev is None)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     tasks: tuple[TaskSpec, ...]
     jumps_max: int = 10_000  # a jump beyond that is taken for a loop that never ends
     #: What `iter` holds at the start, besides the item.
@@ -139,15 +135,14 @@ class Program:
                     yield from program.every_task()
 
 
-@dataclass(frozen=True, slots=True)
-class Iteration:
+class Iteration(msgspec.Struct, frozen=True):
     """A program to be carried out once per item of a shard."""
 
     program: Program
     iterator: str  # the item's name in templates
     parallel: bool = False  # items of a shard may run at once, as many as the loop allows
     key: Expression | None = None  # gives an item's idempotency key
-    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+    reducers: Mapping[str, Reducer] = {}
     keep_results: bool = True
     stops: bool = False  # at the first item that failed for good; those after it are left alone
     retries: int = 0  # how often a failed item may go out once more

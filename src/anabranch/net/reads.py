@@ -7,9 +7,10 @@ is taken to read everything. Arguments and payload are not in here: they come wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from anabranch.net.net import Net, Step
 from anabranch.net.program import Rule, TaskSpec, Write
@@ -22,8 +23,7 @@ RESULT_NAMES = frozenset({"steps", "results"})
 KEYCHAIN = "keychain"
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(msgspec.Struct, frozen=True):
     """Keys of the context and names of steps; None stands for all of them."""
 
     ctx: frozenset[str] | None = frozenset()
@@ -33,8 +33,7 @@ class Reads:
 EVERYTHING = Reads(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class StepAccess:
+class StepAccess(msgspec.Struct, frozen=True):
     """What a step run depends on beyond its token, and what it may leave in the context."""
 
     work: Reads  # whether and how it runs: admission, inputs, slots, items, decision
@@ -131,8 +130,8 @@ def _parts(value: Any) -> Iterable[Any]:
         return value.values()
     if isinstance(value, list | tuple):
         return value
-    if is_dataclass(value) and type(value).__module__.startswith("anabranch.net."):
-        return [getattr(value, field.name) for field in fields(value)]
+    if isinstance(value, msgspec.Struct) and type(value).__module__.startswith("anabranch.net."):
+        return msgspec.structs.astuple(value)
     return ()
 
 

@@ -22,7 +22,8 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.errors import Denied, InputError, NotFound
 from anabranch.store.access_ports import Access as AccessStore
@@ -47,8 +48,7 @@ _TOKEN = re.compile(r"anb_([0-9a-z]{12})_([0-9a-z]{52})")
 _NOBODY = hashlib.sha256(b"nobody has this secret").hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who asks, and what they may."""
 
     actor: str

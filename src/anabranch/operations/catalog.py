@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +71,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []  # warnings, in words
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A definition to register. Without a path it is the one in its metadata."""
 
     text: str

@@ -11,7 +11,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,8 +63,7 @@ class Asker(NamedTuple):
     lease_seconds: float | None
 
 
-@dataclass(slots=True)
-class Asked:
+class Asked(msgspec.Struct):
     """A claim by its name, and everybody who waits for its answer: each says whether it is gone."""
 
     task: asyncio.Task[list[Key]]

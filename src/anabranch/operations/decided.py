@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
@@ -19,8 +20,7 @@ TOO_LATE = ("gate_not_open", "run_finished")
 BY_CONTEXT = "context"  # the rules admitted it, and no person
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(msgspec.Struct, frozen=True):
     """The answer that was there first."""
 
     at: int

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.nodes import Fields
 from anabranch.dialects.port import Compiled, RegisteredTool
@@ -29,8 +31,7 @@ NOT_ONE_DEFINITION = ("several-orchestrations", "test-plan")
 TEXT = "<text>"  # what a definition is called that came from no file
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A definition that compiled, with what is worth a look in it."""
 
     definition: Definition

@@ -8,7 +8,6 @@ and in nothing that is made from it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ class WorkflowStepDispatch(msgspec.Struct, kw_only=True):
     responded_at: str | None = None
 
 
-@dataclass(slots=True)
-class Dispatch:
+class Dispatch(msgspec.Struct):
     """A record, and what an inspection wants to know besides."""
 
     record: WorkflowStepDispatch
@@ -70,8 +68,7 @@ class Dispatch:
         return fields | more
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(msgspec.Struct):
     """A job that asks: its slot, and its request that is out."""
 
     step: str
@@ -84,12 +81,11 @@ class _Asked:
     now: Dispatch | None = None
 
 
-@dataclass(slots=True)
-class _Gather:
+class _Gather(msgspec.Struct):
     step: str
     labels: tuple[str, ...]
     before: int = 0
-    jobs: dict[int, str] = field(default_factory=dict)
+    jobs: dict[int, str] = {}
 
 
 class _Walk:

@@ -8,8 +8,9 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.arca.requests import Inputs
 from anabranch.dialects.arca.templates import Template
@@ -34,8 +35,7 @@ _OF_RULES: Mapping[str, Type] = {
 NAMES_SHOWN = 12  # of those that an error lists
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """One input of a run."""
 
     name: str

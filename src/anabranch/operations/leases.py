@@ -8,8 +8,9 @@ and changes nothing, and the refusal does not say who has the job.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from anabranch.errors import NotFound, Refused
 from anabranch.kernel.jobs import pool_of_job
@@ -18,8 +19,7 @@ from anabranch.runtime.engine import Engine
 from anabranch.runtime.live import LiveRun
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """By which right a worker speaks: the id of its token, and the pools that this is limited to.
 
     A job that was claimed without a token belongs to whoever gives its worker's name: there was

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from anabranch.dialects.xrc729.bundle import ADDRESS
 from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
@@ -44,8 +45,7 @@ class ChainAccess(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """One call, and what was done with it, for the record."""
 
     method: str

@@ -16,11 +16,12 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work.addresses import ANY, connector_options, is_public, read_policy, refusal_in
@@ -42,8 +43,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_-]*\.?")
 _PUBLIC = read_policy("public", "webhook_addresses")
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
+class Posted(msgspec.Struct, frozen=True):
     """How it went: taken when the status is 2xx."""
 
     status: int | None

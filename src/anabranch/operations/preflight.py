@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import DefinitionError, InputError, MissingRequirements
 from anabranch.kernel.state import State
@@ -27,8 +28,7 @@ NETS_KEPT = 1024
 BOOK, NODE, NO_SECRETS = "participants", "chain", "absent_keychain"
 
 
-@dataclass(frozen=True, slots=True)
-class Available:
+class Available(msgspec.Struct, frozen=True):
     """What an engine has, beside definitions and a store."""
 
     kinds: Collection[str] | None = None  # that there is work for; None stands for every kind

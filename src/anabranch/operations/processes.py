@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.kernel import events as e
@@ -13,8 +14,7 @@ from anabranch.kernel.summary import PROCESS
 from anabranch.kernel.values import Fault
 
 
-@dataclass(slots=True)
-class Process:
+class Process(msgspec.Struct):
     token: int
     step: str
     parent: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -47,8 +46,7 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
     unreached: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRedrive:
+class PreparedRedrive(msgspec.Struct, frozen=True):
     run: str
     definition: Definition
     net: Net

@@ -6,8 +6,9 @@ This is worked out from the net alone. What an engine has of it is for `prefligh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from anabranch.dialects.xrc729.words import RULE
 from anabranch.net.net import Net, Step, Work
@@ -20,8 +21,7 @@ Sort = Literal["kind", "participants", "rule", "chain", "pool"]
 ASKING_KINDS = frozenset({"targets", "dispatch", "request", "capability"})
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One thing that a step needs, and where the definition says so."""
 
     sort: Sort

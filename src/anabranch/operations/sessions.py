@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from anabranch.dialects.xrc729.bundle import ADDRESS
 from anabranch.dialects.xrc729.words import DIALECT, PRIVATE

@@ -10,8 +10,9 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.arca.plan import START
 from anabranch.errors import InputError
@@ -28,8 +29,7 @@ from anabranch.work.participants.performers import rfc3339
 SCHEMA = "workflow-run-snapshot.v1"
 
 
-@dataclass(slots=True)
-class _Past:
+class _Past(msgspec.Struct):
     """What the log says about a step that the state no longer knows."""
 
     started_at: int = 0

@@ -44,9 +44,9 @@ class StoreReport(msgspec.Struct, kw_only=True):
     events: int = 0
     definitions: int = 0
     payloads: int = 0
-    problems: list[StoreProblem] = msgspec.field(default_factory=list)
+    problems: list[StoreProblem] = []
     problems_not_listed: int = 0
-    notes: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = []
 
     @property
     def sound(self) -> bool:

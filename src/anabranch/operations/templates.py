@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.arca.normal import normal_form
 from anabranch.dialects.arca.template_check import template_problems
@@ -33,8 +35,7 @@ DELETED = "<deleted>"  # the origin of a version that says so
 Numbered = tuple[int, DefinitionCard]
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     template_id: str
     version: int
     text: str

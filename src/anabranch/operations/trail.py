@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from anabranch.errors import AnabranchError
@@ -31,8 +31,7 @@ TALLIES_MAX = 10_000
 Kind = tuple[str, str, str, str, str]  # actor, action, subject, outcome, detail
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(msgspec.Struct):
     """How often the same was done since it was written down."""
 
     last: AuditEntry

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -47,8 +46,7 @@ _NOT_PREPARED = "the task cannot be prepared"
 _NOT_DELIVERED = "the answer cannot be recorded"
 
 
-@dataclass(frozen=True, slots=True)
-class Safe:
+class Safe(msgspec.Struct, frozen=True):
     """Where the secrets are: hands those of a run out, and learns when the run is over."""
 
     keyring: Callable[[Net, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from anabranch.runtime.pulse import Kind
 
 
-@dataclass(slots=True)
-class LiveRun:
+class LiveRun(msgspec.Struct):
     """A run in memory."""
 
     net: Net
@@ -31,9 +31,13 @@ class LiveRun:
     overrun: bool = False  # it was told so
     idle_since: int = 0
     holds_refs: bool = False  # some result of it is too large to travel
-    sealed: Sealed = field(default_factory=Sealed)
-    fresh: list[e.Event] = field(default_factory=list)  # recorded in this turn, not yet sealed
-    at_work: dict[str, tuple[Kind, int]] = field(default_factory=dict)  # job → kind, since when
+    sealed: Sealed = msgspec.field(default_factory=Sealed)
+    fresh: list[e.Event] = msgspec.field(
+        default_factory=list
+    )  # recorded in this turn, not yet sealed
+    at_work: dict[str, tuple[Kind, int]] = msgspec.field(
+        default_factory=dict
+    )  # job → kind, since when
 
 
 def load_state(snapshot: Snapshot | None, tail: Sequence[Record], run: str) -> State:

@@ -14,7 +14,6 @@ and those that a parent put into the arguments of its child travel with the job 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -255,8 +254,7 @@ def _inputs(parcel: Parcel, work: Work, names: Mapping[str, Any]) -> Mapping[str
     return inputs if isinstance(inputs, Mapping) else {"value": inputs}
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """The items of a shard that came along, in the place of their collection."""
 
     items: Sequence[Item]

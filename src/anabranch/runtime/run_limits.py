@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from anabranch.runtime.live import LiveRun
 from anabranch.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class RunLimits:
+class RunLimits(msgspec.Struct, frozen=True):
     """The settings `run_steps_max` and `run_log_bytes_max`."""
 
     steps_max: int = 1_000_000

@@ -14,7 +14,6 @@ a sealed argument is not there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
@@ -33,11 +32,10 @@ Input = Mapping[str, Any]
 Said = s.JobReport | s.JobPark | s.JobProgress | s.JobLose
 
 
-@dataclass(slots=True)
-class Sealed:
+class Sealed(msgspec.Struct):
     """The secrets of one run in memory: by the key of the payload they belong to, or by mark."""
 
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = {}
     unwritten: bool = False  # its store does not have them yet
 
     @property

@@ -120,16 +120,16 @@ class Hold(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, kw_only=True):
     """Everything one turn writes, in one transaction: all of it or nothing."""
 
-    commits: list[Commit] = msgspec.field(default_factory=list)
-    payloads: dict[str, bytes] = msgspec.field(default_factory=dict)  # sha256 hex → content
-    answers: dict[int, bytes] = msgspec.field(default_factory=dict)  # message id → answer
-    holds: list[Hold] = msgspec.field(default_factory=list)
+    commits: list[Commit] = []
+    payloads: dict[str, bytes] = {}  # sha256 hex → content
+    answers: dict[int, bytes] = {}  # message id → answer
+    holds: list[Hold] = []
     #: Runs that end: the holds of their jobs and steps are over now, those of scope `execution`
     #: at the second instant, unless they end sooner.
-    ended: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    ended: dict[str, tuple[int, int]] = {}
     #: run → key → value, for runs that begin; kept until the run is named in `unsealed`.
-    sealed: dict[str, dict[str, bytes]] = msgspec.field(default_factory=dict)
-    unsealed: list[str] = msgspec.field(default_factory=list)
+    sealed: dict[str, dict[str, bytes]] = {}
+    unsealed: list[str] = []
 
 
 class Forgotten(msgspec.Struct, frozen=True):

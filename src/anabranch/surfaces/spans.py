@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
@@ -38,8 +39,7 @@ class Moment(NamedTuple):
     attributes: Attributes
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A span that has begun."""
 
     span: int
@@ -47,7 +47,7 @@ class _Open:
     since: int
     parent: int | None
     attributes: Attributes
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[Moment] = []
 
     def note(self, name: str, at: int, **attributes: str | int) -> None:
         if len(self.moments) < MOMENTS_MAX:
@@ -55,8 +55,7 @@ class _Open:
             self.moments.append(Moment(name, at, known))
 
 
-@dataclass(slots=True)
-class _Trace:
+class _Trace(msgspec.Struct):
     """What is known of a run."""
 
     run: str
@@ -66,13 +65,12 @@ class _Trace:
     seq: int = 0
     root: _Open | None = None
     links: Sequence[tuple[int, int]] = ()  # trace, span
-    tokens: dict[int, _Open] = field(default_factory=dict)
-    jobs: dict[str, _Open] = field(default_factory=dict)
-    gates: dict[str, int] = field(default_factory=dict)  # gate → token
+    tokens: dict[int, _Open] = {}
+    jobs: dict[str, _Open] = {}
+    gates: dict[str, int] = {}  # gate → token
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """One that is over, before it becomes OpenTelemetry's."""
 
     trace: int

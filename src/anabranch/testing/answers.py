@@ -20,8 +20,9 @@ A script says, for each step, one answer or a list of them. An answer is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, aborted, failed, succeeded
@@ -33,21 +34,18 @@ from anabranch.work.port import Parked
 Scripted = Any
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
+class Never(msgspec.Struct, frozen=True):
     """No answer will come."""
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(msgspec.Struct, frozen=True):
     """The answer takes that long."""
 
     seconds: float
     answer: Scripted
 
 
-@dataclass(frozen=True, slots=True)
-class Stubborn:
+class Stubborn(msgspec.Struct, frozen=True):
     """The work does not hear that it should stop."""
 
     answer: Scripted

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.program import Iteration, Program, TaskSpec

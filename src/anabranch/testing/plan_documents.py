@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields
@@ -45,8 +47,7 @@ _SETUP = re.compile(r"\$\{addr:([A-Za-z0-9_.-]+)\}")
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Assertion:
+class Assertion(msgspec.Struct, frozen=True):
     where: str  # "input", "api" or "read"
     field: str
     op: str
@@ -54,8 +55,7 @@ class Assertion:
     value_type: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(msgspec.Struct, frozen=True):
     """What one process of a session should have come to; None and "" are anything."""
 
     step: str
@@ -66,22 +66,19 @@ class Alternative:
     assertions: tuple[Assertion, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(msgspec.Struct, frozen=True):
     label: str
     mode: str
     alternatives: tuple[Alternative, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Expectations:
+class Expectations(msgspec.Struct, frozen=True):
     timeline: tuple[Expectation, ...] = ()
     final_statuses: tuple[str, ...] = ()
     final_step: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     title: str
     text: str  # our bundle: what is run
     start: str
@@ -91,27 +88,24 @@ class Plan:
     starter: str
     executors: tuple[str, ...]
     expects: Expectations
-    contracts: Mapping[str, str] = field(default_factory=dict)  # alias → address
+    contracts: Mapping[str, str] = {}  # alias → address
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioStep:
+class ScenarioStep(msgspec.Struct, frozen=True):
     id: str
     kind: str
     given: Json
     expects: Expectations = Expectations()
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True):
     title: str
     plans: Mapping[str, Plan]
     actors: Mapping[str, str]  # name → alias
     steps: tuple[ScenarioStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tests:
+class Tests(msgspec.Struct, frozen=True):
     plans: tuple[Plan, ...]
     scenarios: tuple[Scenario, ...]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.operations.processes import Process
 from anabranch.testing.plan_documents import Alternative, Assertion, Expectation, Expectations
@@ -15,8 +16,7 @@ Verdict = Literal["passed", "failed", "pending"]
 LIVE = ("waiting", "running")
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """A session as it stands: its processes in order, what each was given, whether it is over."""
 
     processes: Sequence[Process]
@@ -38,8 +38,7 @@ class Seen:
         return ("done", "aborted") if "aborted" in found else ("done",)
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     expectation: str
     verdict: Verdict
     expected: str

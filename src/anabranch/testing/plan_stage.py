@@ -8,7 +8,6 @@ call or a read that nobody mocked fails as one that reaches nobody does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -41,17 +40,16 @@ from anabranch.work.rule.texts import RuleTexts
 TURNS_MAX = 100_000
 
 
-@dataclass(slots=True)
-class Mocks:
+class Mocks(msgspec.Struct):
     """What the outside world answers.
 
     `api` by address, or by its beginning: the body, or `{"status": 500}`, or `{"body": …}`.
     `reads` by `name`, `name(types)(returns)` or `0x… name`: the returned values.
     """
 
-    api: Mapping[str, Any] = field(default_factory=dict)
-    reads: Mapping[str, Any] = field(default_factory=dict)
-    missing: dict[str, bool] = field(default_factory=dict)  # asked for, and not there
+    api: Mapping[str, Any] = {}
+    reads: Mapping[str, Any] = {}
+    missing: dict[str, bool] = {}  # asked for, and not there
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -96,8 +94,7 @@ def mocks_from(given: Any, where: str) -> Mocks:
     return Mocks(parts[0], parts[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """A session that was started."""
 
     run: str

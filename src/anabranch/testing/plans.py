@@ -9,8 +9,9 @@ Nothing outside is reached: see `plan_stage.Mocks`. Time is virtual: a wait of a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.net.net import Net
@@ -31,8 +32,7 @@ from anabranch.testing.world import EPOCH
 TIMEOUT_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What became of one plan or scenario."""
 
     title: str
@@ -50,9 +50,8 @@ class Result:
         return tuple(one for one in self.judged if one.verdict != "passed")
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    results: tuple[Result, ...] = field(default=())
+class Report(msgspec.Struct, frozen=True):
+    results: tuple[Result, ...] = ()
 
     @property
     def ok(self) -> bool:

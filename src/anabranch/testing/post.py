@@ -7,16 +7,16 @@ same instant arrive in the order in which they were sent, or shuffled where ther
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
+import msgspec
+
 from anabranch.kernel.stimuli import Stimulus
 
 
-@dataclass(slots=True)
-class Letter:
+class Letter(msgspec.Struct):
     run: str
     stimulus: Stimulus
     key: Hashable = None  # what it belongs to, so that it can be taken back

@@ -6,9 +6,10 @@ It has dice of its own, so that the nets of known seeds keep their shape.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from anabranch.expressions.port import Constant
 from anabranch.net.net import Decision, Fan, Retry, RunPolicy, Step, Work

@@ -8,9 +8,12 @@ by a counter in the context, so that every net can come to its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import Arc, Barrier, Branch, Join, Net, Patch, RunPolicy, Slot, Step
@@ -36,8 +39,7 @@ def random_net(seed: int) -> Net:
     return _Garden(seed).net()
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(msgspec.Struct):
     """A part of a net: control enters at `first` and leaves at `last`, which has no routes yet."""
 
     first: str
@@ -95,7 +97,7 @@ class _Garden:
         return name
 
     def _change(self, name: str, **changes: object) -> None:
-        self.steps[name] = replace(self.steps[name], **changes)  # type: ignore[arg-type]
+        self.steps[name] = replace(self.steps[name], **changes)
 
     def _route(self, name: str, branch: Branch) -> None:
         """Add a branch; now and then an error goes its own way, to the same target."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Constant, Expression
@@ -46,8 +46,7 @@ UNREAD = "unread"
 Names = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """An expression written in Python."""
 
     text: str

@@ -9,8 +9,9 @@ execution that was lost, by a crash or a lost lease, does not count: the next on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.net.net import Net, Step
@@ -131,8 +132,7 @@ def _fans(net: Net) -> list[str]:
     return [step.name for step in net.steps.values() if step.fan is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
+class Scripts(msgspec.Struct, frozen=True):
     """What the parties of this world say."""
 
     answers: Script

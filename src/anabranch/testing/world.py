@@ -8,11 +8,11 @@ as it is; `simulate` makes it a hostile place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import count
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.clock import ManualClock
 from anabranch.errors import AnabranchError

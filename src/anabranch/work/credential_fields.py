@@ -7,16 +7,16 @@ them (`db_host`, `connection_string`), are understood and kept beside ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.net.problems import did_you_mean
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(msgspec.Struct, frozen=True):
     """One type of credential."""
 
     single: str = "value"  # the field that a single text is

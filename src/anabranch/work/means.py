@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.work.payloads import PayloadPort
 from anabranch.work.port import Performer, Task
@@ -14,8 +15,7 @@ KeyringFor = Callable[[Task], Awaitable[Mapping[str, Any]]]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class Means(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline works with."""
 
     performers: Mapping[str, Performer]

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
+
+import msgspec
 
 from anabranch.errors import ExpressionError
 from anabranch.work.scoped import scoped
@@ -73,8 +74,7 @@ def giving(scope: Given) -> AbstractContextManager[None]:
     return scoped(_AT_WORK, scope)
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(msgspec.Struct, frozen=True):
     """In the place of a secret that cannot be had: why not, for whoever looks it up."""
 
     error: ExpressionError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -21,8 +20,7 @@ from anabranch.work.results import keep, read_policy
 from anabranch.work.scope import Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What a passage inside another one sees of it."""
 
     prev: Any

@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from hashlib import sha256
+
+import msgspec
 
 from anabranch.work.scoped import scoped
 
@@ -25,8 +26,7 @@ _SAMPLED = 1
 _current: ContextVar[str] = ContextVar("anabranch_traceparent", default="")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A span in its trace, as W3C Trace Context writes it."""
 
     trace: int

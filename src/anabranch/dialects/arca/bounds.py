@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import plain
@@ -27,8 +28,7 @@ KEYS = ("min_score", "max_score")
 NO_SCORE = "no score"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """Why an answer is out of bounds, or an empty text."""
 
     score: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from anabranch.dialects.arca.requests import Inputs, StepInput
 from anabranch.dialects.arca.timing import Timing, read_timing
@@ -41,8 +42,7 @@ SOURCE_TIMEOUT_MS = 60_000  # where its `timing` says nothing else
 AUTO = Decision(policy="auto", when=Constant(True))
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """`result_match`: which values at a path mean yes, and which mean no."""
 
     path: Path
@@ -62,8 +62,7 @@ class Match:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputMatch:
+class OutputMatch(msgspec.Struct, frozen=True):
     """Judges the output of the step itself."""
 
     match: Match
@@ -77,8 +76,7 @@ class OutputMatch:
         return self.match.judge(names["answer"])
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyMatch:
+class ReplyMatch(msgspec.Struct, frozen=True):
     """Judges the reply of the declared source: its envelope, or a dull shape by the matcher."""
 
     match: Match | None

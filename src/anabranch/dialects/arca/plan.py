@@ -8,9 +8,10 @@ never begun.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
+
+from msgspec.structs import replace
 
 from anabranch.dialects.arca.requests import Inputs
 from anabranch.dialects.arca.spelling import step_nodes

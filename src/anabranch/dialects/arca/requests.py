@@ -7,16 +7,16 @@ step id under `upstream`, because two steps may use the same keys; the step's ow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import msgspec
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import NOTHING, Paths
 from anabranch.expressions.references import References, compile_references, document_of
 
 
-@dataclass(frozen=True, slots=True)
-class StepInput:
+class StepInput(msgspec.Struct, frozen=True):
     """The input of a step."""
 
     given: References
@@ -41,12 +41,11 @@ class StepInput:
         return {**merged, "upstream": outputs, **(given or {})}
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True):
     """The inputs of a job: fixed facts of the definition beside what is worked out."""
 
     input: StepInput
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
     slot: str = ""  # the key under which the job of a fan gets its slot
     own: str = ""  # the step whose output is at hand and not yet recorded as its result
     filter: References | None = None
@@ -73,8 +72,7 @@ def _with_filter(
     return facts if filter_ is None else {**facts, "filter": filter_.render(document_of(names))}
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """Inputs that are the same for every run, beside a filter that may read it."""
 
     facts: Mapping[str, Any]
@@ -97,8 +95,7 @@ class Facts:
         return {**facts, "participants": self.named.render(document_of(names))}
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """The participants that the definition names, at most `limit` of them.
 
     A name may be a reference, such as to the provider of an offer that was chosen before.
@@ -125,8 +122,7 @@ class Listed:
         return list(dict.fromkeys(found))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """The participants that the search for targets came to, each once and at most `limit`."""
 
     limit: int | None = None
@@ -139,8 +135,7 @@ class Found:
         return list(dict.fromkeys(found))[: self.limit]
 
 
-@dataclass(frozen=True, slots=True)
-class Positive:
+class Positive(msgspec.Struct, frozen=True):
     """Whether an answer may be used: it is not a no."""
 
     text: str = "a usable answer"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.dialects.arca.fulfilment import read_fulfilment
 from anabranch.dialects.arca.requests import Inputs, StepInput
@@ -39,8 +40,7 @@ _ON_FAILURE: Mapping[str, Literal["abort_run", "skip", "pause"]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStep:
+class PlanStep(msgspec.Struct, frozen=True):
     """A step as it was read; `named` says where its dependencies are written."""
 
     step_id: str

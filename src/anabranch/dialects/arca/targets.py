@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from anabranch.dialects.arca import bounds
 from anabranch.dialects.arca.bounds import Bounds, read_bounds
@@ -42,8 +43,7 @@ TARGET_ORDERS: tuple[Literal["fixed", "least_recently_asked"], ...] = (
 _NEEDS = {"capability": "capability_id", "static": "participants", "task_type": "task_type"}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Whom to ask, as the definition says."""
 
     resolve: Literal["capability", "static", "task_type"]
@@ -81,8 +81,7 @@ class Target:
             yield from compile_references(list(self.participants)).references()
 
 
-@dataclass(frozen=True, slots=True)
-class FanIn:
+class FanIn(msgspec.Struct, frozen=True):
     policy: Policy
     position: Position
     min_responses: int = 1
@@ -96,8 +95,7 @@ class FanIn:
         return self.policy == "best_of" or self.bounds is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(msgspec.Struct, frozen=True):
     """The number at a path of the answer; nothing, where there is none."""
 
     path: Path

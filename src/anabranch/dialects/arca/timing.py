@@ -8,8 +8,9 @@ the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.net.net import Retry
@@ -28,8 +29,7 @@ FAIL_POLICY: tuple[Literal["abort_workflow", "skip", "pause"], ...] = (
 _REPLACED = "write `deadline` (or `timing.timeout`) as a duration, such as PT5M"
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     retry: Retry | None = None
     on_timeout: Literal["fail", "skip", "abort_run"] = "fail"

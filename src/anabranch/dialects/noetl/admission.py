@@ -7,8 +7,9 @@ matches, the token is denied: a gate that was written down stays shut until a ru
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Node
@@ -20,8 +21,7 @@ OnDeny = Literal["pending", "discard", "skip"]
 ON_DENY: tuple[OnDeny, ...] = ("pending", "discard", "skip")
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     """The opposite of a condition."""
 
     inner: Expression

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
@@ -27,8 +28,7 @@ CONDITION = "condition"
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Unmet:
+class Unmet(msgspec.Struct, frozen=True):
     """Whether a task that ended well has not done what it should."""
 
     condition: Expression
@@ -50,8 +50,7 @@ class Unmet:
             return True
 
 
-@dataclass(frozen=True, slots=True)
-class Assertions:
+class Assertions(msgspec.Struct, frozen=True):
     """Reads the `assert` of one task."""
 
     task: Section

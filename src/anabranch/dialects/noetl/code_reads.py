@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.expressions.port import Expression, Paths
 
@@ -19,8 +20,7 @@ HOLDERS = frozenset({"context", "ctx", "workload"})
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-@dataclass(frozen=True, slots=True)
-class CodeInputs:
+class CodeInputs(msgspec.Struct, frozen=True):
     """The inputs of a Python task, with what its code reads."""
 
     inner: Expression

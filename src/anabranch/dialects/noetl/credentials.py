@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
@@ -132,8 +133,7 @@ def _warn_of_short_secrets(entry: Section) -> None:
 _NAMES_ONE = ("credential", "key", "name")
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """What `auth` of a task comes to."""
 
     names: frozenset[str]

@@ -8,7 +8,7 @@ meaning of its own at its level (the timeout of a step, its gate) is not handed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Node
@@ -18,8 +18,7 @@ from anabranch.dialects.noetl.shape import Shape, fields, merged
 FOR_TASKS = ("rules", "on_unmatched")
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(msgspec.Struct, frozen=True):
     """Parts of a spec, not read yet."""
 
     result: Node | None = None

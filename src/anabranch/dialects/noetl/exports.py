@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from anabranch.expressions.jinja_paths import Reading
 from anabranch.expressions.port import Expression

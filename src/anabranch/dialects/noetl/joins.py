@@ -8,8 +8,10 @@ that the later form does not have. Where that makes a difference, `check` says w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings
 from anabranch.net.analyse import following_of
@@ -23,8 +25,7 @@ Evidence = tuple[str, Position]  # a word, and where it stands
 SHOWN = 3  # steps that a message names
 
 
-@dataclass(frozen=True, slots=True)
-class JoinReading:
+class JoinReading(msgspec.Struct, frozen=True):
     """Whether steps where branches meet wait for all of them, and what that was read from."""
 
     said: bool  # by the author, so that nothing is read from anything

@@ -10,8 +10,10 @@ policies of the profile.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
@@ -53,8 +55,7 @@ FANOUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Looping:
+class Looping(msgspec.Struct, frozen=True):
     """A loop as far as it can be read before its tasks are."""
 
     loop: Loop
@@ -94,8 +95,7 @@ class Looping:
         return work if self.lease_ms is None else replace(work, lease_ms=self.lease_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Fanout:
+class Fanout(msgspec.Struct, frozen=True):
     """The policies of the profile."""
 
     fail_fast: bool | None = None
@@ -113,8 +113,7 @@ class Fanout:
     keep_results: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Loops:
+class Loops(msgspec.Struct, frozen=True):
     """Reads the loops of one playbook."""
 
     templates: Templates

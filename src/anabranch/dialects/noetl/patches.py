@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
@@ -58,18 +59,16 @@ def refuse_scopes(holder: Section) -> None:
         holder.findings.add(at, "conflicting-keys", message, "keep one of them")
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(msgspec.Struct, frozen=True):
     """What writes of a task need to know about the loop around it, if there is one."""
 
     loops: bool = False
     together: bool = False  # several items at once, in an order nobody knows
     inside: str = ""  # a hook or an inner loop, where nothing can wait for an answer from outside
-    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+    reducers: Mapping[str, Reducer] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Writes:
+class Writes(msgspec.Struct, frozen=True):
     ctx: tuple[Write, ...] = ()
     iteration: tuple[Write, ...] = ()
     shared: tuple[Write, ...] = ()

@@ -15,7 +15,8 @@ holds. What else an entry may ask for (`collect`, `call` …) cannot be run.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.respell_sinks import after_success, sink_task
@@ -34,14 +35,13 @@ _WHOLE = re.compile(r"\s*\{\{([^{}]+)\}\}\s*")
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     """One entry: the arcs that are followed when it holds."""
 
     when: Node | None
     at: Position
-    arcs: list[Fields] = field(default_factory=list)
-    sets: dict[str, Node] = field(default_factory=dict)
+    arcs: list[Fields] = []
+    sets: dict[str, Node] = {}
     args: Fields | None = None
     retry: Fields | None = None
     sink: Node | None = None

@@ -13,8 +13,9 @@ success goes on, an error fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
@@ -38,8 +39,7 @@ OTHER_NAMES = {
 PAGES = ("next_call", "collect", "per_iteration")
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(msgspec.Struct, frozen=True):
     """Whether the task is to be tried once more."""
 
     attempts: int

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
@@ -18,8 +20,7 @@ Mode = Literal["exclusive", "inclusive"]
 MODES: tuple[Mode, ...] = ("exclusive", "inclusive")
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
+class Approved(msgspec.Struct, frozen=True):
     """The guard of an arc out of a decision that has none of its own: a rejection is no way on."""
 
     text: str = "approved"
@@ -28,8 +29,7 @@ class Approved:
         return bool(names["event"]["ending"] != "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(msgspec.Struct, frozen=True):
     """Reads the `next` of one playbook's steps."""
 
     steps: frozenset[str]

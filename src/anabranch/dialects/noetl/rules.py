@@ -11,8 +11,9 @@ each of its executions, once when the pipeline leaves it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Node, Scalar
@@ -42,16 +43,14 @@ ATTEMPTS_MAX = 1_000_000
 ReadHook = Callable[[Node, str], Program | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     on_unmatched: Unmatched = "fail"
     hooks: Hooks | None = None
     inclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """Reads the policies of one pipeline, whose labels are known."""
 
     templates: Templates

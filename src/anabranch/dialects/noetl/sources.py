@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
@@ -31,8 +32,7 @@ WHY = {
 CURSORS = ("postgres", "sqlite", "duckdb", "http")
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(msgspec.Struct, frozen=True):
     """What `in` comes to: a list, or the description of a collection.
 
     The answer of a query means its rows, another mapping that describes no collection is gone
@@ -59,8 +59,7 @@ class Collected:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Reads what the loops of one playbook go through."""
 
     templates: Templates

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Scalar
@@ -40,23 +42,21 @@ BACKOFFS: dict[str, Backoff] = {
 }
 
 
-@dataclass(slots=True)
-class Spec:
+class Spec(msgspec.Struct):
     """What `spec` of a step said."""
 
     timeout_ms: int | None = None
     on_timeout: OnTimeout = "fail"
-    retry: Retry = field(default_factory=Retry)
+    retry: Retry = msgspec.field(default_factory=Retry)
     join: Join | None = None
     admission: Admission | None = None
     job_timeout_ms: int | None = None
     failure: str | None = None
-    defaults: Defaults = field(default_factory=Defaults)
+    defaults: Defaults = msgspec.field(default_factory=Defaults)
     only_loops: tuple[str, ...] = ()  # keys that mean nothing without a loop
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True):
     """Reads the steps of one playbook."""
 
     tasks: Tasks
@@ -64,7 +64,7 @@ class Steps:
     router: Router
     templates: Templates
     findings: Findings
-    defaults: Defaults = field(default_factory=Defaults)
+    defaults: Defaults = msgspec.field(default_factory=Defaults)
 
     def step(self, name: str, section: Section) -> Step:
         spec = self._spec(section)

@@ -9,8 +9,10 @@ the pipeline; what it does with each is its own kind of work, or a `tool` inside
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
@@ -49,8 +51,7 @@ OnReject = Literal["fail", "pause"]
 ON_REJECT: tuple[OnReject, ...] = ("fail", "pause")
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """What the tasks of a step compiled to: a program, or a decision in its place."""
 
     program: Program | None = None
@@ -72,8 +73,7 @@ class Tool:
         return Work("pipeline", program=program, timeout_ms=timeout_ms, retry=retry)
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(msgspec.Struct, frozen=True):
     """Reads the tasks of one playbook."""
 
     options: Options

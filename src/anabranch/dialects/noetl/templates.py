@@ -6,8 +6,9 @@ import ast
 import warnings
 from collections.abc import Callable, Collection
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
@@ -21,8 +22,7 @@ from anabranch.net.net import ChildPath, CredentialName, ExtraNeed
 from anabranch.net.problems import Position
 
 
-@dataclass(frozen=True, slots=True)
-class Quoting:
+class Quoting(msgspec.Struct, frozen=True):
     """A language inside a playbook: its filter, what text of it is, what is better than quoting."""
 
     filter: str

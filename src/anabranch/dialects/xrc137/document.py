@@ -6,8 +6,9 @@ A document is immutable and is read once; evaluating it compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+import msgspec
 
 from anabranch.expressions.cel import Cel
 from anabranch.expressions.placeholders import Template, Value
@@ -19,8 +20,7 @@ ENGINE_NAMES: Final = ("from", "pid", "__sessionId", "__pid", "__stepId", "__ite
 RuleKind = Literal["validate", "abortStep", "cancelSession"]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleProgram:
+class RuleProgram(msgspec.Struct, frozen=True):
     """What a step of an orchestration runs: the address of a rule, its text when bundled."""
 
     address: str
@@ -28,15 +28,13 @@ class RuleProgram:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Default:
+class Default(msgspec.Struct, frozen=True):
     """A default that is there; `None` in its place means that there is none."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     name: str
     type: str
     default: Default | None = None
@@ -46,15 +44,13 @@ class Input:
         return self.default is None
 
 
-@dataclass(frozen=True, slots=True)
-class TypedValue:
+class TypedValue(msgspec.Struct, frozen=True):
     type: str
     value: Value
     default: Default | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSlot:
+class ReadSlot(msgspec.Struct, frozen=True):
     """Where one returned value of a contract read goes."""
 
     index: int
@@ -63,8 +59,7 @@ class ReadSlot:
     default: Default | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContractRead:
+class ContractRead(msgspec.Struct, frozen=True):
     to: Value
     function: str
     args: tuple[TypedValue, ...] = ()
@@ -72,8 +67,7 @@ class ContractRead:
     rpc: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Extract:
+class Extract(msgspec.Struct, frozen=True):
     alias: str
     type: str  # "" keeps the value as it is: the old form without a type
     value: Cel
@@ -81,52 +75,46 @@ class Extract:
     save: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCall:
+class ApiCall(msgspec.Struct, frozen=True):
     name: str
     method: str
     url: Template
-    headers: Mapping[str, Template] = field(default_factory=dict)
+    headers: Mapping[str, Template] = {}
     body: Template | None = None
     timeout_ms: int | None = None
     extracts: tuple[Extract, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     expression: Cel
     kind: RuleKind = "validate"
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True):
     to: Value
     function: str = ""
     args: tuple[TypedValue, ...] = ()
     value: TypedValue | None = None
     gas_limit: int | None = None
-    extras: Mapping[str, Any] = field(default_factory=dict)
+    extras: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     address: Value
     rights: int
     expire_days: Value | None = None  # None is as long as the log
 
 
-@dataclass(frozen=True, slots=True)
-class WakeUp:
+class WakeUp(msgspec.Struct, frozen=True):
     """A request to let somebody go on who sleeps in another session."""
 
     runner: Value
     session: Value
     step: Value
-    payload: Mapping[str, Value] = field(default_factory=dict)
+    payload: Mapping[str, Value] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """How long what follows sleeps: `seconds` and `milliseconds` from now, or `until` an instant
     in milliseconds since the epoch."""
 
@@ -134,9 +122,8 @@ class Wait:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class RuleBranch:
-    payload: Mapping[str, Value] = field(default_factory=dict)
+class RuleBranch(msgspec.Struct, frozen=True):
+    payload: Mapping[str, Value] = {}
     execution: Execution | None = None
     wait: Wait | None = None
     wake_ups: tuple[WakeUp, ...] = ()
@@ -145,8 +132,7 @@ class RuleBranch:
     log_expire_days: int = 365
 
 
-@dataclass(frozen=True, slots=True)
-class RuleDocument:
+class RuleDocument(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...] = ()
     reads: tuple[ContractRead, ...] = ()
     calls: tuple[ApiCall, ...] = ()

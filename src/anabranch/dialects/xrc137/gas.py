@@ -6,8 +6,9 @@ computed wait can be told from the document alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from anabranch.dialects.xrc137.document import (
     ApiCall,
@@ -46,8 +47,7 @@ WAIT: Final = "wait"  # the line of a bill
 _HOUR_MS: Final = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class GasLine:
+class GasLine(msgspec.Struct, frozen=True):
     """One item of the bill: of the common part ("common") or of a branch ("valid", "invalid")."""
 
     part: str
@@ -55,8 +55,7 @@ class GasLine:
     gas: int
 
 
-@dataclass(frozen=True, slots=True)
-class GasEstimate:
+class GasEstimate(msgspec.Struct, frozen=True):
     common: int
     valid: int
     invalid: int

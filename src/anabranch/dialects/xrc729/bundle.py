@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar, plain
@@ -37,8 +38,7 @@ _ALIASES = (
 _CHAIN = ("registry", "ostcId", "ostcHash", "block", "chainId", "pinned")
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """One document of a bundle: what it says, to the letter, and where that can be read."""
 
     text: str
@@ -49,11 +49,10 @@ class Text:
     position: Position | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True):
     orchestration: Text
-    rules: Mapping[str, Text] = field(default_factory=dict)
-    chain: Mapping[str, Any] = field(default_factory=dict)
+    rules: Mapping[str, Text] = {}
+    chain: Mapping[str, Any] = {}
 
     def rule(self, name: str) -> Text | None:
         """The rule that a step means, by alias or by address."""

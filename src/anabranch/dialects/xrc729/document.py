@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from anabranch.net.problems import Position
 
@@ -14,8 +15,7 @@ When = Literal["valid", "invalid", "any"]
 Outcome = Literal["valid", "invalid"]
 
 
-@dataclass(frozen=True, slots=True)
-class From:
+class From(msgspec.Struct, frozen=True):
     """One producer of a join: a step, and the outcome with which it counts."""
 
     node: str
@@ -23,8 +23,7 @@ class From:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class JoinDeclaration:
+class JoinDeclaration(msgspec.Struct, frozen=True):
     target: str
     mode: Mode
     k: int  # how many producers close it, whatever the mode
@@ -33,14 +32,12 @@ class JoinDeclaration:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(msgspec.Struct, frozen=True):
     step: str
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class BranchActions:
+class BranchActions(msgspec.Struct, frozen=True):
     """What follows one outcome of a step."""
 
     outcome: Outcome
@@ -48,8 +45,7 @@ class BranchActions:
     join: JoinDeclaration | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepDeclaration:
+class StepDeclaration(msgspec.Struct, frozen=True):
     name: str
     rule: str  # an address or an alias, as written
     rule_position: Position
@@ -57,8 +53,7 @@ class StepDeclaration:
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Orchestration:
+class Orchestration(msgspec.Struct, frozen=True):
     id: str
     steps: Mapping[str, StepDeclaration]
     position: Position

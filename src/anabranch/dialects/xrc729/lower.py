@@ -8,8 +8,9 @@ that branch are the members of a fresh one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc729.bundle import ADDRESS, Bundle, alias_of
@@ -32,8 +33,7 @@ from anabranch.expressions.port import NOTHING, Paths
 from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, RunPolicy, Slot, Step, Work
 
 
-@dataclass(frozen=True, slots=True)
-class RuleInputs:
+class RuleInputs(msgspec.Struct, frozen=True):
     """What the job of a step is given: the payload of its process, and whose session it is.
 
     payload        the stored payload, sealed keys included

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
@@ -31,8 +32,7 @@ TESTS = ("plans", "scenarios")
 _RULE_PARTS = ("rules", "contractReads", "apiCalls", "onValid", "onInvalid")
 
 
-@dataclass(frozen=True, slots=True)
-class NamedBundle:
+class NamedBundle(msgspec.Struct, frozen=True):
     """One bundle of the file, under the names that it can be chosen by."""
 
     bundle_id: str

@@ -13,11 +13,11 @@ import getpass
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.clock import SystemClock
 from anabranch.dialects.port import Compiled, RegisteredTool

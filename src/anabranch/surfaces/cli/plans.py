@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from anabranch import files
 from anabranch.dialects.source import SourceLimits

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.net.problems import Position, Problem

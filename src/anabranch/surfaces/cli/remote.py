@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits

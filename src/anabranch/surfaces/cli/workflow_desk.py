@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.errors import DefinitionError
 from anabranch.net.problems import Problem

@@ -10,8 +10,9 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from anabranch import __version__
 from anabranch.errors import InputError

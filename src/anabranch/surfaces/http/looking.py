@@ -10,9 +10,9 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
+import msgspec
 from aiohttp import web
 
 from anabranch.app import Parts, open_store
@@ -28,8 +28,7 @@ T = TypeVar("T")
 THREADS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Looking:
+class Looking(msgspec.Struct, frozen=True):
     """What a thread reads with."""
 
     store: Store

@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,8 +25,7 @@ from anabranch.surfaces.http.scanning import keys_in, number, scan, too_deep
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What one request may ask of the server."""
 
     body_bytes: int = 16 * 1024 * 1024

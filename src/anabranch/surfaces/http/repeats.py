@@ -13,7 +13,6 @@ import hashlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -37,8 +36,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 KEY_HEADER = Header(HEADER, "any text of your own; a repeat with it does nothing new for a day")
 
 
-@dataclass(frozen=True, slots=True)
-class Once:
+class Once(msgspec.Struct, frozen=True):
     """What a request with a key has to know to be done once."""
 
     run: str | None = None  # the id of the run it begins; the same for every repeat

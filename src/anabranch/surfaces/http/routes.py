@@ -7,9 +7,9 @@ its scopes, and the OpenAPI document is written from it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
 from aiohttp import web
 
 from anabranch.app import Parts
@@ -28,8 +28,7 @@ ACTOR = web.RequestKey("actor", str)
 LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """One parameter after the question mark."""
 
     name: str
@@ -43,8 +42,7 @@ class Query:
     example: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """A header that means something to this route."""
 
     name: str
@@ -52,8 +50,7 @@ class Header:
     strict: bool = True  # what does not fit is refused; otherwise it counts as left out
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     method: str
@@ -70,7 +67,7 @@ class Route:
     also: tuple[str, ...] = ()  # further media types it can have
     errors: tuple[int, ...] = ()  # beside those that every route can give
     headers: tuple[Header, ...] = ()
-    bodiless: bool = field(default=False)  # the body may be left out
+    bodiless: bool = False  # the body may be left out
 
     @property
     def tag(self) -> str:

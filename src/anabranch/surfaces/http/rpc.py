@@ -11,11 +11,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from anabranch.app import Parts
 from anabranch.errors import AnabranchError, DefinitionError, InputError

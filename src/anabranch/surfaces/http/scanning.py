@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
+import msgspec
 
 from anabranch.surfaces.http.problems import ApiError
 
@@ -29,8 +30,7 @@ _CONTAINERS = (dict, list)
 _BACKSLASHES = re.compile(rb"\\*")
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """What is outside of the strings of a text."""
 
     depth: int = 0

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
 from aiohttp import web
 
 from anabranch.surfaces.http.problems import ApiError
@@ -28,8 +28,7 @@ FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "V
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """How a server was told to behave."""
 
     loopback: bool = True  # it listens on a loopback address only

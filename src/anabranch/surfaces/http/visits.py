@@ -13,8 +13,8 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
+import msgspec
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, Denied
@@ -26,8 +26,7 @@ SESSIONS_OF_ONE = 50  # of one token: nobody signs everybody else out by signing
 LOOK_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """Somebody at a browser, who has shown a token."""
 
     token: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, NotFound
@@ -32,8 +32,7 @@ ROWS_SHOWN = 200
 _LOOKS = {"pending": "active", "responded": "done", "timeout": "failed", "cancelled": "quiet"}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One request, as a row."""
 
     id: str
@@ -50,8 +49,7 @@ class Request:
     chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """All requests of one step."""
 
     step: str

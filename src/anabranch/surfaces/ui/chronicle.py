@@ -7,7 +7,6 @@ has. Of very long runs the last lanes and gathers are kept, and how many are not
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -29,8 +28,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(msgspec.Struct):
     kind: str  # queued, running, retry, waiting, deciding, sleeping, parked, loop
     start: int
     end: int = 0  # 0: goes on
@@ -38,8 +36,7 @@ class Segment:
     good: bool = True
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(msgspec.Struct):
     """One step run, or one job of a step that asks several at once."""
 
     id: str
@@ -49,7 +46,7 @@ class Lane:
     end: int = 0
     status: str = "running"
     attempts: int = 0
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[Segment] = []
 
     def begin(self, kind: str, at: int, note: str = "") -> None:
         self.close(at)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from aiohttp import web
 from multidict import MultiDictProxy
 
@@ -54,14 +54,13 @@ NOTES = {
 }
 
 
-@dataclass(slots=True)
-class Ui:
+class Ui(msgspec.Struct):
     parts: Parts
     look: Readers  # reads beside the event loop, with a store handle of its own
     graphs: Graphs
     chronicles: Chronicles
     approvals: Approvals
-    streams: set[asyncio.Event] = field(default_factory=set)  # each wakes one open page
+    streams: set[asyncio.Event] = set()  # each wakes one open page
     closing: bool = False
 
     def now(self) -> int:

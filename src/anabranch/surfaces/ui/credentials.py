@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from urllib.parse import quote
 
+import msgspec
 from aiohttp import web
 
 from anabranch.operations.catalog import Catalog
@@ -27,10 +27,11 @@ SHOWN = 5  # definitions that are named for one credential
 BYTES_MAX = 256 * 1024  # of one definition that is searched
 
 
-@dataclass(slots=True)
-class Shown:
+class Shown(msgspec.Struct):
     card: CredentialCard
-    users: list[tuple[str, str]] = field(default_factory=list)  # what it is called, and its page
+    users: list[tuple[str, str]] = msgspec.field(
+        default_factory=list
+    )  # what it is called, and its page
     more: int = 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -28,8 +27,7 @@ from anabranch.surfaces.ui.forms import given_of
 TEXT_MAX = 2 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     text: str
     dialect: str = ""
     name: str = ""
@@ -37,8 +35,8 @@ class Draft:
     fingerprint: str = ""
     net: Net | None = None
     template: Template | None = None
-    problems: list[Problem] = field(default_factory=list)
-    wanted: list[Wanted] = field(default_factory=list)
+    problems: list[Problem] = []
+    wanted: list[Wanted] = []
     refused: AnabranchError | None = None  # it could not even be looked at
 
     @property

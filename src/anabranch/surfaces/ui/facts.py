@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,8 +17,7 @@ from anabranch.net.net import Net
 WAITS_SHOWN = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True):
     """Why it is not finished; of very many the first ones, and how many there are."""
 
     shown: list[dict[str, Any]]
@@ -103,8 +101,7 @@ def counts_of(state: State) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Moving:
+class Moving(msgspec.Struct, frozen=True):
     """What a page of a run is told again and again: only what differs from the last time."""
 
     seq: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.surfaces.ui.gathers import GatherView, Member, SlotView
 
@@ -27,8 +28,7 @@ _LOST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(msgspec.Struct, frozen=True):
     """`word` is the badge, `look` its colour, `text` the rest."""
 
     word: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
 from multidict import MultiDict, MultiMapping
 
 from anabranch.errors import InputError
@@ -26,8 +26,7 @@ NAMES = ("status", "dialect", "name", "label", "age", "from", "to")
 LIST = "/runs"
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """A question about runs, in the words of an address."""
 
     query: MultiMapping[str]

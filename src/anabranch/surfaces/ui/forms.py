@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.operations.inputs import Wanted
@@ -26,8 +27,7 @@ _KINDS = {
 _SAID = {"any": "words or JSON", "object": "a JSON object", "array": "a JSON list"}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One input as a form asks for it."""
 
     name: str
@@ -45,12 +45,11 @@ class Field:
         return self.value == "true"
 
 
-@dataclass(slots=True)
-class Given:
+class Given(msgspec.Struct):
     """What a form brought: the input of a run, or what is wrong with which field."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = {}
+    errors: dict[str, str] = {}
 
 
 def fields_of(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from anabranch.kernel import events as e
 from anabranch.kernel.jobs import JUDGE_SLOT, token_of
@@ -22,8 +23,7 @@ MEMBERS_KEPT = 500
 JUDGEMENTS_KEPT = 20
 
 
-@dataclass(slots=True)
-class SlotView:
+class SlotView(msgspec.Struct):
     label: str
     when: str = "any"
     state: str = "open"  # open, filled, lost
@@ -41,8 +41,7 @@ class SlotView:
     selected: bool = False
 
 
-@dataclass(slots=True)
-class Member:
+class Member(msgspec.Struct):
     """A token of the scope below a join: what became of it."""
 
     token: int
@@ -51,8 +50,7 @@ class Member:
     at: int = 0
 
 
-@dataclass(slots=True)
-class Judgement:
+class Judgement(msgspec.Struct):
     """Whether the task counts as fulfilled, and who said so."""
 
     at: int
@@ -63,8 +61,7 @@ class Judgement:
     evidence: Any = None
 
 
-@dataclass(slots=True)
-class Again:
+class Again(msgspec.Struct):
     """Everybody is asked once more."""
 
     round: int
@@ -72,8 +69,7 @@ class Again:
     reason: str
 
 
-@dataclass(slots=True)
-class GatherView:
+class GatherView(msgspec.Struct):
     id: str
     kind: str
     step: str
@@ -87,11 +83,11 @@ class GatherView:
     reason: str = ""
     settled_at: int = 0
     late: int = 0
-    late_ones: list[tuple[int, str, str]] = field(default_factory=list)  # at, who, outcome
-    members: dict[int, Member] = field(default_factory=dict)
+    late_ones: list[tuple[int, str, str]] = []  # at, who, outcome
+    members: dict[int, Member] = {}
     judge: str = ""  # asked: a source is asked whether the task is fulfilled
     gate: str = ""  # somebody is asked
-    judgements: list[Judgement] = field(default_factory=list)
+    judgements: list[Judgement] = []
     again: Again | None = None
 
     @property

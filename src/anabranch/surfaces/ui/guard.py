@@ -15,9 +15,9 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+import msgspec
 from aiohttp import BodyPartReader, web
 from multidict import MultiDict, MultiDictProxy
 
@@ -41,8 +41,7 @@ class Forged(AnabranchError):
     code = "forged"
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(msgspec.Struct, frozen=True):
     """A file that was chosen in a form."""
 
     name: str

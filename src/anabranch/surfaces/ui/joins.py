@@ -7,7 +7,6 @@ says why, in the words of `explain`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -32,8 +31,7 @@ WHYS_SHOWN = 12
 KINDS = {"join": "join", "fan": "fan-in", "barrier": "barrier"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One slot."""
 
     label: str
@@ -47,8 +45,7 @@ class Row:
     chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """One gather: the first asking of everybody, or a later one."""
 
     number: int
@@ -74,8 +71,7 @@ class Round:
     gate: str  # what somebody is asked about it
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """Everything that one step run gathered."""
 
     token: int
@@ -86,7 +82,7 @@ class Card:
     state: str
     rounds: list[Round]  # newest first
     rounds_max: int
-    why: list[dict[str, Any]] = field(default_factory=list)
+    why: list[dict[str, Any]] = []
 
 
 async def page(request: web.Request) -> web.StreamResponse:

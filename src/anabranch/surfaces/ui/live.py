@@ -10,9 +10,9 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from anabranch.kernel.quiescence import status_of
@@ -114,8 +114,7 @@ async def close_streams(app: web.Application) -> None:
 # -- one run -------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Watch:
+class Watch(msgspec.Struct):
     """One page of a run that is open somewhere."""
 
     ui: Ui
@@ -125,7 +124,7 @@ class Watch:
     may: Mapping[str, bool]
     paths: Paths
     before: facts.Moving | None = None
-    parts: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = {}
 
     def hear(self, published: Published) -> bool:
         if published.run != self.run:

@@ -6,7 +6,7 @@ needed by nobody any more in practice, and an event that is not recognised keeps
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from anabranch.operations.shown import EventRecord, Shown
 from anabranch.operations.task_events import with_tasks
@@ -19,9 +19,8 @@ SCAN_MAX = 50_000  # events looked through for one page
 ROWS_AT_ONCE = 64
 
 
-@dataclass(slots=True)
-class EventPage:
-    records: list[EventRecord] = field(default_factory=list)
+class EventPage(msgspec.Struct):
+    records: list[EventRecord] = []
     after: int = 0  # the page begins behind this event
     next_after: int | None = None  # where the next one begins; None at the end of the log
 

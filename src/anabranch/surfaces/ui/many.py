@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
@@ -46,14 +46,13 @@ WORDS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-@dataclass(slots=True)
-class Told:
+class Told(msgspec.Struct):
     """What became of them, added up over pages."""
 
     found: int = 0
     done: int = 0
     refused: int = 0
-    items: list[Outcome] = field(default_factory=list)
+    items: list[Outcome] = []
     next: tuple[int, str] | None = None
 
     def add(self, report: BulkReport) -> None:

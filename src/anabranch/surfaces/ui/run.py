@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any, get_args
 from urllib.parse import quote
 
 from aiohttp import web
+from msgspec.structs import asdict
 
 from anabranch.errors import InputError, NotFound
 from anabranch.kernel import events as e

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from aiohttp import web
 
 from anabranch.errors import InputError
@@ -22,8 +22,7 @@ SESSIONS = 25
 PROCESSES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """One process, and whether somebody can wake it."""
 
     row: dict[str, Any]
@@ -31,8 +30,7 @@ class Process:
     why: Waiting | None
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     head: Head
     owner: str
     processes: list[Process]  # unfinished ones first, then the newest

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
@@ -15,8 +16,7 @@ from anabranch.surfaces.ui.context import Ui
 _BAD = ("failed", "aborted")
 
 
-@dataclass(slots=True)
-class Trouble:
+class Trouble(msgspec.Struct):
     """One failure. Without a step it is about the run as a whole."""
 
     kind: str
@@ -29,11 +29,10 @@ class Trouble:
     details: Any = None
 
 
-@dataclass(slots=True)
-class Troubles:
+class Troubles(msgspec.Struct):
     """The first is what the run failed of, where it failed."""
 
-    shown: list[Trouble] = field(default_factory=list)
+    shown: list[Trouble] = []
     total: int = 0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -34,8 +33,7 @@ RELEASE_SECONDS = 5.0
 Verdict = Literal["stop", "void"]
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """What a worker has done."""
 
     done: int = 0

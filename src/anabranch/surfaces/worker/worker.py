@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
+
+import msgspec
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.claims import Claimed
@@ -28,8 +29,7 @@ WAIT_SECONDS = 20.0  # of one claim
 CLAIM_MOST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """How a worker works."""
 
     pool: str

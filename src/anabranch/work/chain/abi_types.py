@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+import msgspec
 
 from anabranch.keccak import keccak256
 from anabranch.work.rule.ports import BadAbi
@@ -31,8 +32,7 @@ _PLACES = frozenset({"memory", "calldata", "storage", "indexed", "payable"})
 Kind = Literal["uint", "int", "address", "bool", "bytes", "fixed_bytes", "string", "array", "tuple"]
 
 
-@dataclass(frozen=True, slots=True)
-class AbiType:
+class AbiType(msgspec.Struct, frozen=True):
     """One type. `size`: bits of a number, bytes of fixed bytes, elements of an array (-1: any)."""
 
     kind: Kind
@@ -67,8 +67,7 @@ class AbiType:
         return times * sum(item.head for item in self.items)
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     name: str
     inputs: tuple[AbiType, ...]
     outputs: tuple[AbiType, ...] | None  # None: not declared

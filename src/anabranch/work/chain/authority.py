@@ -8,7 +8,8 @@ may start anything (`everybody`); `owners_and_executors` does what the chain's o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from anabranch.work.chain.abi import decode
 from anabranch.work.chain.abi_types import type_of
@@ -19,8 +20,7 @@ from anabranch.work.chain.rpc import JsonRpc
 _OWNERS = ("owner()", "getOwner()")  # the second is the older one
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """Who a contract says may use it, as far as it says so."""
 
     contract: str

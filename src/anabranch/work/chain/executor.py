@@ -14,10 +14,10 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from anabranch.errors import StoreError
 from anabranch.work.chain.contracts import (
@@ -51,8 +51,7 @@ _SEND_EVERY = 10  # looks for a receipt
 _NOTED = 1000  # calls a dry run remembers
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorOptions:
+class ExecutorOptions(msgspec.Struct, frozen=True):
     gas_max: int = 5_000_000  # of one call
     receipt_seconds: float = 120.0  # how long to wait for a transaction to be mined
     poll_seconds: float = 1.0

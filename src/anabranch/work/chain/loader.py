@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.dialects.xrc729.bundle import Bundle, Text, bundle_text
 from anabranch.errors import InputError
@@ -65,8 +66,7 @@ META = tuple(map(type_of, ("bytes32", "uint256", "uint64")))
 _AT_ONCE = 8  # rules read at the same time
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedOrchestration:
+class LoadedOrchestration(msgspec.Struct, frozen=True):
     """An orchestration as it stood at one block."""
 
     registry: str

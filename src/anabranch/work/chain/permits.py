@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.work.chain.contracts import is_address
@@ -65,8 +66,7 @@ class PermitRefused(AnabranchError):
     code = "permit"
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(msgspec.Struct, frozen=True):
     kind: str
     signer: str  # in lower case
     message: Mapping[str, Any]  # what was signed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from anabranch.work.chain import abi
 from anabranch.work.chain.abi_types import type_of
@@ -23,8 +23,7 @@ from anabranch.work.chain.rpc import JsonRpc, RpcOptions
 _IDS = (type_of("string[]"),)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One orchestration; what only newer registries tell is None with older ones."""
 
     id: str
@@ -33,8 +32,7 @@ class Entry:
     updated_at: int | None = None  # seconds since the epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     registry: str
     chain_id: int
     block: int

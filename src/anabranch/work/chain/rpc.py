@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -36,8 +35,7 @@ _SHOWN = 300  # characters of what a node says
 _SHORTEST_SECRET = 4
 
 
-@dataclass(frozen=True, slots=True)
-class RpcOptions:
+class RpcOptions(msgspec.Struct, frozen=True):
     timeout_seconds: float = 20.0  # for one attempt
     attempts: int = 3
     pause_seconds: float = 0.2  # before the second attempt, doubled before each further one

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
-from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
+
+import msgspec
+from msgspec.structs import astuple, replace
 
 from anabranch.errors import StoreError
 from anabranch.store.private_file import create_private
@@ -30,8 +32,7 @@ _COLUMNS = "scope, key, tx, nonce, raw, digest, outcome, error"
 Outcome = Literal["", "ok", "reverted"]
 
 
-@dataclass(frozen=True, slots=True)
-class SentCall:
+class SentCall(msgspec.Struct, frozen=True):
     scope: str  # chain and sender
     key: str  # "session:iteration"
     tx: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from anabranch.work.chain.errors import SignerUnavailable
 
@@ -17,8 +18,7 @@ MISSING = "signing needs the package eth-account: pip install 'anabranch[evm]'"
 _KEY = re.compile(r"(?:0x)?[0-9a-fA-F]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class SignedTransaction:
+class SignedTransaction(msgspec.Struct, frozen=True):
     raw: bytes
     tx: str  # its hash, known before it is sent
 

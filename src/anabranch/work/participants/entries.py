@@ -7,10 +7,11 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.net.problems import Problem, did_you_mean
@@ -51,21 +52,19 @@ class BookError(InputError):
         super().__init__("\n".join(message for _, message in self.wrong), code="bad_book")
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """What the book says about one participant, besides how it is reached."""
 
     participant: str
     service_types: tuple[str, ...] = ()
     price: float | None = None
-    labels: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = {}
     health: str = ""  # a URL that answers with 2xx while it is well
     place: str = ""  # where it is asked: a URL without its secrets, or a function
     signed: bool = False  # its answers must be signed
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where a participant is reached, what is said to it besides, and what of that is secret."""
 
     url: str
@@ -73,13 +72,12 @@ class Address:
     secrets: frozenset[str]
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """Reads values and remembers what is wrong with them."""
 
     environment: Mapping[str, str]
     folder: Path | None = None  # of the book, where it is a file
-    wrong: list[tuple[Keys, str]] = field(default_factory=list)
+    wrong: list[tuple[Keys, str]] = []
 
     def complain(self, keys: Keys, message: str) -> None:
         self.wrong.append((keys, message))

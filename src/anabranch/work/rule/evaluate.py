@@ -10,8 +10,10 @@ What follows the choice of the branch is in `branch.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from anabranch.clock import Clock
 from anabranch.dialects.xrc137.casts import CastFailed, Overflow, cast, is_address
@@ -58,8 +60,7 @@ from anabranch.work.rule.steps import (
 _MISSING = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(msgspec.Struct, frozen=True):
     """What a rule reaches the world with."""
 
     reader: ContractReader

@@ -8,14 +8,14 @@ aside again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 RUNS_MAX: Final = 10_000
 
 
-@dataclass(slots=True)
-class _Account:
+class _Account(msgspec.Struct):
     spent: int = 0
     reserved: int = 0
     exhausted: bool = False

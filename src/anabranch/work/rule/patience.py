@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 _DOUBLINGS_MAX = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     seconds: float = 3_600.0  # in all, for one step; 0 gives up at once
     first_ms: int = 1_000  # before the second try, doubled before each further one
     most_ms: int = 60_000

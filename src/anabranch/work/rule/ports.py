@@ -7,8 +7,9 @@ this module: reads fail softly, and calls are recorded instead of sent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from anabranch.errors import AnabranchError
 
@@ -61,8 +62,7 @@ class DecryptionFailed(AnabranchError):
     code = "decryption_failed"
 
 
-@dataclass(frozen=True, slots=True)
-class RuleText:
+class RuleText(msgspec.Struct, frozen=True):
     """A rule as it was found."""
 
     text: str
@@ -70,8 +70,7 @@ class RuleText:
     origin: str  # "bundle", "folder", "chain@<block>"
 
 
-@dataclass(frozen=True, slots=True)
-class ContractCall:
+class ContractCall(msgspec.Struct, frozen=True):
     """An `execution` with every value resolved."""
 
     to: str
@@ -83,8 +82,7 @@ class ContractCall:
     chain_id: int = 0  # the chain of the session; 0 where that is not known
 
 
-@dataclass(frozen=True, slots=True)
-class CallOutcome:
+class CallOutcome(msgspec.Struct, frozen=True):
     ok: bool  # False: the call reverted, and the step becomes invalid
     tx: str = ""
     error: str = ""

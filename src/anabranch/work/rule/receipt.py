@@ -7,8 +7,9 @@ can, what the step said is left out rather than written in clear.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.work.rule.ports import LogEncryptor
@@ -17,8 +18,7 @@ from anabranch.work.rule.steps import PRIVATE, Evaluated, Findings, Process
 _CLEAR = ("payload", "apiSaves", "contractSaves")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where the step and its rule come from."""
 
     orchestration: str = ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from anabranch.dialects.xrc137.document import RuleBranch
 from anabranch.errors import AnabranchError
@@ -16,8 +17,7 @@ Validity = Literal["valid", "invalid"]
 PRIVATE = "__"  # keys that are shown nowhere
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """The process a rule is evaluated for."""
 
     session: str
@@ -67,22 +67,22 @@ class SessionCancelled(AnabranchError):
     code = "cancel_session"
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(msgspec.Struct):
     """What is known so far; also what a receipt says about a step that did not get through."""
 
-    inputs_missing: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)  # reads and calls that gave nothing
-    rules_failed: list[int] = field(default_factory=list)
-    softly: list[str] = field(default_factory=list)  # why it cannot be valid, beside the rules
-    contract_saves: dict[str, Any] = field(default_factory=dict)
-    api_saves: dict[str, Any] = field(default_factory=dict)
+    inputs_missing: list[str] = []
+    failures: list[str] = []  # reads and calls that gave nothing
+    rules_failed: list[int] = []
+    softly: list[str] = msgspec.field(
+        default_factory=list
+    )  # why it cannot be valid, beside the rules
+    contract_saves: dict[str, Any] = {}
+    api_saves: dict[str, Any] = {}
     call: ContractCall | None = None
     called: CallOutcome | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A branch with everything worked out, and nothing done yet."""
 
     branch: RuleBranch
@@ -94,8 +94,7 @@ class Prepared:
     dropped: tuple[str, ...] = ()  # outputs of `onInvalid` that could not be computed
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluated(msgspec.Struct, frozen=True):
     """A step that got to its end."""
 
     validity: Validity

@@ -4,8 +4,9 @@ read once and kept by its hash."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from anabranch.dialects.xrc137.document import RuleDocument, RuleProgram
 from anabranch.dialects.xrc137.gas import GasEstimate, estimate
@@ -18,8 +19,7 @@ DOCUMENTS_MAX: Final = 512
 _PROBLEMS_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRule:
+class FoundRule(msgspec.Struct, frozen=True):
     document: RuleDocument
     text: RuleText
     encrypted: bool

@@ -19,9 +19,10 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work.keychain_kinds import read_secret_file
@@ -33,8 +34,7 @@ NONCE_BYTES, TAG_BYTES = 12, 16
 _KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     rid: str  # 64 hex digits in lower case
     nonce: bytes
     body: bytes  # ciphertext and tag
