@@ -20,6 +20,7 @@ import msgspec
 import yaml
 
 FOLDER = Path(__file__).parent / "playbooks"
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # hundreds are read before the first test
 ANYTHING = "..."
 
 Places = Mapping[str, Callable[[], str]]
@@ -80,7 +81,7 @@ class Case:
 
     @cached_property
     def document(self) -> Any:
-        return yaml.safe_load(self.text)
+        return yaml.load(self.text, YAML)
 
     @cached_property
     def _raw(self) -> str:
@@ -90,7 +91,7 @@ class Case:
         return place in self._raw
 
     def expectation(self, places: Places) -> Expectation:
-        given = yaml.safe_load(self._raw)
+        given = yaml.load(self._raw, YAML)
         found = {place: make() for place, make in places.items() if place in self._raw}
         return msgspec.convert(filled(given, found), Expectation)
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from acceptance.cases import ANYTHING, Act, filled
+from acceptance.cases import ANYTHING, YAML, Act, filled
 
 FOLDER = Path(__file__).parent
 SUFFIXES = (".yaml", ".json")
@@ -77,7 +77,7 @@ class Case:
 
     @cached_property
     def document(self) -> Any:
-        return yaml.safe_load(self.text)
+        return yaml.load(self.text, YAML)
 
     @cached_property
     def raw(self) -> str:
@@ -85,7 +85,7 @@ class Case:
 
     def expectation(self, places: Places | None = None) -> Expectation:
         found = {name: make() for name, make in (places or {}).items() if name in self.raw}
-        return msgspec.convert(filled(yaml.safe_load(self.raw), found), Expectation)
+        return msgspec.convert(filled(yaml.load(self.raw, YAML), found), Expectation)
 
     @property
     def playable(self) -> bool:
