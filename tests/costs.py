@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,16 +22,29 @@ def operations(work: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
+    with _no_garbage_collected():
+        sys.settrace(trace)
+        try:
+            work()
+        finally:
+            sys.settrace(before)
     return count
 
 
 #: What these do depends on how long others take.
 _WAITING = {"_weakrefset", "asyncio", "concurrent", "queue", "selectors", "threading", "weakref"}
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """It comes when it comes, and what others have it call would be counted."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @contextmanager
@@ -46,8 +60,9 @@ def calls() -> Iterator[Counter[str]]:
                 found[f"{module}.{frame.f_code.co_qualname}"] += 1
 
     before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        yield found
-    finally:
-        sys.setprofile(before)
+    with _no_garbage_collected():
+        sys.setprofile(count)
+        try:
+            yield found
+        finally:
+            sys.setprofile(before)
