@@ -47,13 +47,13 @@ from anabranch.operations.shown import EventRecord
 from anabranch.operations.supplies import Supplies
 from anabranch.operations.verbs import Verbs, decision, patches
 from anabranch.runtime import engine as runtime
-from anabranch.runtime.crew import Safe
+from anabranch.runtime.jobs.executor import Safe
+from anabranch.runtime.jobs.pools import Pools as JobPools
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.pools import Pools as JobPools
-from anabranch.runtime.read_rights import ReadRights, RunLoops, RunPayloads
 from anabranch.runtime.recovery import unfinished
-from anabranch.runtime.sealing import seal
-from anabranch.runtime.step_results import StepResults
+from anabranch.runtime.values.read_rights import ReadRights, RunLoops, RunPayloads
+from anabranch.runtime.values.sealing import seal
+from anabranch.runtime.values.step_results import StepResults
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store as open_store
 from anabranch.store.ports import Store

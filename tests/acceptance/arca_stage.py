@@ -11,7 +11,7 @@ from typing import Any
 from anabranch.kernel import stimuli as s
 from anabranch.operations.dispatches import Dispatch, WorkflowStepDispatch, dispatches_of
 from anabranch.operations.snapshots import snapshot_of
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.testing.definitions import compiled
 from anabranch.testing.participants import prepared
 from anabranch.testing.play import RUN, Theatre

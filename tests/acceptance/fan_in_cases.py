@@ -12,8 +12,8 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer
 from anabranch.operations.dispatches import dispatches_of
 from anabranch.operations.snapshots import snapshot_of
-from anabranch.runtime.live import history
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.live_run import history
+from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.answers import after, error, never, ok, stubborn, unreachable
 from anabranch.testing.chaos import Chaos
 from anabranch.testing.definitions import compiled

@@ -10,7 +10,7 @@ from pathlib import Path
 from anabranch.kernel import events as e
 from anabranch.kernel import laws
 from anabranch.kernel.state import State, encode_state
-from anabranch.runtime.live import history, load_state
+from anabranch.runtime.live_run import history, load_state
 from anabranch.store.sqlite import SqliteStore
 
 

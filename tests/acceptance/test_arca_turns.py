@@ -11,7 +11,7 @@ import pytest
 from anabranch.app import Engine
 from anabranch.kernel.events import GatherOpened
 from anabranch.kernel.replay import replay
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from work.participants_at_large import engine
 from work.support import run
 

@@ -14,7 +14,7 @@ import pytest
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import plan_redrive
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.testing.play import RUN
 from seeds import part, seeds
 from testing.support import AFTER, AMID, BEFORE

@@ -14,7 +14,7 @@ import anabranch
 from anabranch import app
 from anabranch.kernel import events as e
 from anabranch.kernel import jobs
-from anabranch.runtime import crew
+from anabranch.runtime.jobs import executor
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.work.callables import Toolbox
@@ -273,7 +273,7 @@ def test_participants_and_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     def odd(*_given: Any) -> Any:
         raise ODD["deep"]
 
-    monkeypatch.setattr(crew, "build_task", odd)
+    monkeypatch.setattr(executor, "build_task", odd)
     text = ORCHESTRATION if kind == "rule" else SOLICIT[kind]
 
     async def scenario() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from anabranch.runtime.metrics import SERIES_MAX, Registry
+from anabranch.runtime.metrics.registry import SERIES_MAX, Registry
 from anabranch.work.callables import Toolbox
 
 from .support import HELLO, Client, playbook, run, serving, step, toolbox

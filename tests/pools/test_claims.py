@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 
 from .support import LOOP, ONE, Server, playbook, run, serving, until
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 
 from .support import ONE, Server, playbook, run, serving, until, working
 

@@ -16,7 +16,7 @@ from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.operations.definitions import compiler, prepare
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore

@@ -13,7 +13,7 @@ import pytest
 from anabranch import Engine, Settings, Toolbox
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, failed, succeeded
-from anabranch.runtime.lanes import Lanes
+from anabranch.runtime.jobs.concurrency import Lanes
 from anabranch.work.port import Task
 
 from .support import Doing, chain, engine, forever, playbook, run, start, step, until

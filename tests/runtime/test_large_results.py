@@ -11,7 +11,7 @@ import pytest
 
 import anabranch
 from anabranch import Engine, RunResult, Settings, Toolbox
-from anabranch.runtime.payloads import holds_ref, lighten, resolve
+from anabranch.runtime.values.payloads import holds_ref, lighten, resolve
 from anabranch.store.sqlite import SqliteStore
 from anabranch.work.payloads import is_ref
 

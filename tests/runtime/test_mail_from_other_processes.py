@@ -16,7 +16,7 @@ from anabranch.operations import verbs
 from anabranch.operations.definitions import compiler
 from anabranch.operations.verbs import say
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
+from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch import Engine, Toolbox
 from anabranch.kernel.values import Answer, failed, succeeded
-from anabranch.runtime.metrics import SERIES_MAX, Gauge, Histogram, Registry
+from anabranch.runtime.metrics.registry import SERIES_MAX, Gauge, Histogram, Registry
 from anabranch.work.port import Task
 
 from .support import Doing, chain, engine, playbook, run, start, step

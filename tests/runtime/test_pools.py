@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch import app
-from anabranch.runtime.pools import WORKERS_KEPT, Lease, Pools
+from anabranch.runtime.jobs.pools import WORKERS_KEPT, Lease, Pools
 from anabranch.settings import Settings
 from anabranch.work.callables import Toolbox
 

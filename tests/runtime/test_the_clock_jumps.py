@@ -19,7 +19,7 @@ from anabranch.clock import ManualClock, SystemClock
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.operations.dispatches import Dispatch, dispatches_of
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.memory import MemoryStore
 from anabranch.work.port import Task
 

@@ -11,7 +11,7 @@ import pytest
 import anabranch
 from anabranch.errors import InputError, NotFound, Refused
 from anabranch.kernel import events as e
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.sqlite import SqliteStore
 from dialects.orchestrations import join, orchestration, step, then
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from anabranch.errors import StoreError
-from anabranch.runtime.messages import Sayable
+from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.memory import MemoryStore
 from anabranch.store.sqlite import SqliteStore

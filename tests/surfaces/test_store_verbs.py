@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.kernel.state import encode_state
-from anabranch.runtime.live import load_state
+from anabranch.runtime.live_run import load_state
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite import SqliteStore

@@ -18,8 +18,8 @@ from typing import Any
 from anabranch.app import keyring_of
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net
-from anabranch.runtime.crew import Crew, Safe
 from anabranch.runtime.effects import Execute
+from anabranch.runtime.jobs.executor import Crew, Safe
 from anabranch.testing import error, ok
 from anabranch.testing.answers import Planned
 from anabranch.testing.backstage import (

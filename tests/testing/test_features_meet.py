@@ -10,8 +10,8 @@ import pytest
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import plan_redrive
-from anabranch.runtime.live import history
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.live_run import history
+from anabranch.runtime.values.payloads import resolve
 from anabranch.testing import error, ok
 from anabranch.testing.definitions import compiled
 from anabranch.testing.play import RUN

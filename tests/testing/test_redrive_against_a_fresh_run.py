@@ -14,7 +14,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.provenance import Provenance
 from anabranch.kernel.redrive import plan_redrive
 from anabranch.kernel.state import State
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.testing import ok
 from anabranch.testing.definitions import compiled
 from anabranch.testing.participants import prepared

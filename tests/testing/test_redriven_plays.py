@@ -10,7 +10,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import Redrive, plan_redrive
 from anabranch.kernel.state import State
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.testing import error, ok
 from anabranch.testing.definitions import compiled
 from anabranch.testing.participants import prepared

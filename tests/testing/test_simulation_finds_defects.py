@@ -10,10 +10,10 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import evolve, timing
 from anabranch.kernel.state import State, encode_state
-from anabranch.runtime import core, follow_ups, recovery
+from anabranch.runtime import core, reactions, recovery
+from anabranch.runtime.child_runs import Family
 from anabranch.runtime.effects import Execute
-from anabranch.runtime.family import Family
-from anabranch.runtime.follow_ups import FollowUps
+from anabranch.runtime.reactions import FollowUps
 from anabranch.testing import Faults, SimulationFailed, never, ok, simulate
 from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
 
@@ -51,7 +51,7 @@ def _run_twice(patch: pytest.MonkeyPatch) -> None:
         real(self, live, event)
         self.effects.append(Execute(live.state.run, event.job, event.attempt))
 
-    patch.setitem(follow_ups._FOLLOW_UPS, e.JobStarted, started)
+    patch.setitem(reactions._FOLLOW_UPS, e.JobStarted, started)
 
 
 def _forget_after_a_crash(patch: pytest.MonkeyPatch) -> None:

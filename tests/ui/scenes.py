@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.kernel import events as e
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 
 from .support import ARTIFACTS, OPINIONS, RULES, VALID, Server, becomes, eventually
 

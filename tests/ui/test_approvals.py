@@ -6,7 +6,7 @@ from typing import Any
 
 from anabranch.kernel import events as e
 from anabranch.operations.verbs import decision
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 
 from .scenes import NAMED, is_live, shot
 from .support import ASKED, HELD, TWO_STEPS, Server, becomes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.kernel.values import Answer, failed
-from anabranch.runtime.crew import carry_out
+from anabranch.runtime.jobs.executor import carry_out
 from anabranch.work.lazily import Lazily
 from anabranch.work.port import Task
 

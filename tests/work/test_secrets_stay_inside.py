@@ -17,7 +17,7 @@ from aiohttp import web
 from anabranch.kernel.tracker import ItemFailure, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault
 from anabranch.net.program import Program
-from anabranch.runtime.crew import carry_out
+from anabranch.runtime.jobs.executor import carry_out
 from anabranch.work.artifact import Artifact
 from anabranch.work.http import Http
 from anabranch.work.keychain import Keychain

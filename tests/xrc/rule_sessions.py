@@ -13,7 +13,7 @@ from typing import Any
 
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.values.payloads import resolve
 from anabranch.testing import hard_error
 from anabranch.testing.definitions import compiled
 from anabranch.testing.play import RUN

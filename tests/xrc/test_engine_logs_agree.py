@@ -15,7 +15,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer, aborted, cancels_run, failed, succeeded
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.work.port import Task
 from seeds import seeds
 

@@ -15,10 +15,10 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import step
 from anabranch.net.net import Net
-from anabranch.runtime.lightening import Lightener
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.payloads import Light, brings_ref, holds_ref, resolve
-from anabranch.runtime.stored_values import RunValues, StoredValues
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.offload import Lightener
+from anabranch.runtime.values.payloads import Light, brings_ref, holds_ref, resolve
+from anabranch.runtime.values.stored_values import RunValues, StoredValues
 from seeds import part
 
 from .agree import Pair, replayed, walked

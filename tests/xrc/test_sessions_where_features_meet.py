@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import plan_redrive
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.testing.play import RUN
 from seeds import part
 from testing.support import AFTER, AMID, BEFORE

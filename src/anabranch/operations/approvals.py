@@ -20,7 +20,7 @@ from anabranch.kernel.privacy import public
 from anabranch.kernel.state import Gate, State, Token
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Published
-from anabranch.runtime.live import history, load_state
+from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Head, Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from anabranch.operations.preflight import Available
-from anabranch.runtime.pools import Pools
+from anabranch.runtime.jobs.pools import Pools
 from anabranch.settings import Settings
 from anabranch.work.buckets import EXTRA, installed
 from anabranch.work.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off

@@ -21,7 +21,7 @@ from anabranch.literals import BulkVerb, Reducer
 from anabranch.operations.purging import STEPS_AT_ONCE, give_back, kept_back
 from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.verbs import patches
-from anabranch.runtime.messages import Sayable
+from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import Head, HeadFilter, Store
 
 VERBS: tuple[BulkVerb, ...] = get_args(BulkVerb)

@@ -20,8 +20,8 @@ from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
 from anabranch.net.net import Net, child_target
 from anabranch.operations.catalog import plain_path
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.parcels import Fetch, whole_names
+from anabranch.runtime.jobs.wire import Fetch, whole_names
+from anabranch.runtime.live_run import LiveRun
 from anabranch.work.child import WAITING, Child, child_tasks
 
 SUFFIXES = (".yaml", ".yml", ".json")

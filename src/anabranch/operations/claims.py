@@ -25,11 +25,11 @@ from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.leases import NOBODY, Holder
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.lanes import Ready
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.parcels import Item, Parcel, pack, shared_names, travels
-from anabranch.runtime.payloads import resolve
-from anabranch.runtime.sealing import Unsealed
+from anabranch.runtime.jobs.concurrency import Ready
+from anabranch.runtime.jobs.wire import Item, Parcel, pack, shared_names, travels
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import resolve
+from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import unexpected
 from anabranch.work.redaction import Redactor, giving
 from anabranch.work.run_at_work import working_for

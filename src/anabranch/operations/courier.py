@@ -26,7 +26,7 @@ from anabranch.operations.hook_secrets import secrets_of, variable_of
 from anabranch.operations.notices import Finder, delivery_id
 from anabranch.operations.posting import DELIVERY, EVENT, SIGNATURE, Posted, Poster, sign
 from anabranch.operations.secret_key import key_of
-from anabranch.runtime.metrics import Counter
+from anabranch.runtime.metrics.registry import Counter
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog, Delivery, Hook
 from anabranch.store.ports import Store

@@ -12,7 +12,7 @@ import msgspec
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.ports import Store
 
 #: The gate is not open any more: somebody was faster, its time was up, or the run has ended.

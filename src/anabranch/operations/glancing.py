@@ -14,7 +14,7 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.preflight import Preflight
 from anabranch.operations.reading import Reader
-from anabranch.runtime.live import replayed
+from anabranch.runtime.live_run import replayed
 from anabranch.runtime.nets import Nets
 from anabranch.store.damage import require_reached, require_sound
 from anabranch.store.ports import Head, Journal, Store

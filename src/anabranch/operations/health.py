@@ -23,8 +23,8 @@ import msgspec
 from anabranch.errors import AnabranchError, MissingRequirements
 from anabranch.operations.courier import Courier
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.lag import LoopWatch
-from anabranch.runtime.pulse import overdue_ms
+from anabranch.runtime.metrics.engine_metrics import overdue_ms
+from anabranch.runtime.metrics.loop_lag import LoopWatch
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog
 

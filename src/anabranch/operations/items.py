@@ -23,7 +23,7 @@ from anabranch.kernel.tracker import UNKNOWN, ItemFailure, Shard, Tracker, loop_
 from anabranch.kernel.values import Answer
 from anabranch.literals import ItemState
 from anabranch.operations.shard_log import Scan, failures_in, go_through, indexes_of, seek
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Store
 from anabranch.work.payloads import is_ref
 

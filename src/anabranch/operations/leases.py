@@ -16,7 +16,7 @@ from anabranch.errors import NotFound, Refused
 from anabranch.kernel.jobs import pool_of_job
 from anabranch.kernel.state import Job
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.live import LiveRun
+from anabranch.runtime.live_run import LiveRun
 
 
 class Holder(msgspec.Struct, frozen=True):

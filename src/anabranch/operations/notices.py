@@ -21,7 +21,7 @@ from anabranch.errors import AnabranchError, DamagedRun, InputError
 from anabranch.kernel import events as e
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.shown import SHOWN_KINDS, EventRecord, Shown
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets
 from anabranch.store.hook_ports import Delivery, Entry, Hook
 from anabranch.store.ports import Head, Record, Store

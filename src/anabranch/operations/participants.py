@@ -17,7 +17,7 @@ from anabranch.market.directory import PassportDirectory
 from anabranch.market.signatures import Ed25519Signatures
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import Position, Problem, Severity, did_you_mean
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.work.participants.book import BOOK_LIMITS, Book, BookError, read_book

@@ -20,9 +20,9 @@ from anabranch.operations.items import Page, Wanted, page_of
 from anabranch.operations.keychain_files import look_at_files
 from anabranch.operations.preflight import Preflight
 from anabranch.operations.shown import EventRecord, Shown
-from anabranch.runtime.live import history, load_state
+from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.values.payloads import resolve
 from anabranch.store.damage import damage_of, require_reached, require_sound
 from anabranch.store.ports import Head, HeadFilter, Store
 

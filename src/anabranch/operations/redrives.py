@@ -12,7 +12,7 @@ from anabranch.kernel.redrive import Fate, Redrive, plan_redrive
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.reading import Reader
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.ports import Definition
 
 

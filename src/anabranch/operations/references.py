@@ -14,7 +14,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel.privacy import public
 from anabranch.operations.reading import Reader
-from anabranch.runtime.step_results import StepResults
+from anabranch.runtime.values.step_results import StepResults
 from anabranch.work.loop_results import LoopResults, is_loop, run_of, step_in
 from anabranch.work.payloads import StoredPayloads, load, place_in
 

@@ -28,8 +28,8 @@ from anabranch.operations.processes import (
     run_and_token,
 )
 from anabranch.operations.reading import Reader
-from anabranch.runtime.live import history
-from anabranch.runtime.messages import Sayable
+from anabranch.runtime.live_run import history
+from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import Head, HeadFilter, Store
 from anabranch.work.json_values import require_json
 

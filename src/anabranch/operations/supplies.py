@@ -24,9 +24,9 @@ from anabranch.operations.child_requests import Asked, agreed, beside, has_child
 from anabranch.operations.credential_requests import require_credential
 from anabranch.operations.leases import Out, held
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.payloads import Light, TooLarge, lighten
-from anabranch.runtime.sealing import checked_marks, seal
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import Light, TooLarge, lighten
+from anabranch.runtime.values.sealing import checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.work.child import child_of

@@ -35,7 +35,7 @@ from anabranch.operations.session_numbers import numbered, session_owner
 from anabranch.operations.shown import EventRecord
 from anabranch.operations.task_events import with_tasks
 from anabranch.runtime.engine import Engine
-from anabranch.runtime.messages import MailAnswer, Sayable, read_answer, write_message
+from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.store.ports import Definition, Store
 from anabranch.work.json_values import require_json
 

@@ -28,22 +28,22 @@ from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
-from anabranch.runtime.alarms import Alarms
+from anabranch.runtime.child_runs import Arrival, Family
 from anabranch.runtime.effects import Effect, Published, Replied
-from anabranch.runtime.family import Arrival, Family
-from anabranch.runtime.follow_ups import ENGINE, FollowUps
-from anabranch.runtime.holds import Holds
-from anabranch.runtime.lanes import Lanes
-from anabranch.runtime.live import LiveRun, load_state
-from anabranch.runtime.messages import answer_bytes
+from anabranch.runtime.jobs.concurrency import Lanes
+from anabranch.runtime.jobs.pools import EVERY_POOL, Pools
+from anabranch.runtime.live_run import LiveRun, load_state
+from anabranch.runtime.messages.codec import answer_bytes
+from anabranch.runtime.metrics.engine_metrics import Pulse
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.payloads import Light, brings_ref
-from anabranch.runtime.pools import EVERY_POOL, Pools
-from anabranch.runtime.pulse import Pulse
-from anabranch.runtime.read_rights import ReadRights, before
+from anabranch.runtime.reactions import ENGINE, FollowUps
 from anabranch.runtime.run_limits import RunLimits
-from anabranch.runtime.sealing import Sealed, opened
-from anabranch.runtime.stored_values import READ_BYTES_MAX, RunValues, StoredValues
+from anabranch.runtime.timers import Alarms
+from anabranch.runtime.values.payload_refs import Holds
+from anabranch.runtime.values.payloads import Light, brings_ref
+from anabranch.runtime.values.read_rights import ReadRights, before
+from anabranch.runtime.values.sealing import Sealed, opened
+from anabranch.runtime.values.stored_values import READ_BYTES_MAX, RunValues, StoredValues
 from anabranch.store.damage import require_end, require_sound
 from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
 

@@ -30,21 +30,21 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
-from anabranch.runtime.audience import Audience, Listener, stands
 from anabranch.runtime.core import Core, Turned
-from anabranch.runtime.crew import Crew, Safe
 from anabranch.runtime.effects import Execute, Published, Replied, Stop
-from anabranch.runtime.lanes import lanes_for
-from anabranch.runtime.lightening import Lightener
-from anabranch.runtime.live import history, load_state
-from anabranch.runtime.mail import Mail
+from anabranch.runtime.jobs.concurrency import lanes_for
+from anabranch.runtime.jobs.executor import Crew, Safe
+from anabranch.runtime.jobs.pools import Pools
+from anabranch.runtime.live_run import history, load_state
+from anabranch.runtime.messages.mailbox import Mail
+from anabranch.runtime.messages.subscribers import Audience, Listener, stands
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.pools import Pools
-from anabranch.runtime.read_rights import ReadRights
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.run_limits import RunLimits
-from anabranch.runtime.sealing import Said, sealed_keys, split
 from anabranch.runtime.suspension import Suspension
+from anabranch.runtime.values.offload import Lightener
+from anabranch.runtime.values.read_rights import ReadRights
+from anabranch.runtime.values.sealing import Said, sealed_keys, split
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition, Store

@@ -13,7 +13,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.state import Job
 from anabranch.runtime.core import Core
-from anabranch.runtime.live import LiveRun
+from anabranch.runtime.live_run import LiveRun
 from anabranch.store.damage import damage_of
 from anabranch.store.ports import Head, Record, Snapshot, Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.runtime.live import LiveRun
+from anabranch.runtime.live_run import LiveRun
 from anabranch.settings import Settings
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from anabranch.errors import StoreError
-from anabranch.runtime.pulse import Pulse
+from anabranch.runtime.metrics.engine_metrics import Pulse
 from anabranch.store.ports import Batch, Journal
 
 SMALL_BATCH = 24  # runs; measured in bench/

@@ -21,7 +21,7 @@ from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Fault
 from anabranch.runtime.effects import Published
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.ports import Store
 from anabranch.work import tracing as ids
 

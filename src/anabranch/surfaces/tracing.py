@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.runtime.effects import Published
-from anabranch.runtime.metrics import Counter
+from anabranch.runtime.metrics.registry import Counter
 from anabranch.store.ports import Store
 from anabranch.surfaces.spans import Builder, Span
 

@@ -18,7 +18,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.ports import Commit, Head, Record
 
 Recent = deque[tuple[str, int, int, e.Event]]  # run, number, instant, event

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.program import Iteration, Program, TaskSpec
-from anabranch.runtime.step_results import StepResults
+from anabranch.runtime.values.step_results import StepResults
 from anabranch.store.ports import Store
 from anabranch.testing.answers import Planned
 from anabranch.work.collections.all import Collections

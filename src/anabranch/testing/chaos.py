@@ -18,8 +18,8 @@ from anabranch.kernel.state import Job, State
 from anabranch.kernel.summary import summarise
 from anabranch.runtime.core import Turned
 from anabranch.runtime.effects import Execute, Published
-from anabranch.runtime.live import load_state
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.live_run import load_state
+from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.parties import RUN, Parties
 from anabranch.testing.post import Letter
 from anabranch.testing.world import EPOCH

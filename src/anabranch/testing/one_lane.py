@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from anabranch.runtime.lanes import Lanes, Ready
+from anabranch.runtime.jobs.concurrency import Lanes, Ready
 
 
 class OneLane(Lanes):

@@ -20,11 +20,11 @@ from anabranch.kernel.gates import source_of
 from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
-from anabranch.runtime.crew import build_task, nobody_waits, not_built
 from anabranch.runtime.effects import Stop
-from anabranch.runtime.follow_ups import ENGINE
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.pools import Pools
+from anabranch.runtime.jobs.executor import build_task, nobody_waits, not_built
+from anabranch.runtime.jobs.pools import Pools
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.reactions import ENGINE
 from anabranch.testing.answers import Planned
 from anabranch.testing.audit import Audit, Recent
 from anabranch.testing.backstage import timed

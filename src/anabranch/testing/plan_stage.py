@@ -20,8 +20,8 @@ from anabranch.expressions.cel_values import from_json
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.operations.processes import Process, processes
-from anabranch.runtime.live import history
-from anabranch.runtime.sealing import split
+from anabranch.runtime.live_run import history
+from anabranch.runtime.values.sealing import split
 from anabranch.testing.answers import Planned
 from anabranch.testing.backstage import backstage
 from anabranch.testing.plan_judge import Seen

@@ -26,8 +26,8 @@ from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
 from anabranch.operations.definitions import Rules
 from anabranch.operations.shown import Shown
-from anabranch.runtime.live import history
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.live_run import history
+from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.answers import Scripted
 from anabranch.testing.definitions import Definition, compiled
 from anabranch.testing.participants import prepared

@@ -27,7 +27,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.redrive import reusable
 from anabranch.net.net import Net
 from anabranch.operations.definitions import Rules
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.ports import Payloads
 from anabranch.testing.answers import Scripted
 from anabranch.testing.chaos import Chaos

@@ -24,13 +24,13 @@ from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
-from anabranch.runtime.crew import build_task, nobody_waits, not_built
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
-from anabranch.runtime.lightening import Lightener
+from anabranch.runtime.jobs.executor import build_task, nobody_waits, not_built
+from anabranch.runtime.jobs.pools import Pools
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.pools import Pools
 from anabranch.runtime.recovery import recover
-from anabranch.runtime.sealing import Sealed, split
+from anabranch.runtime.values.offload import Lightener
+from anabranch.runtime.values.sealing import Sealed, split
 from anabranch.settings import Settings
 from anabranch.store.memory import MemoryStore
 from anabranch.store.ports import Definition

@@ -17,7 +17,7 @@ from anabranch.errors import AnabranchError, Refused, StoreInUse
 from anabranch.operations.bulk import PAGE_MAX, Bulk, BulkReport, Bulks
 from anabranch.operations.purging import age_ms
 from anabranch.operations.verbs import ANSWER_SECONDS, ASK_SECONDS
-from anabranch.runtime.messages import Sayable, read_answer, write_message
+from anabranch.runtime.messages.codec import Sayable, read_answer, write_message
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.ports import HeadFilter, Store

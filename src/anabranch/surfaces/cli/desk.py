@@ -37,7 +37,7 @@ from anabranch.operations.redrives import RedrivePlan, prepare_redrive
 from anabranch.operations.references import Referred, read_reference
 from anabranch.operations.secret_key import key_of
 from anabranch.operations.sessions import Sessions, estimated_gas
-from anabranch.runtime.messages import Sayable
+from anabranch.runtime.messages.codec import Sayable
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store

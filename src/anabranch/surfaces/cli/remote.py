@@ -29,7 +29,7 @@ from anabranch.operations.purging import Purged, added, age_ms
 from anabranch.operations.redrives import RedrivePlan
 from anabranch.operations.references import Referred
 from anabranch.operations.sessions import LIVE, require_owner
-from anabranch.runtime.messages import Sayable
+from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
 from anabranch.surfaces.cli import values

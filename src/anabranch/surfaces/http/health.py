@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from anabranch.operations.health import Health, HealthReport, as_text
-from anabranch.runtime.lag import LoopWatch
+from anabranch.runtime.metrics.loop_lag import LoopWatch
 from anabranch.surfaces.http.metrics import METERS
 from anabranch.surfaces.http.reading import answer, read_query
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route

@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import web
 
 from anabranch import __version__
-from anabranch.runtime.metrics import Registry
+from anabranch.runtime.metrics.registry import Registry
 from anabranch.store.hook_ports import Backlog
 from anabranch.surfaces.http.events import STREAMS
 from anabranch.surfaces.http.looking import look

@@ -12,7 +12,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.literals import Reducer, RunStatus
 from anabranch.operations.processes import pid_of
 from anabranch.operations.verbs import patches
-from anabranch.runtime.messages import Sayable
+from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.http import shapes
 from anabranch.surfaces.http.definitions import CURSOR, FORMAT, PAGE, RAW, drawing

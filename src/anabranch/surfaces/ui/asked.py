@@ -19,7 +19,7 @@ from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.dispatches import Dispatch, by_step
-from anabranch.runtime.payloads import resolve
+from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.looking import Looking
 from anabranch.surfaces.ui.context import Ui, show, ui_of

@@ -10,7 +10,7 @@ import msgspec
 
 from anabranch.operations.shown import EventRecord, Shown
 from anabranch.operations.task_events import with_tasks
-from anabranch.runtime.live import history
+from anabranch.runtime.live_run import history
 from anabranch.store.ports import Journal
 
 PAGE = 100

@@ -18,10 +18,10 @@ from anabranch.errors import AnabranchError, DefinitionError
 from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net
 from anabranch.operations.definitions import compiler
-from anabranch.runtime.crew import carry_out
-from anabranch.runtime.parcels import Parcel, SentOrRead, refs_of, unpack
-from anabranch.runtime.payloads import TooLarge, lighten
-from anabranch.runtime.sealing import Unsealed, seal
+from anabranch.runtime.jobs.executor import carry_out
+from anabranch.runtime.jobs.wire import Parcel, SentOrRead, refs_of, unpack
+from anabranch.runtime.values.payloads import TooLarge, lighten
+from anabranch.runtime.values.sealing import Unsealed, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.surfaces.http.work_shapes import Begun, Source

@@ -19,7 +19,7 @@ from anabranch.cancel import cancel_and_wait
 from anabranch.kernel.values import Answer, failed
 from anabranch.operations.pools import Beat
 from anabranch.operations.watching import CANCELLED
-from anabranch.runtime.parcels import Parcel
+from anabranch.runtime.jobs.wire import Parcel
 from anabranch.surfaces.worker.bench import Bench, Said
 from anabranch.surfaces.worker.link import Away, Final, Link, until_heard
 from anabranch.surfaces.worker.watch import Watch

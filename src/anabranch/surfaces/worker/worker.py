@@ -17,7 +17,7 @@ import msgspec
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.claims import Claimed
-from anabranch.runtime.parcels import Parcel
+from anabranch.runtime.jobs.wire import Parcel
 from anabranch.surfaces.worker.bench import Bench
 from anabranch.surfaces.worker.errand import RELEASE_SECONDS, Errand, Tally
 from anabranch.surfaces.worker.link import Away, Final, Link, until_heard

@@ -17,7 +17,7 @@ from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import child_answer
-from anabranch.runtime.live import LiveRun, load_state
+from anabranch.runtime.live_run import LiveRun, load_state
 from anabranch.store.ports import Store
 
 CHILDREN_KEPT = 256

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.errors import NotFound
-from anabranch.runtime.live import load_state
-from anabranch.runtime.payloads import Fetch, resolve
+from anabranch.runtime.live_run import load_state
+from anabranch.runtime.values.payloads import Fetch, resolve
 from anabranch.store.ports import Store
 
 

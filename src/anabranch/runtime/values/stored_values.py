@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.payloads import (
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import (
     Fetch,
     Light,
     Resolved,

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.kernel.state import State
-from anabranch.runtime.payloads import mentions_ref
+from anabranch.runtime.values.payloads import mentions_ref
 from anabranch.store.ports import Batch, Hold
 from anabranch.work.payloads import KIND, PLACE
 
 if TYPE_CHECKING:
-    from anabranch.runtime.live import LiveRun
-    from anabranch.runtime.read_rights import ReadRights
+    from anabranch.runtime.live_run import LiveRun
+    from anabranch.runtime.values.read_rights import ReadRights
 
 _encode = msgspec.json.Encoder().encode
 _SCOPES = frozenset({"step", "execution", "workflow", "permanent"})

@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from anabranch.runtime.lanes import Ready
+from anabranch.runtime.jobs.concurrency import Ready
 
 WORKERS_KEPT = 1000  # of a pool: those who asked last
 EVERY_POOL = "*"

@@ -14,15 +14,15 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import kind_of_job, pool_of_job
 from anabranch.kernel.state import Job
+from anabranch.runtime.child_runs import Family
 from anabranch.runtime.effects import Effect, Execute, Stop
-from anabranch.runtime.family import Family
-from anabranch.runtime.holds import Holds
-from anabranch.runtime.lanes import Lanes
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.pools import Lease, Pools
-from anabranch.runtime.pulse import Pulse
-from anabranch.runtime.read_rights import before
-from anabranch.runtime.waking import wake_ups
+from anabranch.runtime.jobs.concurrency import Lanes
+from anabranch.runtime.jobs.pools import Lease, Pools
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.messages.wakeups import wake_ups
+from anabranch.runtime.metrics.engine_metrics import Pulse
+from anabranch.runtime.values.payload_refs import Holds
+from anabranch.runtime.values.read_rights import before
 from anabranch.work.collections.port import KIND
 
 log = logging.getLogger("anabranch.engine")

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 
-from anabranch.runtime.metrics import Histogram
+from anabranch.runtime.metrics.registry import Histogram
 
 log = logging.getLogger("anabranch.engine")
 

@@ -12,12 +12,12 @@ from anabranch.kernel import events as e
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
-from anabranch.runtime.sealing import Sealed
+from anabranch.runtime.values.sealing import Sealed
 from anabranch.store.damage import events_of, require_next, state_in
 from anabranch.store.ports import Record, Snapshot
 
 if TYPE_CHECKING:
-    from anabranch.runtime.pulse import Kind
+    from anabranch.runtime.metrics.engine_metrics import Kind
 
 
 class LiveRun(msgspec.Struct):

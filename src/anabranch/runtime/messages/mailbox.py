@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.errors import InputError
 from anabranch.runtime.core import Core
-from anabranch.runtime.messages import answer_bytes, read_message
+from anabranch.runtime.messages.codec import answer_bytes, read_message
 
 MAIL_AT_ONCE = 100
 

@@ -24,9 +24,9 @@ from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.net.net import Net, Work
 from anabranch.runtime.effects import Execute, Stop
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.payloads import Resolved, holds_ref, loader, resolve
-from anabranch.runtime.sealing import Unsealed
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve
+from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task

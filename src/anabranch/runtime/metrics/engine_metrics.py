@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from anabranch.kernel import events as e
 from anabranch.kernel.jobs import PLAIN_SLOT, kind_of_job
 from anabranch.kernel.tracker import ShardReport
-from anabranch.runtime.metrics import SECONDS, Registry, by_label
+from anabranch.runtime.metrics.registry import SECONDS, Registry, by_label
 
 if TYPE_CHECKING:
     from anabranch.runtime.core import Core
-    from anabranch.runtime.live import LiveRun
+    from anabranch.runtime.live_run import LiveRun
 
 #: How a job can end, by the event that says so.
 _ENDINGS: dict[type, str] = {

@@ -26,10 +26,10 @@ from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net, Work
 from anabranch.net.reads import reads_keychain
-from anabranch.runtime.crew import tries_of
-from anabranch.runtime.live import LiveRun
-from anabranch.runtime.payloads import Resolved, holds_ref, loader, resolve, resolved
-from anabranch.runtime.sealing import Unsealed, unsealed
+from anabranch.runtime.jobs.executor import tries_of
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve, resolved
+from anabranch.runtime.values.sealing import Unsealed, unsealed
 from anabranch.work.collections.port import KIND
 from anabranch.work.payloads import PLACE, REF, is_ref
 from anabranch.work.port import Task
