@@ -13,8 +13,8 @@ from anabranch.dialects.noetl.names import LOOP, RESERVED
 from anabranch.dialects.noetl.outcomes import EVENT, TASK_OUTCOME
 from anabranch.dialects.noetl.patches import REDUCERS
 from anabranch.dialects.noetl.sources import DESCRIPTORS
-from anabranch.expressions.jinja_filters import filters
-from anabranch.expressions.jinja_limits import Limits, Meter
+from anabranch.expressions.jinja.filters import filters
+from anabranch.expressions.jinja.limits import Limits, Meter
 from anabranch.work.collections import all as collections
 from anabranch.work.collections import claims, pages, queries
 from corpus.cases import Case as CorpusCase

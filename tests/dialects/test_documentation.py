@@ -22,8 +22,8 @@ from anabranch.dialects.noetl.inputs import KINDS
 from anabranch.dialects.noetl.names import RESERVED
 from anabranch.dialects.noetl.sources import DESCRIPTORS
 from anabranch.dialects.registry import compile_source, load
-from anabranch.expressions.jinja_filters import filters
-from anabranch.expressions.jinja_limits import Limits, Meter
+from anabranch.expressions.jinja.filters import filters
+from anabranch.expressions.jinja.limits import Limits, Meter
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.problems import CODES
 from anabranch.testing import play

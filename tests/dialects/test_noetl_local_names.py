@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.dialects.noetl.names import view
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 
 ITER = {"city": "Rome", "item": "Rome", "index": 4, "_first": False, "loop_id": "l1", "page": 2}
 LOCAL: dict[str, Any] = {

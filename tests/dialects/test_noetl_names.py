@@ -9,7 +9,7 @@ import pytest
 from anabranch.dialects.noetl.names import Names, view
 from anabranch.dialects.noetl.outcomes import DONE, FAILED, Synonym
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 
 EVENT: dict[str, Any] = {
     "ending": "done",

@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.dialects.registry import compile_source, load
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.net.problems import Problem
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 from anabranch.dialects.noetl.names import Names, QueryNames, number_of, query_view, view
 from anabranch.dialects.registry import compile_source
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.work.controls import delay_seconds
 
 RESPONSE = {

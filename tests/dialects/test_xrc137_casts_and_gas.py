@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from anabranch.dialects.xrc137.casts import TYPES, CastFailed, Overflow, cast, is_address
 from anabranch.dialects.xrc137.gas import estimate, wait_gas
 from anabranch.dialects.xrc137.read import read_rule
-from anabranch.expressions.cel_values import Int256, UInt, Uint256
+from anabranch.expressions.cel.values import Int256, UInt, Uint256
 
 ADDRESS = "0x" + "aB" * 20
 UUID = "123e4567-e89b-12d3-a456-426614174000"

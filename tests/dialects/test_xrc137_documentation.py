@@ -11,11 +11,11 @@ from anabranch.dialects.xrc137 import gas, limits
 from anabranch.dialects.xrc137.casts import TYPES
 from anabranch.dialects.xrc137.document import ENGINE_NAMES
 from anabranch.dialects.xrc137.read import RULE_KINDS, read_rule
-from anabranch.expressions.cel import compile_cel
-from anabranch.expressions.cel_functions import FUNCTIONS, METHODS
-from anabranch.expressions.cel_parser import MACROS
-from anabranch.expressions.cel_statistics import METRICS
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.cel import compile_cel
+from anabranch.expressions.cel.functions import FUNCTIONS, METHODS
+from anabranch.expressions.cel.parser import MACROS
+from anabranch.expressions.cel.statistics import METRICS
+from anabranch.expressions.cel.values import (
     NODES_MAX,
     SOURCE_BYTES_MAX,
     STEPS_MAX,

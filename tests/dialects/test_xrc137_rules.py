@@ -11,7 +11,7 @@ from anabranch.dialects.nodes import Fields
 from anabranch.dialects.source import read_source
 from anabranch.dialects.xrc137.document import RuleBranch, RuleDocument
 from anabranch.dialects.xrc137.read import read_rule, rule_from
-from anabranch.expressions.cel_values import Uint256
+from anabranch.expressions.cel.values import Uint256
 
 TOKEN = "0x" + "ab" * 20
 FULL: dict[str, Any] = {

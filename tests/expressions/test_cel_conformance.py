@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.expressions.cel import compile_cel
-from anabranch.expressions.cel_tree import written
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.cel import compile_cel
+from anabranch.expressions.cel.tree import written
+from anabranch.expressions.cel.values import (
     CelEvalError,
     CelLimitError,
     Int256,

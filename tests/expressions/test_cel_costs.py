@@ -2,9 +2,9 @@
 
 import pytest
 
-from anabranch.expressions.cel import Frame, compile_cel
-from anabranch.expressions.cel_functions import FREE, FUNCTIONS, IMPLEMENTATIONS, METHODS
-from anabranch.expressions.cel_values import CelLimitError, plain_of
+from anabranch.expressions.cel.cel import Frame, compile_cel
+from anabranch.expressions.cel.functions import FREE, FUNCTIONS, IMPLEMENTATIONS, METHODS
+from anabranch.expressions.cel.values import CelLimitError, plain_of
 
 NAMES = {
     "t": "ab" * 200_000,
@@ -72,7 +72,7 @@ def test_many_calls_are_more_than_one_evaluation_may_do(text: str) -> None:
 
 
 def test_nested_search_in_a_megabyte_ends_after_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    import anabranch.expressions.cel_functions as functions
+    import anabranch.expressions.cel.functions as functions
 
     searched: list[int] = []
     whole = functions.IMPLEMENTATIONS["contains"]

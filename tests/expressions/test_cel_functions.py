@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.expressions.cel import compile_cel
-from anabranch.expressions.cel_functions import FUNCTIONS, IMPLEMENTATIONS, METHODS
-from anabranch.expressions.cel_values import CelEvalError, UInt, Uint256
+from anabranch.expressions.cel.cel import compile_cel
+from anabranch.expressions.cel.functions import FUNCTIONS, IMPLEMENTATIONS, METHODS
+from anabranch.expressions.cel.values import CelEvalError, UInt, Uint256
 
 
 def value(text: str, **names: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.expressions.cel import Cel, compile_cel
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.cel import Cel, compile_cel
+from anabranch.expressions.cel.values import (
     CelEvalError,
     CelMissingName,
     CelSyntaxError,

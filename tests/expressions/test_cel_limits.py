@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from anabranch.expressions.cel import compile_cel
-from anabranch.expressions.cel_cost import Prices, cost
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.cel import compile_cel
+from anabranch.expressions.cel.cost import Prices, cost
+from anabranch.expressions.cel.values import (
     CelLimitError,
     CelSyntaxError,
     check_lists,

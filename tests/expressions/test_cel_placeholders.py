@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.expressions.cel_values import CelError, CelLimitError, CelMissingName, Uint256
+from anabranch.expressions.cel.values import CelError, CelLimitError, CelMissingName, Uint256
 from anabranch.expressions.placeholders import (
     compile_expression,
     compile_template,

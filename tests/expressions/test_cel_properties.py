@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.expressions.cel import compile_cel
-from anabranch.expressions.cel_cost import Prices, cost
-from anabranch.expressions.cel_functions import FUNCTIONS, METHODS
-from anabranch.expressions.cel_parser import MACROS, parse
-from anabranch.expressions.cel_regex import Pattern
-from anabranch.expressions.cel_tree import (
+from anabranch.expressions.cel.cel import compile_cel
+from anabranch.expressions.cel.cost import Prices, cost
+from anabranch.expressions.cel.functions import FUNCTIONS, METHODS
+from anabranch.expressions.cel.parser import MACROS, parse
+from anabranch.expressions.cel.regex import Pattern
+from anabranch.expressions.cel.tree import (
     Binary,
     Call,
     Conditional,
@@ -33,7 +33,7 @@ from anabranch.expressions.cel_tree import (
     walk,
     written,
 )
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.values import (
     INT64,
     CelError,
     Int256,

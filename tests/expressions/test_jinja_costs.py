@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Jinja, Limits
-from anabranch.expressions.jinja_filters import FREE as FREE_FILTERS
-from anabranch.expressions.jinja_program import sandbox_of
-from anabranch.expressions.jinja_sandbox import INTERNAL, METHODS
-from anabranch.expressions.jinja_tests import FREE as FREE_TESTS
+from anabranch.expressions.jinja.filters import FREE as FREE_FILTERS
+from anabranch.expressions.jinja.jinja import Jinja, Limits
+from anabranch.expressions.jinja.program import sandbox_of
+from anabranch.expressions.jinja.sandbox import INTERNAL, METHODS
+from anabranch.expressions.jinja.tests import FREE as FREE_TESTS
 
 SMALL = Limits(text_max=1_000, items_max=300, range_max=100, turns_max=1_000, work_max=20_000)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Jinja, Limits, TemplateError
+from anabranch.expressions.jinja.jinja import Jinja, Limits, TemplateError
 
 NAMES = {"x": {"a": 1}, "xs": [1, 2], "s": "text", "n": 7, "f": 1.5}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Condition, Jinja, TemplateError, TemplateTree
+from anabranch.expressions.jinja.jinja import Condition, Jinja, TemplateError, TemplateTree
 from anabranch.expressions.port import Constant
 from costs import operations
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Jinja, literal, truth
+from anabranch.expressions.jinja.jinja import Jinja, literal, truth
 from anabranch.expressions.port import Constant
 
 NAMES: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, Slot, Step, Work
 from anabranch.net.problems import Position
 

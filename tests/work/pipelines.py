@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.expressions.port import Expression
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, failed, succeeded

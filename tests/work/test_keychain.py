@@ -13,7 +13,7 @@ from aiohttp import web
 
 from anabranch import files
 from anabranch.clock import ManualClock
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.net.net import Net, Step
 from anabranch.work import keyring
 from anabranch.work.http import Http

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from anabranch.errors import InputError, NotFound
-from anabranch.expressions.jinja import Jinja
+from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.kernel.values import Answer
 from anabranch.store.memory import MemoryStore
 from anabranch.work import payloads as p

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.dialects.xrc137.read import read_rule
-from anabranch.expressions.cel_values import CelEvalError, Uint256
+from anabranch.expressions.cel.values import CelEvalError, Uint256
 from anabranch.expressions.placeholders import compile_expression
 
 from .rules import TOKEN, Chain, carried_out

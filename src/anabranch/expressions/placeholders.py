@@ -20,9 +20,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from anabranch.expressions.cel import Cel, compile_cel
-from anabranch.expressions.cel_lexer import unescaped
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.cel import Cel, compile_cel
+from anabranch.expressions.cel.lexer import unescaped
+from anabranch.expressions.cel.values import (
     INT64,
     SOURCE_BYTES_MAX,
     CelError,

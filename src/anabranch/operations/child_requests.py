@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anabranch.errors import ExpressionError, Refused
-from anabranch.expressions.jinja import TemplateTree
+from anabranch.expressions.jinja.jinja import TemplateTree
 from anabranch.expressions.port import Constant, Expression
 from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.routing import names_for

@@ -16,7 +16,7 @@ from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc137.read import read_rule
 from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
 from anabranch.errors import AnabranchError, InputError
-from anabranch.expressions.cel_values import from_json
+from anabranch.expressions.cel.values import from_json
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.operations.processes import Process, processes

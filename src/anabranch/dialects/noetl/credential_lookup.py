@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja import Derived
-from anabranch.expressions.jinja_paths import Reading
+from anabranch.expressions.jinja.jinja import Derived
+from anabranch.expressions.jinja.paths import Reading
 from anabranch.expressions.port import Paths
 
 KEYCHAIN = "keychain"

@@ -23,8 +23,8 @@ from anabranch.dialects.noetl.credential_lookup import (
     KeychainAtHand,
 )
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.expressions.jinja import Value, has_template
-from anabranch.expressions.jinja_paths import Reading
+from anabranch.expressions.jinja.jinja import Value, has_template
+from anabranch.expressions.jinja.paths import Reading
 from anabranch.net.net import CredentialName
 from anabranch.net.problems import did_you_mean
 

@@ -41,7 +41,7 @@ from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
 from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.noetl.transfers import MODES, Side, read_side
 from anabranch.dialects.port import ToolSignature
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant
 from anabranch.net.net import ChildPath, child_target
 from anabranch.net.problems import Position, did_you_mean

@@ -14,8 +14,8 @@ from typing import Any
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.code_reads import HOLDERS
-from anabranch.expressions.jinja import has_template
-from anabranch.expressions.jinja_paths import Reading
+from anabranch.expressions.jinja.jinja import has_template
+from anabranch.expressions.jinja.paths import Reading
 from anabranch.net.problems import Position, did_you_mean
 
 #: Fields of a result by kind; None stands for a value about which nothing is known.

@@ -22,7 +22,7 @@ from anabranch.dialects.noetl.names import RESERVED
 from anabranch.dialects.noetl.patches import REDUCERS, Around, read_reducer
 from anabranch.dialects.noetl.sources import Sources
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.literals import Reducer
 from anabranch.net.net import Loop, Retry, Work

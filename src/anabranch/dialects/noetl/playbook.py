@@ -30,7 +30,7 @@ from anabranch.dialects.noetl.templates import Templates
 from anabranch.dialects.noetl.workbook import read_workbook
 from anabranch.dialects.port import Options
 from anabranch.dialects.source import Document
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Expression
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import CredentialName, Net, RunPolicy, Step

@@ -25,7 +25,7 @@ from anabranch.dialects.noetl.respell_kinds import respell_kind, respell_root
 from anabranch.dialects.noetl.respell_sinks import sink_task, with_sinks
 from anabranch.dialects.noetl.respell_tasks import Respelled, TaskSpelling
 from anabranch.dialects.noetl.shape import Shape, fields, find, items, scalar
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 from anabranch.net.problems import Position
 
 ROUTER = "next: {spec: {mode: exclusive}, arcs: [{step: …}]}"

@@ -19,7 +19,7 @@ import re
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.respell_tasks import Respelled
 from anabranch.dialects.noetl.shape import Shape, fields, scalar
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 
 DATABASES = ("postgres", "sqlite", "duckdb")
 STATEMENTS = ("claim", "query", "command")

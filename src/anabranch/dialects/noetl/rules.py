@@ -19,7 +19,7 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Node, Scalar
 from anabranch.dialects.noetl.patches import Around, read_writes
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.problems import did_you_mean
 from anabranch.net.program import Control, Hooks, Program, Rule

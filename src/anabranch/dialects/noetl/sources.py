@@ -12,7 +12,7 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.outcomes import rows_of
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression, Paths
 
 #: Collections that are described rather than listed, and read lazily.

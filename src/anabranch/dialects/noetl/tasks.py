@@ -32,7 +32,7 @@ from anabranch.dialects.noetl.templates import Templates
 from anabranch.dialects.noetl.transfers import SNOWFLAKE
 from anabranch.dialects.noetl.workbook import Workbook
 from anabranch.dialects.port import Options
-from anabranch.expressions.jinja import has_template
+from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import Decision, Retry, Work
 from anabranch.net.problems import did_you_mean

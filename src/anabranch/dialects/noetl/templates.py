@@ -14,9 +14,9 @@ from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import query_view, view
 from anabranch.dialects.source import Document
-from anabranch.expressions.jinja import Condition, Jinja, TemplateError, View, has_template
-from anabranch.expressions.jinja_embedded import loose_outputs
-from anabranch.expressions.jinja_paths import Reading
+from anabranch.expressions.jinja.embedded import loose_outputs
+from anabranch.expressions.jinja.jinja import Condition, Jinja, TemplateError, View, has_template
+from anabranch.expressions.jinja.paths import Reading
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import ChildPath, CredentialName, ExtraNeed
 from anabranch.net.problems import Position

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any, Final
 
 from anabranch.errors import AnabranchError
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.values import (
     INT64,
     INT256,
     UINT64,

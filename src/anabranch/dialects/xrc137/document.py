@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from anabranch.expressions.cel import Cel
+from anabranch.expressions.cel.cel import Cel
 from anabranch.expressions.placeholders import Template, Value
 
 #: What the engine itself puts into the environment of a rule. Declared inputs win over the first

@@ -17,9 +17,9 @@ from anabranch.dialects.xrc137.document import (
     RuleBranch,
     RuleDocument,
 )
-from anabranch.expressions.cel import Cel
-from anabranch.expressions.cel_cost import Prices, cost
-from anabranch.expressions.cel_values import CelError
+from anabranch.expressions.cel.cel import Cel
+from anabranch.expressions.cel.cost import Prices, cost
+from anabranch.expressions.cel.values import CelError
 from anabranch.expressions.placeholders import Value, placeholders_in
 
 BASE: Final = 10_000

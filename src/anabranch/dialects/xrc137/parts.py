@@ -10,9 +10,9 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
 from anabranch.dialects.xrc137 import limits
 from anabranch.dialects.xrc137.casts import TYPES, CastFailed, cast
 from anabranch.dialects.xrc137.document import ENGINE_NAMES, Default, TypedValue
-from anabranch.expressions.cel import Cel
-from anabranch.expressions.cel_regex import refused_patterns
-from anabranch.expressions.cel_values import CelError, CelLimitError, CelSyntaxError
+from anabranch.expressions.cel.cel import Cel
+from anabranch.expressions.cel.regex import refused_patterns
+from anabranch.expressions.cel.values import CelError, CelLimitError, CelSyntaxError
 from anabranch.expressions.placeholders import (
     Template,
     Value,

@@ -17,7 +17,7 @@ import msgspec
 
 from anabranch.dialects.xrc137.document import ApiCall
 from anabranch.errors import AnabranchError
-from anabranch.expressions.cel_values import CelError, from_json
+from anabranch.expressions.cel.values import CelError, from_json
 from anabranch.expressions.placeholders import url_encoded
 from anabranch.work import tracing
 from anabranch.work.addresses import ANY, AddressClass, AddressPolicy, refusal_in

@@ -18,7 +18,7 @@ from anabranch.dialects.xrc137.document import (
     WakeUp,
 )
 from anabranch.dialects.xrc137.limits import EXPIRE_DAYS, WAIT_SECONDS
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.values import (
     WHOLE,
     CelError,
     CelLimitError,

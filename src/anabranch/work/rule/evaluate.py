@@ -28,7 +28,7 @@ from anabranch.dialects.xrc137.document import (
     RuleDocument,
     RuleKind,
 )
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.values import (
     CelError,
     CelLimitError,
     CelMissingName,

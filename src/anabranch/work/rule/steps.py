@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.dialects.xrc137.document import RuleBranch
 from anabranch.errors import AnabranchError
-from anabranch.expressions.cel_values import UInt, Uint256
+from anabranch.expressions.cel.values import UInt, Uint256
 from anabranch.kernel.values import WakeRequest
 from anabranch.work.rule.ports import CallOutcome, ContractCall
 

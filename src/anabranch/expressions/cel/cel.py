@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from anabranch.expressions import cel_tree as tree
-from anabranch.expressions.cel_functions import IMPLEMENTATIONS
-from anabranch.expressions.cel_operators import (
+from anabranch.expressions.cel import tree
+from anabranch.expressions.cel.functions import IMPLEMENTATIONS
+from anabranch.expressions.cel.operators import (
     Operator,
     arithmetic,
     comparison,
@@ -30,8 +30,8 @@ from anabranch.expressions.cel_operators import (
     spend_characters,
     spend_operands,
 )
-from anabranch.expressions.cel_parser import parse
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.parser import parse
+from anabranch.expressions.cel.values import (
     LIST_MAX,
     NODES_MAX,
     NUMBERS,

@@ -20,7 +20,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
-from anabranch.expressions.jinja_costs import (
+from anabranch.expressions.jinja.costs import (
     FLOAT_METHODS,
     MAPPING_METHODS,
     SEQUENCE_METHODS,
@@ -33,9 +33,9 @@ from anabranch.expressions.jinja_costs import (
     check_key,
     sliced,
 )
-from anabranch.expressions.jinja_filters import charge_made, filters
-from anabranch.expressions.jinja_limits import Limits, Meter, TooMuch, require_defined
-from anabranch.expressions.jinja_tests import tests
+from anabranch.expressions.jinja.filters import charge_made, filters
+from anabranch.expressions.jinja.limits import Limits, Meter, TooMuch, require_defined
+from anabranch.expressions.jinja.tests import tests
 from anabranch.expressions.port import Envelope
 
 

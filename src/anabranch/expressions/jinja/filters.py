@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 from jinja2 import Environment, Undefined, pass_context
 from jinja2.filters import FILTERS, do_float, do_int, do_round, do_truncate, make_attrgetter
 
-from anabranch.expressions.jinja_costs import (
+from anabranch.expressions.jinja.costs import (
     ELEMENT,
     SMALL,
     TEXT_METHODS,
@@ -27,9 +27,9 @@ from anabranch.expressions.jinja_costs import (
     bounded_list,
     check_key,
 )
-from anabranch.expressions.jinja_filters_lists import list_filters
-from anabranch.expressions.jinja_limits import Meter, TooMuch
-from anabranch.expressions.jinja_quotes import py, sh, sql
+from anabranch.expressions.jinja.filters_lists import list_filters
+from anabranch.expressions.jinja.limits import Meter, TooMuch
+from anabranch.expressions.jinja.quotes import py, sh, sql
 from anabranch.expressions.text_search import search_cost
 
 Filter = Callable[..., Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from jinja2 import nodes
 
-from anabranch.expressions.jinja_tree import DEFAULTS
+from anabranch.expressions.jinja.tree import DEFAULTS
 
 _ASKS_WHETHER = frozenset({"defined", "undefined"})
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.expressions.cel_values import CelEvalError
+from anabranch.expressions.cel.values import CelEvalError
 
 REPEAT_MAX: Final = 1000
 NESTING_MAX: Final = 50

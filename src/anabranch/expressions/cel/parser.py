@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from anabranch.expressions import cel_tree as tree
-from anabranch.expressions.cel_functions import FUNCTIONS, METHODS
-from anabranch.expressions.cel_lexer import Token, tokens
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel import tree
+from anabranch.expressions.cel.functions import FUNCTIONS, METHODS
+from anabranch.expressions.cel.lexer import Token, tokens
+from anabranch.expressions.cel.values import (
     INT64,
     INT256,
     NODES_MAX,

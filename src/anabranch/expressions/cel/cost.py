@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.expressions.cel_tree import (
+from anabranch.expressions.cel.tree import (
     Binary,
     Call,
     Conditional,
@@ -25,7 +25,7 @@ from anabranch.expressions.cel_tree import (
     children,
     walk,
 )
-from anabranch.expressions.cel_values import LIST_MAX
+from anabranch.expressions.cel.values import LIST_MAX
 
 
 class Prices(msgspec.Struct, frozen=True):

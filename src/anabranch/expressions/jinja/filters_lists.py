@@ -20,7 +20,7 @@ from jinja2.filters import (
     sync_do_selectattr,
 )
 
-from anabranch.expressions.jinja_costs import ELEMENT, MAPPING_METHODS, Spending, bounded_list
+from anabranch.expressions.jinja.costs import ELEMENT, MAPPING_METHODS, Spending, bounded_list
 
 
 def list_filters() -> dict[str, Callable[..., Any]]:

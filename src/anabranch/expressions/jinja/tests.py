@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import Undefined, pass_context
 from jinja2.tests import TESTS
 
-from anabranch.expressions.jinja_costs import Spending, charge_comparison, charge_search
-from anabranch.expressions.jinja_limits import Meter
+from anabranch.expressions.jinja.costs import Spending, charge_comparison, charge_search
+from anabranch.expressions.jinja.limits import Meter
 
 Test = Callable[..., Any]
 

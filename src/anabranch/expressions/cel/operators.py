@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.values import (
     INT64,
     KINDS,
     MADE_LIST_MAX,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from jinja2 import Undefined
 
-from anabranch.expressions.jinja_limits import Limits, Meter, TooMuch
+from anabranch.expressions.jinja.limits import Limits, Meter, TooMuch
 from anabranch.expressions.text_search import search_cost
 
 ELEMENT: Final = 8

@@ -17,10 +17,10 @@ from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja_limits import Limits
-from anabranch.expressions.jinja_paths import readings
-from anabranch.expressions.jinja_sandbox import Sandbox, Scope
-from anabranch.expressions.jinja_tree import Counting, survey
+from anabranch.expressions.jinja.limits import Limits
+from anabranch.expressions.jinja.paths import readings
+from anabranch.expressions.jinja.sandbox import Sandbox, Scope
+from anabranch.expressions.jinja.tree import Counting, survey
 
 #: `value`: text whose one expression gives its own value. `text`: always rendered. `bare`: an
 #: expression without braces.

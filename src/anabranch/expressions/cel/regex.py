@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from anabranch.expressions.cel_operators import Spend
-from anabranch.expressions.cel_regex_syntax import (
+from anabranch.expressions.cel.operators import Spend
+from anabranch.expressions.cel.regex_syntax import (
     Choice,
     One,
     Part,
@@ -27,8 +27,8 @@ from anabranch.expressions.cel_regex_syntax import (
     read_pattern,
     wrong,
 )
-from anabranch.expressions.cel_tree import Call, Literal, Node, walk
-from anabranch.expressions.cel_values import CelError
+from anabranch.expressions.cel.tree import Call, Literal, Node, walk
+from anabranch.expressions.cel.values import CelError
 
 STATES_MAX: Final = 4000
 

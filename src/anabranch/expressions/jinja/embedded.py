@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 
-from anabranch.expressions.jinja_limits import Limits
-from anabranch.expressions.jinja_program import sandbox_of
+from anabranch.expressions.jinja.limits import Limits
+from anabranch.expressions.jinja.program import sandbox_of
 
 #: Filters that give a number, whatever they are given.
 NUMERIC = frozenset({"abs", "count", "float", "int", "length", "round", "wordcount"})

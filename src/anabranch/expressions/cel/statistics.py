@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from anabranch.expressions.cel_operators import Spend, as_double, equal
-from anabranch.expressions.cel_values import NUMBERS, WHOLE, CelEvalError, kind_of
+from anabranch.expressions.cel.operators import Spend, as_double, equal
+from anabranch.expressions.cel.values import NUMBERS, WHOLE, CelEvalError, kind_of
 
 FAR: Final = 1e18
 _LEVENSHTEIN_MAX = 256

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.values import (
     INT64,
     INT256,
     UINT64,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.expressions.cel_values import Int256, UInt, Uint256
+from anabranch.expressions.cel.values import Int256, UInt, Uint256
 
 
 class Literal(msgspec.Struct, frozen=True):

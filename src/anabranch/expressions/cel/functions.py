@@ -12,16 +12,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from anabranch.expressions import cel_statistics as statistics
-from anabranch.expressions.cel_operators import (
+from anabranch.expressions.cel import statistics
+from anabranch.expressions.cel.operators import (
     Spend,
     as_double,
     comparison,
     equal,
     spend_characters,
 )
-from anabranch.expressions.cel_regex import compiled
-from anabranch.expressions.cel_values import (
+from anabranch.expressions.cel.regex import compiled
+from anabranch.expressions.cel.values import (
     NUMBERS,
     TEXT_MAX,
     WHOLE,

@@ -37,9 +37,9 @@ from typing import Any
 from jinja2 import Undefined, UndefinedError
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja_limits import Limits, TooMuch, finite, require_defined, whole
-from anabranch.expressions.jinja_paths import Reading
-from anabranch.expressions.jinja_program import (
+from anabranch.expressions.jinja.limits import Limits, TooMuch, finite, require_defined, whole
+from anabranch.expressions.jinja.paths import Reading
+from anabranch.expressions.jinja.program import (
     Mode,
     Program,
     Rendered,

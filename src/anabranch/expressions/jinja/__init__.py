@@ -1,0 +1,4 @@
+"""PURE. Jinja2 as an expression language: the sandbox, its limits, filters and tests.
+
+Nothing here knows playbooks.
+"""
