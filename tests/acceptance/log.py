@@ -11,7 +11,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import laws
 from anabranch.kernel.state import State, encode_state
 from anabranch.runtime.live_run import history, load_state
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 
 @dataclass

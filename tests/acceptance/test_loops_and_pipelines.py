@@ -14,7 +14,7 @@ import pytest
 
 import anabranch
 from anabranch.errors import AnabranchError
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
 from surfaces.support import until
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.store.ports import HeadFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
 from surfaces.support import HEAD, HELLO
 

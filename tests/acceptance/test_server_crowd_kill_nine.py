@@ -23,7 +23,7 @@ from bench.station import Station
 
 from anabranch.kernel import events as e
 from anabranch.store.ports import Head, HeadFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
 
 from .log import Story, read_story

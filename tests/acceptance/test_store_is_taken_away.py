@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
 from surfaces.support import HELLO
 

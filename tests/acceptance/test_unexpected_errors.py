@@ -16,7 +16,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import jobs
 from anabranch.runtime.jobs import executor
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.work.callables import Toolbox
 from anabranch.work.passage import Passage
 from pools.support import SECONDS, serving, working

@@ -198,7 +198,7 @@ def test_the_use_of_a_token_is_noted(tmp_path: Any) -> None:
 def test_a_token_made_beside_a_running_server_opens_it_at_once(tmp_path: Any) -> None:
     async def go() -> None:
         from anabranch.operations.access import Access
-        from anabranch.store.sqlite import SqliteStore
+        from anabranch.store.sqlite.store import SqliteStore
 
         store = tmp_path / "s.db"
         async with serving(store=str(store), **NEEDED) as door:

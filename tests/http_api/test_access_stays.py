@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientError, ClientResponse
 
 from anabranch.operations.access import Access
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.http import visits
 
 from .access import START, Door, serving

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.errors import StoreError
 from anabranch.store.ports import Batch
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .support import HELLO, gated, run, serving
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientSession
 
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.callables import Toolbox
 
 from .support import HELLO, Client, Reply, playbook, run, serving, step

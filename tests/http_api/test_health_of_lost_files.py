@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import UnusableStore
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .support import HELLO, run, serving
 from .test_health_and_metrics import reasons, red
@@ -40,7 +40,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_an_idle_server_whose_files_are_taken_is_red_and_takes_nothing(
     tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch.store.file_watch._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("anabranch.store.sqlite.file_watch._PATIENCE_SECONDS", 0.1)
     do, words = HARM[harm]
     store = tmp_path / "s.db"
 

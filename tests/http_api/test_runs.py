@@ -112,7 +112,7 @@ def test_a_server_that_stopped_in_the_middle_of_a_start_begins_no_second_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is durable, the answer is not: the next server finds the run by the key."""
-    from anabranch.store.sqlite import SqliteStore
+    from anabranch.store.sqlite.store import SqliteStore
 
     body, headers = {"definition": HELLO}, {"Idempotency-Key": "k"}
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from anabranch.clock import SystemClock
 from anabranch.kernel.events import decode_events, kind_of
 from anabranch.operations.webhooks import HookDraft, Webhooks
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .support import run
 from .test_webhooks import Inbox, inbox

@@ -16,7 +16,7 @@ from anabranch.operations.notices import Finder
 from anabranch.operations.posting import DELIVERY, Posted, Poster
 from anabranch.operations.webhooks import HookCard, HookDraft, Webhooks
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head, Store
 from anabranch.testing.store_samples import NOW
 

@@ -17,7 +17,7 @@ from anabranch.operations import trail as trails
 from anabranch.operations.access import Access, Caller, Guesses, entry, everything
 from anabranch.operations.trail import TALLY_MS, Trail
 from anabranch.store.access_ports import AuditEntry, AuditFilter
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -13,9 +13,9 @@ import pytest
 from anabranch.errors import StoreError
 from anabranch.operations.clerk import Clerk
 from anabranch.store.access_ports import AuditEntry, AuditFilter
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 NOW = 1_700_000_000_000
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from anabranch.kernel import events as e
 from anabranch.operations.purging import purge
 from anabranch.store.hook_ports import DeliveryFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .hooking import Scene, ids
 from .support import run

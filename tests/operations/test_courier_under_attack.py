@@ -18,7 +18,7 @@ from anabranch.operations.notices import Finder
 from anabranch.operations.posting import SIGNATURE, Posted, verify
 from anabranch.operations.webhooks import HookChange
 from anabranch.store.hook_ports import Delivery, DeliveryFilter, Entry, Hook
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .hooking import Receiver, Scene, ids
 from .support import run

@@ -20,7 +20,7 @@ from anabranch.operations.verbs import patches
 from anabranch.runtime.effects import Published
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Record
 from anabranch.work.callables import Toolbox
 

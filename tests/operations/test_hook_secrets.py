@@ -16,7 +16,7 @@ from anabranch.operations.secret_key import SecretKey, key_of
 from anabranch.operations.webhooks import HookDraft, Webhooks
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Hook
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .hooking import Scene
 from .support import run

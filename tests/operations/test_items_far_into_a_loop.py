@@ -9,7 +9,7 @@ from anabranch.operations import items as items_module
 from anabranch.operations import shard_log
 from anabranch.operations.items import Page
 from anabranch.operations.shard_log import Begin
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 
 from .support import run
 from .test_items_of_loops import HEAD, WORK, Watched, all_pages, finished, looping
@@ -21,7 +21,7 @@ def test_a_page_far_into_a_loop_of_single_items_reads_as_many_rows_as_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Watched()
-    monkeypatch.setattr("anabranch.store.memory.MemoryStore", lambda: store)
+    monkeypatch.setattr("anabranch.store.memory.store.MemoryStore", lambda: store)
 
     async def scenario() -> tuple[dict[int, int], int]:
         engine, run_id = await finished(looping(ITEMS, 1, "allow_partial: true", WORK))

@@ -12,7 +12,7 @@ from anabranch.errors import InputError, NotFound
 from anabranch.literals import ItemState
 from anabranch.operations.items import Page
 from anabranch.operations.reading import Reader
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Record
 
 from .support import run
@@ -257,7 +257,7 @@ def test_the_first_page_of_a_long_loop_reads_only_the_beginning_of_its_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Watched()
-    monkeypatch.setattr("anabranch.store.memory.MemoryStore", lambda: store)
+    monkeypatch.setattr("anabranch.store.memory.store.MemoryStore", lambda: store)
 
     async def scenario() -> tuple[int, int]:
         engine, run_id = await finished(looping(4000, 1, "allow_partial: true", WORK))

@@ -14,7 +14,7 @@ from anabranch.operations.purging import DAY_MS, age_ms, purge
 from anabranch.operations.reading import Reader
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter, Hold
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, sha256
 from anabranch.work.payloads import PLACE, StoredPayloads, load
 

@@ -19,7 +19,7 @@ from anabranch.runtime.engine import Engine
 from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Store
 from anabranch.work.noop import Noop
 from anabranch.work.port import Parked, Performer, Task

@@ -13,7 +13,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.operations.definitions import prepare
 from anabranch.runtime.engine import Engine
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store
 from anabranch.work.port import Parked, Task
 

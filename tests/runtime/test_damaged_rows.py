@@ -15,7 +15,7 @@ from anabranch.operations.reading import Reader
 from anabranch.runtime.messages.codec import read_answer, write_message
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from damage import DAMAGES, damage
 
 from .support import Doing, asking, chain, engine, forever, run, start, until

@@ -19,9 +19,9 @@ from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .support import Fragile, asking, engine, file_of, gated, log_of, run, start, until
 

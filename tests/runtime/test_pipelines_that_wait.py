@@ -17,7 +17,7 @@ from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.operations.definitions import prepare
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store
 from anabranch.work.callables import Toolbox
 

@@ -15,9 +15,9 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.core import BYTES_PER_EVENT
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.port import Task
 
 from .support import (

@@ -16,7 +16,7 @@ from anabranch.kernel.values import Answer, ContextPatch, succeeded
 from anabranch.net.net import Arc, Branch, Decision, Net, Step, Work
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages.codec import read_answer, write_message
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Definition, HeadFilter
 from anabranch.work.port import Task
 

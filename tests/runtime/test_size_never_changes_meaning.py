@@ -14,7 +14,7 @@ import pytest
 
 import anabranch
 from anabranch import RunResult, Settings
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .support import file_of
 

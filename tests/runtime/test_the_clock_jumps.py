@@ -20,7 +20,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.operations.dispatches import Dispatch, dispatches_of
 from anabranch.runtime.live_run import history
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.work.port import Task
 
 from .support import Doing, engine, run, start, until

@@ -14,7 +14,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.runtime import writer
 from anabranch.runtime.live_run import history
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.port import Task
 from virtual import VirtualClock, run_virtually
 

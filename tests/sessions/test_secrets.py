@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing import play, valid
 from dialects.orchestrations import orchestration, step, then
 

@@ -14,8 +14,8 @@ import pytest
 from anabranch.dialects.xrc729.words import SESSION
 from anabranch.errors import InputError, NotFound, Refused
 from anabranch.operations.definitions import prepare
-from anabranch.store.memory import MemoryStore
-from anabranch.store.sqlite_file import MIGRATIONS
+from anabranch.store.memory.store import MemoryStore
+from anabranch.store.sqlite.file import MIGRATIONS
 from dialects.orchestrations import orchestration, step, then
 
 from .support import FRIEND, OTHER, OWNER, engine, rule, run, until_waiting, waits

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.store.private_file import exposure
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import a_batch, a_commit
 from anabranch.work.chain.sent import SentFile
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import InputError, NotFound, StoreError, StoreInUse, UnusableStore
-from anabranch.store import sqlite_copy
 from anabranch.store.ports import HeadFilter
-from anabranch.store.sqlite import SqliteStore
-from anabranch.store.sqlite_copy import backup, restore
-from anabranch.store.sqlite_file import APPLICATION_ID, MIGRATIONS
+from anabranch.store.sqlite import copy
+from anabranch.store.sqlite.copy import backup, restore
+from anabranch.store.sqlite.file import APPLICATION_ID, MIGRATIONS
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import a_batch, a_commit, sha256
 
 
@@ -50,7 +50,7 @@ def test_a_backup_shows_one_moment_of_a_store_that_is_written_all_the_time(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit after every page: without a transaction of its own the copy would begin again."""
-    monkeypatch.setattr(sqlite_copy, "PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(copy, "PAGES_AT_ONCE", 1)
     before = runs_in(path)
     seen: list[int] = []
     with closing(SqliteStore(path)) as store:

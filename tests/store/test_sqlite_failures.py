@@ -17,8 +17,8 @@ import pytest
 
 from anabranch.errors import StoreError, UnusableStore
 from anabranch.store.ports import Batch
-from anabranch.store.sqlite import SqliteStore
-from anabranch.store.sqlite_errors import translate
+from anabranch.store.sqlite.errors import translate
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
 
 
@@ -70,7 +70,7 @@ def test_an_interrupted_commit_leaves_no_transaction_open(
         writer_of(store).execute("UPDATE heads SET status = 'half'")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anabranch.store.sqlite_commit.write", interrupt)
+    monkeypatch.setattr("anabranch.store.sqlite.commits.write", interrupt)
     with pytest.raises(KeyboardInterrupt):
         store.commit(a_batch(a_commit("r1", 2)))
     monkeypatch.undo()
@@ -125,7 +125,7 @@ def test_errors_of_the_driver_are_told_apart_by_their_code(
 
 COMMIT_UNTIL_KILLED = """
 import sys
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import a_batch, a_commit, sha256
 store = SqliteStore(sys.argv[1])
 store.acquire("engine")

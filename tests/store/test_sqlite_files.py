@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.errors import InputError, StoreError, StoreInUse, UnusableStore
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.store_files import is_store_file, refuse_store_file
 from anabranch.testing.store_samples import a_batch, a_commit, a_head, refused
 
@@ -51,7 +51,7 @@ def beside(path: Path, suffix: str) -> Path:
 def others(path: Path, program: str = "") -> str:
     """Another process opens the store, looks into it and closes it."""
     told = program or (
-        "import sys; from anabranch.store.sqlite import SqliteStore\n"
+        "import sys; from anabranch.store.sqlite.store import SqliteStore\n"
         "store = SqliteStore(sys.argv[1]); head = store.head('r1'); store.close(); print(head.seq)"
     )
     done = subprocess.run(
@@ -95,7 +95,7 @@ def test_a_store_that_could_not_be_opened_leaves_the_locks_of_the_process(
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("no")
 
-    monkeypatch.setattr("anabranch.store.sqlite.open_reader", fail)
+    monkeypatch.setattr("anabranch.store.sqlite.store.open_reader", fail)
     with pytest.raises(sqlite3.OperationalError):
         SqliteStore(path)
     assert locks(path) == before
@@ -125,7 +125,7 @@ def test_the_last_handle_tidies_up_and_leaves_one_file(path: Path, store: Sqlite
 def test_a_forked_process_keeps_neither_locks_nor_ownership(path: Path) -> None:
     program = """
 import os, signal, sys, time
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 store.acquire("parent")
 child = os.fork()
@@ -154,7 +154,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_an_engine_does_not_start_because_somebody_removed_the_lock_file(path: Path) -> None:
     program = """
 import sys
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 store.acquire("the other engine")
 print("owned", flush=True)
@@ -253,7 +253,7 @@ def wait_until_settled(path: Path) -> None:
 def test_a_write_is_not_acknowledged_once_the_files_are_not_those_on_disk(
     path: Path, store: SqliteStore, harm: str, settled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch.store.file_watch._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("anabranch.store.sqlite.file_watch._PATIENCE_SECONDS", 0.1)
     if settled:
         wait_until_settled(path)
         store.commit(a_batch(a_commit("r2", 1)))
@@ -270,7 +270,7 @@ def test_a_write_is_not_acknowledged_once_the_files_are_not_those_on_disk(
 def test_an_idle_engine_notices_too(
     path: Path, store: SqliteStore, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch.store.file_watch._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("anabranch.store.sqlite.file_watch._PATIENCE_SECONDS", 0.1)
     do, words = HARM[harm]
     do(path)
     with refused(StoreError, words):
@@ -282,7 +282,7 @@ def test_a_checkpoint_that_a_reader_holds_up_is_no_damage(
     path: Path, store: SqliteStore, cut_off: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leaves a header of more pages than the file has: the last ones wait in the log."""
-    monkeypatch.setattr("anabranch.store.file_watch._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("anabranch.store.sqlite.file_watch._PATIENCE_SECONDS", 0.0)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA wal_autocheckpoint = 0")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -15,15 +15,15 @@ from socket import gethostname
 import pytest
 
 from anabranch.errors import StoreError, StoreInUse
-from anabranch.store import file_lock
-from anabranch.store.file_lock import FileLock
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite import file_lock
+from anabranch.store.sqlite.file_lock import FileLock
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import refused
 
 HOLD = """
 import subprocess, sys
-from anabranch.store.file_lock import FileLock
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.file_lock import FileLock
+from anabranch.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 store.acquire("the other engine")
 child = subprocess.Popen(["sleep", "30"]) if sys.argv[2:] == ["with-a-child"] else None
@@ -85,7 +85,7 @@ def test_a_forked_process_does_not_inherit_the_store(tmp_path: Path) -> None:
     """Without exec the close-on-exec flag is not enough."""
     program = """
 import os, signal, sys, time
-from anabranch.store.file_lock import FileLock
+from anabranch.store.sqlite.file_lock import FileLock
 from pathlib import Path
 lock = FileLock(Path(sys.argv[1]))
 lock.acquire("parent")

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from anabranch.errors import StoreInUse, UnusableStore
-from anabranch.store import sqlite_file, statements
+from anabranch.store import statements
 from anabranch.store.ports import HeadFilter
-from anabranch.store.sqlite import SqliteStore
-from anabranch.store.sqlite_file import APPLICATION_ID, MIGRATIONS, STATEMENTS, TABLES, migrate
+from anabranch.store.sqlite import file
+from anabranch.store.sqlite.file import APPLICATION_ID, MIGRATIONS, STATEMENTS, TABLES, migrate
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import a_batch, a_commit, a_head, refused
 
 SECOND = """
@@ -87,7 +88,7 @@ def test_an_older_file_is_upgraded_with_its_content_unless_somebody_uses_it(
     with closing(SqliteStore(path)) as old:
         old.acquire("the old engine")
         old.commit(a_batch(a_commit("r1", 1)))
-        monkeypatch.setattr(sqlite_file, "MIGRATIONS", [*MIGRATIONS, SECOND])
+        monkeypatch.setattr(file, "MIGRATIONS", [*MIGRATIONS, SECOND])
         with refused(StoreInUse, "the old engine"):
             SqliteStore(path)
     with refused(UnusableStore, "open it once for writing"):

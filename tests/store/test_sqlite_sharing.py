@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict, StoreError
-from anabranch.store.sqlite import SqliteStore
-from anabranch.store.sqlite_file import CHECKPOINT_PAGES
+from anabranch.store.sqlite.file import CHECKPOINT_PAGES
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused
 from hangs import HANG_SECONDS
 
@@ -39,7 +39,7 @@ def output(process: subprocess.Popen[str]) -> str:
 def test_processes_that_create_the_same_file_at_once_share_it(tmp_path: Path) -> None:
     program = """
 import sys
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 store.post("r1", b"{}", 1)
 store.close()
@@ -71,7 +71,7 @@ def test_threads_that_create_the_same_file_at_once_share_it(tmp_path: Path) -> N
 def test_a_reader_in_another_process_follows_the_engine(tmp_path: Path) -> None:
     program = """
 import sys
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], read_only=True)
 print(store.changed(), store.changed(), flush=True)
 seq = 0
@@ -96,7 +96,7 @@ store.close()
 def test_a_request_posted_by_another_process_is_answered(tmp_path: Path) -> None:
     program = """
 import sys
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 number = store.post("r1", b'"pause"', 5)
 while store.message(number).answer is None:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.stores import DurableStoreSuite, StoreSuite
 
 

@@ -13,7 +13,7 @@ from anabranch import Engine
 from anabranch.operations.hook_secrets import secrets_of
 from anabranch.operations.secret_key import SecretKey
 from anabranch.settings import Settings
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .support import HEAD, Here
 from .test_credentials_at_the_terminal import trail

@@ -14,7 +14,7 @@ from anabranch import Engine
 from anabranch.errors import NotFound
 from anabranch.operations.catalog import Draft
 from anabranch.store.access_ports import AuditFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .serving import served
 from .support import Here

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from anabranch.store.access_ports import AuditFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .serving import served
 from .support import HEAD, Here

@@ -12,7 +12,7 @@ import pytest
 from anabranch.operations.definitions import compiler
 from anabranch.operations.reading import Reader
 from anabranch.runtime.nets import Nets
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.cli import demo
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .serving import served
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .support import GATE, HEAD, HELLO, Here, Terminal, beginning, until
 

@@ -9,8 +9,8 @@ import pytest
 from anabranch.errors import StoreError
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.access_ports import AuditFilter
-from anabranch.store.memory import MemoryStore
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.memory.store import MemoryStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.cli.noting import SAID, note
 
 from .support import ADMIT, GATE, HELLO, Here

@@ -14,7 +14,7 @@ from anabranch.app import Parts
 from anabranch.errors import DefinitionError, InputError, MissingRequirements
 from anabranch.operations.available import ENGINE_KINDS
 from anabranch.settings import Settings
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from http_api.support import playbook, serving, step
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm

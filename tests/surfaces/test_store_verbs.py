@@ -14,7 +14,7 @@ from anabranch.kernel.state import encode_state
 from anabranch.runtime.live_run import load_state
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.ports import HeadFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from damage import DAMAGES, damage
 
 from .support import GATE, HEAD, HELLO, Here, Terminal, until

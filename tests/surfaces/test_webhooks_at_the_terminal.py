@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.store.access_ports import AuditFilter
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 
 from .alike import differences, plain
 from .serving import served

@@ -18,7 +18,7 @@ from aiohttp import web
 from anabranch.app import Parts
 from anabranch.kernel.state import State
 from anabranch.settings import Settings
-from anabranch.store.sqlite import SqliteStore
+from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces import ui
 from anabranch.surfaces.http.server import make_application
 from anabranch.work.callables import Toolbox

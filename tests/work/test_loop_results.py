@@ -11,7 +11,7 @@ import pytest
 from anabranch import Engine, Toolbox
 from anabranch.errors import InputError, NotFound
 from anabranch.kernel.values import Answer
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.work.artifact import Artifact, ArtifactOptions
 from anabranch.work.collections import Collections
 from anabranch.work.loop_results import LoopResults
@@ -39,7 +39,7 @@ class Stage:
     """An engine on a store that can be looked into, and a tool that fails as it is told."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("anabranch.store.memory.MemoryStore", self._fresh)
+        monkeypatch.setattr("anabranch.store.memory.store.MemoryStore", self._fresh)
         self.fails: dict[int, int] = {}
         self.width = 1
         self.box = Toolbox()

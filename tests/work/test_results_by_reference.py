@@ -12,7 +12,7 @@ import pytest
 from anabranch.errors import InputError, NotFound
 from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.kernel.values import Answer
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.work import payloads as p
 from anabranch.work.artifact import Artifact, ArtifactOptions
 from anabranch.work.payloads import MemoryPayloads, StoredPayloads, decoded, is_ref, load

@@ -14,7 +14,7 @@ from anabranch.operations.definitions import compiler, prepare
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch
 from anabranch.work.port import Task
 from hangs import HANG_SECONDS

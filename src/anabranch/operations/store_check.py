@@ -21,7 +21,7 @@ from anabranch.kernel.timing import next_wake
 from anabranch.runtime.nets import Compile
 from anabranch.store.damage import damage_of, events_of, require_next, state_in
 from anabranch.store.ports import Definition, Head, Snapshot
-from anabranch.store.sqlite_inspect import Inspection
+from anabranch.store.sqlite.inspect import Inspection
 
 PROBLEMS_KEPT = 1000  # more are counted
 

@@ -9,10 +9,10 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.settings import Settings
-from anabranch.store import sqlite_copy
-from anabranch.store.sqlite import SqliteStore
-from anabranch.store.sqlite_copy import Copy, Progress, Restored
-from anabranch.store.sqlite_file import schema_of
+from anabranch.store.sqlite import copy
+from anabranch.store.sqlite.copy import Copy, Progress, Restored
+from anabranch.store.sqlite.file import schema_of
+from anabranch.store.sqlite.store import SqliteStore
 
 SENT = ".sent"  # what was sent to a chain is remembered in a file of its own
 KEY = ".key"  # the key of the store: see `operations.secret_key`
@@ -36,7 +36,7 @@ def backup(
 ) -> tuple[Copy, list[str]]:
     """A copy of the store of one moment, and what it does not hold."""
     store = file_of(settings)
-    made = sqlite_copy.backup(store, Path(os.path.realpath(target)), progress, force=force)
+    made = copy.backup(store, Path(os.path.realpath(target)), progress, force=force)
     return made, [
         f"{file}, {purpose}, is not part of the backup: copy it too"
         for file, purpose in _files_beside(store, settings).items()
@@ -57,7 +57,7 @@ def _files_beside(store: Path, settings: Settings) -> dict[Path, str]:
 def restore(settings: Settings, source: str, progress: Progress) -> tuple[Restored, list[str]]:
     """A backup in the place of the store, and what that means."""
     path = Path(os.path.realpath(source))
-    done = sqlite_copy.restore(path, file_of(settings), progress)
+    done = copy.restore(path, file_of(settings), progress)
     means = [
         "runs begun after the backup are gone; what its runs did since then they do again",
         "webhooks are told again what happened since the backup",

@@ -32,7 +32,7 @@ from anabranch.runtime.recovery import recover
 from anabranch.runtime.values.offload import Lightener
 from anabranch.runtime.values.sealing import Sealed, split
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Definition
 from anabranch.testing.answers import Planned, Scripted, planned
 from anabranch.testing.backstage import (

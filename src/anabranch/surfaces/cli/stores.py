@@ -18,8 +18,8 @@ from anabranch.operations.definitions import compiler
 from anabranch.operations.store_check import StoreReport, check_store
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
-from anabranch.store.sqlite_copy import Copy
-from anabranch.store.sqlite_inspect import Inspection
+from anabranch.store.sqlite.copy import Copy
+from anabranch.store.sqlite.inspect import Inspection
 from anabranch.surfaces.cli import render
 from anabranch.surfaces.cli.desk import who
 from anabranch.surfaces.cli.noting import note

@@ -21,7 +21,7 @@ from anabranch.operations.glancing import Far, Glance, require_near
 from anabranch.operations.reading import Reader
 from anabranch.operations.sessions import Sessions
 from anabranch.settings import Settings
-from anabranch.store.memory import MemoryStore
+from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ import msgspec
 
 from anabranch.errors import StoreError
 from anabranch.store.credential_ports import StoredCredential
-from anabranch.store.memory_credentials import credential_exists
-from anabranch.store.sqlite_errors import CONSTRAINT
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.memory.credentials import credential_exists
+from anabranch.store.sqlite.errors import CONSTRAINT
+from anabranch.store.sqlite.file import STATEMENTS
 
 
 class SqliteCredentials:

@@ -11,9 +11,9 @@ import msgspec
 
 from anabranch.errors import StoreError
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
-from anabranch.store.memory_access import token_exists
-from anabranch.store.sqlite_errors import CONSTRAINT
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.memory.access import token_exists
+from anabranch.store.sqlite.errors import CONSTRAINT
+from anabranch.store.sqlite.file import STATEMENTS
 
 
 class SqliteAccess:

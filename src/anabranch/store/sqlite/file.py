@@ -15,9 +15,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from anabranch.errors import StoreError, StoreInUse, UnusableStore
-from anabranch.store.file_lock import FileLock
-from anabranch.store.held_file import HeldFile, hold
-from anabranch.store.sqlite_errors import translate
+from anabranch.store.sqlite.errors import translate
+from anabranch.store.sqlite.file_lock import FileLock
+from anabranch.store.sqlite.held_file import HeldFile, hold
 from anabranch.store.statements import load_migrations, load_statements
 
 APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from anabranch.store.ports import Definition, DefinitionCard, Head, HeadFilter, Message
-from anabranch.store.sqlite_commit import Row
+from anabranch.store.sqlite.commits import Row
 
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.errors import StoreError
-from anabranch.store.held_file import HeldFile
 from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Entry, Hook
-from anabranch.store.memory_hooks import hook_exists
-from anabranch.store.sqlite_errors import CONSTRAINT
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.memory.hooks import hook_exists
+from anabranch.store.sqlite.errors import CONSTRAINT
+from anabranch.store.sqlite.file import STATEMENTS
+from anabranch.store.sqlite.held_file import HeldFile
 
 
 class SqliteHooks:

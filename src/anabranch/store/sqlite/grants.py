@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.store.grant_ports import Grant
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.sqlite.file import STATEMENTS
 
 
 class SqliteGrants:

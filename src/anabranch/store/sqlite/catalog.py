@@ -11,9 +11,9 @@ import msgspec
 
 from anabranch.errors import StoreError
 from anabranch.store.catalog_ports import CatalogEntry
-from anabranch.store.memory_catalog import version_exists
-from anabranch.store.sqlite_errors import CONSTRAINT
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.memory.catalog import version_exists
+from anabranch.store.sqlite.errors import CONSTRAINT
+from anabranch.store.sqlite.file import STATEMENTS
 
 
 class SqliteCatalog:

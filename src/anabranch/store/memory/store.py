@@ -13,12 +13,12 @@ from typing import Any
 from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
 from anabranch.store.grant_ports import Grant
-from anabranch.store.memory_access import MemoryAccess
-from anabranch.store.memory_catalog import MemoryCatalog
-from anabranch.store.memory_credentials import MemoryCredentials
-from anabranch.store.memory_grants import MemoryGrants
-from anabranch.store.memory_hooks import MemoryHooks
-from anabranch.store.memory_sessions import MemorySessionNumbers
+from anabranch.store.memory.access import MemoryAccess
+from anabranch.store.memory.catalog import MemoryCatalog
+from anabranch.store.memory.credentials import MemoryCredentials
+from anabranch.store.memory.grants import MemoryGrants
+from anabranch.store.memory.hooks import MemoryHooks
+from anabranch.store.memory.session_numbers import MemorySessionNumbers
 from anabranch.store.ports import (
     Batch,
     Commit,

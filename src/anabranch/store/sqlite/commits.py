@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import StoreError
-from anabranch.store import sqlite_retention
 from anabranch.store.checks import answer_refusal, refusal
 from anabranch.store.ports import Batch, Head, Message
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.sqlite import retention
+from anabranch.store.sqlite.file import STATEMENTS
 from anabranch.store.statements import positional
 
 _BORN = (
@@ -101,9 +101,9 @@ def write(db: sqlite3.Connection, fold: Fold, batch: Batch) -> bool:
         if rows:
             db.executemany(statement, rows)
     if batch.holds:
-        sqlite_retention.write_holds(db, batch.holds)
+        retention.write_holds(db, batch.holds)
     if batch.ended:
-        sqlite_retention.write_ends(db, batch)
+        retention.write_ends(db, batch)
     return True
 
 

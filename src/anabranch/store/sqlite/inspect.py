@@ -11,12 +11,12 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from anabranch.store.held_file import hold
 from anabranch.store.ports import Definition, Head, Record, Snapshot
 from anabranch.store.private_file import exposure
-from anabranch.store.sqlite_commit import Row
-from anabranch.store.sqlite_file import STATEMENTS, open_reader, prepare, reporting
-from anabranch.store.sqlite_rows import definition_of, head_of, lenient_text
+from anabranch.store.sqlite.commits import Row
+from anabranch.store.sqlite.file import STATEMENTS, open_reader, prepare, reporting
+from anabranch.store.sqlite.held_file import hold
+from anabranch.store.sqlite.rows import definition_of, head_of, lenient_text
 
 PAGE = 500
 LINES_MAX = 100  # of what SQLite finds wrong with the file

@@ -18,10 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.errors import Conflict, StoreError, UnusableStore
-from anabranch.store import sqlite_commit, sqlite_retention, sqlite_space
 from anabranch.store.checks import check_payloads, checked_payload
-from anabranch.store.file_watch import FileWatch
-from anabranch.store.held_file import hold
 from anabranch.store.ports import (
     Batch,
     Definition,
@@ -36,12 +33,12 @@ from anabranch.store.ports import (
     Snapshot,
     Space,
 )
-from anabranch.store.saved_copy import save_copy
-from anabranch.store.sqlite_access import SqliteAccess
-from anabranch.store.sqlite_catalog import SqliteCatalog
-from anabranch.store.sqlite_credentials import SqliteCredentials
-from anabranch.store.sqlite_errors import CONSTRAINT, translate
-from anabranch.store.sqlite_file import (
+from anabranch.store.sqlite import commits, retention, space
+from anabranch.store.sqlite.access import SqliteAccess
+from anabranch.store.sqlite.catalog import SqliteCatalog
+from anabranch.store.sqlite.credentials import SqliteCredentials
+from anabranch.store.sqlite.errors import CONSTRAINT, translate
+from anabranch.store.sqlite.file import (
     STATEMENTS,
     Ownership,
     open_reader,
@@ -49,9 +46,11 @@ from anabranch.store.sqlite_file import (
     prepare,
     wiping,
 )
-from anabranch.store.sqlite_grants import SqliteGrants
-from anabranch.store.sqlite_hooks import SqliteHooks
-from anabranch.store.sqlite_rows import (
+from anabranch.store.sqlite.file_watch import FileWatch
+from anabranch.store.sqlite.grants import SqliteGrants
+from anabranch.store.sqlite.held_file import hold
+from anabranch.store.sqlite.hooks import SqliteHooks
+from anabranch.store.sqlite.rows import (
     card_of,
     conditions_of,
     definition_of,
@@ -59,7 +58,8 @@ from anabranch.store.sqlite_rows import (
     lenient_text,
     message_of,
 )
-from anabranch.store.sqlite_sessions import SqliteSessionNumbers
+from anabranch.store.sqlite.saved_copy import save_copy
+from anabranch.store.sqlite.session_numbers import SqliteSessionNumbers
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -121,7 +121,7 @@ class SqliteStore(
         if not _writes(batch):
             return
         check_payloads(batch.payloads)
-        fold = sqlite_commit.Fold(batch)
+        fold = commits.Fold(batch)
         refused: StoreError | None = None
         try:
             if fold.sound and self._write_all(fold, batch):
@@ -130,7 +130,7 @@ class SqliteStore(
             if error.code != CONSTRAINT:
                 raise
             refused = error
-        reason = sqlite_commit.explain(batch, self.head, self.message)
+        reason = commits.explain(batch, self.head, self.message)
         raise reason or refused or Conflict("another writer was first; nothing was written")
 
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
@@ -217,7 +217,7 @@ class SqliteStore(
         with self._transaction() as db:
             db.execute(STATEMENTS["put_payload"], {"sha256": sha256, "content": content})
             if hold is not None:
-                sqlite_retention.write_holds(db, [hold])
+                retention.write_holds(db, [hold])
 
     def payload(self, sha256: str) -> bytes | None:
         rows = self._rows(STATEMENTS["payload"], {"sha256": sha256})
@@ -235,23 +235,23 @@ class SqliteStore(
             return 0
         with self._transaction() as db:  # asked again: somebody may have wanted one meanwhile
             keys = db.execute(STATEMENTS["over"], {"now": now, "limit": limit}).fetchall()
-            return sqlite_retention.drop(db, keys)[0]
+            return retention.drop(db, keys)[0]
 
     def forget(self, runs: Sequence[str], *, dry_run: bool = False) -> Forgotten:
         with self._transaction() as db:
-            forgotten = sqlite_retention.forget(db, runs)
+            forgotten = retention.forget(db, runs)
             if dry_run:
                 db.execute("ROLLBACK")
         return forgotten
 
     def give_back(self, most: int) -> Space:
         with self._write() as db:
-            return sqlite_space.give_back(db, most)
+            return space.give_back(db, most)
 
     def compact(self) -> tuple[int, int]:
         """Rebuild the file without unused space: its bytes before and after."""
         with self._write() as db:
-            return sqlite_space.compact(db)
+            return space.compact(db)
 
     # Seals
 
@@ -353,10 +353,10 @@ class SqliteStore(
 
     # Plumbing
 
-    def _write_all(self, fold: sqlite_commit.Fold, batch: Batch) -> bool:
+    def _write_all(self, fold: commits.Fold, batch: Batch) -> bool:
         with self._write() as db, wiping(db, bool(batch.sealed), bool(batch.unsealed)):
             db.execute("BEGIN IMMEDIATE")
-            fits = sqlite_commit.write(db, fold, batch)
+            fits = commits.write(db, fold, batch)
             db.execute("COMMIT" if fits else "ROLLBACK")
             return fits
 
@@ -387,7 +387,7 @@ class SqliteStore(
         with self._write() as db:
             return db.execute(statement, parameters).lastrowid or 0
 
-    def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[sqlite_commit.Row]:
+    def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[commits.Row]:
         with self._read() as db:
             return db.execute(statement, parameters).fetchall()
 

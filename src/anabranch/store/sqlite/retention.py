@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from anabranch.store.ports import Batch, Forgotten, Hold
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.sqlite.file import STATEMENTS
 from anabranch.store.statements import positional
 
 _HOLD = positional(STATEMENTS["hold"], ("sha256", "run", "scope", "until"))

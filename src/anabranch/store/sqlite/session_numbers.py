@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from anabranch.store.sqlite_file import STATEMENTS
+from anabranch.store.sqlite.file import STATEMENTS
 
 
 class SqliteSessionNumbers:

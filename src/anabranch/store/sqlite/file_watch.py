@@ -20,7 +20,7 @@ import time
 from typing import NoReturn
 
 from anabranch.errors import StoreError
-from anabranch.store.held_file import HeldFile
+from anabranch.store.sqlite.held_file import HeldFile
 from anabranch.store_files import Inode, inode_of
 
 _MAGIC = b"SQLite format 3\x00"

@@ -19,9 +19,8 @@ from tempfile import mkstemp
 import msgspec
 
 from anabranch.errors import InputError, StoreError, StoreInUse, UnusableStore
-from anabranch.store.held_file import hold, size_of
 from anabranch.store.private_file import PRIVATE
-from anabranch.store.sqlite_file import (
+from anabranch.store.sqlite.file import (
     APPLICATION_ID,
     Ownership,
     lock_of,
@@ -30,6 +29,7 @@ from anabranch.store.sqlite_file import (
     reporting,
     schema_of,
 )
+from anabranch.store.sqlite.held_file import hold, size_of
 
 PAGES_AT_ONCE = 1024
 SIDE_FILES = ("-wal", "-shm", "-journal")
