@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from anabranch.dialects.noetl.inputs import ALIASES
-from anabranch.dialects.noetl.respell import FANOUT_ALIASES, LOOP_ALIASES
-from anabranch.dialects.noetl.respell_cursor import UNUSED
+from anabranch.dialects.noetl.respell.cursor import UNUSED
+from anabranch.dialects.noetl.respell.playbook import FANOUT_ALIASES, LOOP_ALIASES
+from anabranch.dialects.noetl.tasks.inputs import ALIASES
 
 SPELLINGS = frozenset(
     {"step.when", "step.args", "step.input", "step.set", "step.result", "step.output"}

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from anabranch.dialects.nodes import Fields
-from anabranch.dialects.noetl.rewrite import canonical
+from anabranch.dialects.noetl.respell.rewrite import canonical
 from anabranch.dialects.registry import compile_source
 from anabranch.dialects.source import read_source
 from anabranch.dialects.yaml_comments import Comments

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import anabranch
-from anabranch.dialects.noetl.rewrite import canonical
+from anabranch.dialects.noetl.respell.rewrite import canonical
 from anabranch.dialects.registry import compile_source
 from anabranch.testing import play
 

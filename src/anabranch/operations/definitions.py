@@ -152,7 +152,7 @@ def canonical_text(path: Path) -> tuple[str, str]:
 
 def canonical_form(text: str, file: str = TEXT) -> str:
     """A playbook in the canonical spelling; one from a `.json` file stays JSON."""
-    from anabranch.dialects.noetl.rewrite import canonical  # only `fmt` needs it
+    from anabranch.dialects.noetl.respell.rewrite import canonical  # only `fmt` needs it
 
     return canonical(text, file)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Node
-from anabranch.dialects.noetl.shape import Shape, fields, merged
+from anabranch.dialects.noetl.respell.shape import Shape, fields, merged
 
 #: Keys of a policy that are for tasks.
 FOR_TASKS = ("rules", "on_unmatched")

@@ -13,7 +13,7 @@ from typing import Any
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
-from anabranch.dialects.noetl.code_reads import HOLDERS
+from anabranch.dialects.noetl.tasks.code_reads import HOLDERS
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.jinja.paths import Reading
 from anabranch.net.problems import Position, did_you_mean

@@ -10,24 +10,24 @@ from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
-from anabranch.dialects.noetl.credentials import (
-    NAME,
-    Credentials,
-    loop_credentials,
-    read_keychain,
-)
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import with_kept_results
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
 from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
 from anabranch.dialects.noetl.loops import Loops
 from anabranch.dialects.noetl.names import FALLBACKS, RESERVED
-from anabranch.dialects.noetl.respell import spelling
+from anabranch.dialects.noetl.respell.playbook import spelling
 from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.steps import JOINS, Steps, name_of
-from anabranch.dialects.noetl.tasks import Tasks
+from anabranch.dialects.noetl.tasks.credentials import (
+    NAME,
+    Credentials,
+    loop_credentials,
+    read_keychain,
+)
+from anabranch.dialects.noetl.tasks.tasks import Tasks
+from anabranch.dialects.noetl.tasks.workbook import read_workbook
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.dialects.noetl.workbook import read_workbook
 from anabranch.dialects.port import Options
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja.jinja import has_template

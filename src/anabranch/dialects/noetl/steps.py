@@ -14,11 +14,11 @@ from anabranch.dialects.noetl.admission import read_admission
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import exported
 from anabranch.dialects.noetl.joins import Join
+from anabranch.dialects.noetl.keywords import MEANT
 from anabranch.dialects.noetl.loops import Looping, Loops, read_failure
-from anabranch.dialects.noetl.meant import MEANT
 from anabranch.dialects.noetl.patches import Around, read_locals, read_patches, refuse_scopes
 from anabranch.dialects.noetl.routing import Router
-from anabranch.dialects.noetl.tasks import Tasks, Tool
+from anabranch.dialects.noetl.tasks.tasks import Tasks, Tool
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.net.net import Admission, Barrier, Retry, Step, Work
 from anabranch.net.program import Program, TaskSpec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.clusters import respell_container
-from anabranch.dialects.noetl.inputs import ALIASES, KINDS
 from anabranch.dialects.noetl.joins import Evidence
-from anabranch.dialects.noetl.outputs import POLICY_KEYS
-from anabranch.dialects.noetl.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.tasks.clusters import respell_container
+from anabranch.dialects.noetl.tasks.inputs import ALIASES, KINDS
+from anabranch.dialects.noetl.tasks.outputs import POLICY_KEYS
 from anabranch.net.problems import Position
 
 #: Keys of a rule that stand under `then`.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.shape import Shape, merged
+from anabranch.dialects.noetl.respell.shape import Shape, merged
 from anabranch.net.problems import did_you_mean
 
 #: What a step's own task may say besides the name; everything else comes from the workbook.

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.inputs import KINDS
-from anabranch.dialects.noetl.respell_tasks import Respelled
-from anabranch.dialects.noetl.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.tasks import Respelled
+from anabranch.dialects.noetl.tasks.inputs import KINDS
 
 CANONICAL = "a task after it, with the rule {when: …, then: {do: skip}}"
 #: A condition of `case` that holds after every success.

@@ -32,14 +32,14 @@ from typing import Any, cast
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.buckets import check_gcs, note_object
-from anabranch.dialects.noetl.clusters import JOB, check_container, note_cluster
-from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.lookups import is_literal
-from anabranch.dialects.noetl.messages import check_nats
+from anabranch.dialects.noetl.tasks.buckets import check_gcs, note_object
+from anabranch.dialects.noetl.tasks.clusters import JOB, check_container, note_cluster
+from anabranch.dialects.noetl.tasks.credentials import Credentials
+from anabranch.dialects.noetl.tasks.nats import check_nats
+from anabranch.dialects.noetl.tasks.transfers import MODES, Side, read_side
 from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
 from anabranch.dialects.noetl.templates import SQL as QUERY
-from anabranch.dialects.noetl.transfers import MODES, Side, read_side
 from anabranch.dialects.port import ToolSignature
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant

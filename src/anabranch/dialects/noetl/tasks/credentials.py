@@ -16,7 +16,7 @@ import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.credential_lookup import (
+from anabranch.dialects.noetl.tasks.credential_lookup import (
     BESIDE,
     KEYCHAIN,
     CredentialLookup,

@@ -12,7 +12,7 @@ import json
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, plain
-from anabranch.dialects.noetl.respell import respelled
+from anabranch.dialects.noetl.respell.playbook import respelled
 from anabranch.dialects.source import read_source
 from anabranch.dialects.yaml_comments import Comments, read_comments
 from anabranch.dialects.yaml_writer import YamlWriter, lines_of

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.shape import Shape, fields
+from anabranch.dialects.noetl.respell.shape import Shape, fields
 
 #: What is looked at in `job` of a script, and in `runtime` of a container.
 JOB = ("env", "timeout")

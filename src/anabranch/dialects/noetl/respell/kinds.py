@@ -17,9 +17,9 @@ The first becomes `tool: {kind: http, url: …}`, the second a loop.
 from __future__ import annotations
 
 from anabranch.dialects.nodes import Fields, Items, Scalar
-from anabranch.dialects.noetl.inputs import ALIASES, KINDS
-from anabranch.dialects.noetl.respell_tasks import Respelled
-from anabranch.dialects.noetl.shape import Shape, fields, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, scalar
+from anabranch.dialects.noetl.respell.tasks import Respelled
+from anabranch.dialects.noetl.tasks.inputs import ALIASES, KINDS
 
 #: What any task takes besides the inputs of its kind.
 COMMON = ("args", "input", "with", "auth", "credential", "retry", "timeout", "assert", "sink")

@@ -21,7 +21,7 @@ from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import Names
 from anabranch.dialects.noetl.outcomes import DONE, EMPTY, FAILED, Given, as_result, is_response
-from anabranch.dialects.noetl.rules import BACKOFFS
+from anabranch.dialects.noetl.tasks.rules import BACKOFFS
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Constant, Expression, Paths

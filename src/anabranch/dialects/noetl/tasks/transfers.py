@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
-from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.lookups import is_literal
+from anabranch.dialects.noetl.tasks.credentials import Credentials
 from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.net.problems import did_you_mean

@@ -16,21 +16,21 @@ from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.assertions import Assertions
-from anabranch.dialects.noetl.code_reads import with_code_reads
-from anabranch.dialects.noetl.credentials import Credentials
 from anabranch.dialects.noetl.defaults import Defaults
-from anabranch.dialects.noetl.inner_loops import read_inner_loop
-from anabranch.dialects.noetl.inputs import COMMON, KINDS, Inputs
-from anabranch.dialects.noetl.meant import MEANT
-from anabranch.dialects.noetl.outputs import read_output
+from anabranch.dialects.noetl.keywords import MEANT
 from anabranch.dialects.noetl.patches import Around, Writes, read_writes
-from anabranch.dialects.noetl.retries import read_retry
-from anabranch.dialects.noetl.rules import Rules
-from anabranch.dialects.noetl.shape import merged
+from anabranch.dialects.noetl.respell.shape import merged
+from anabranch.dialects.noetl.tasks.assertions import Assertions
+from anabranch.dialects.noetl.tasks.code_reads import with_code_reads
+from anabranch.dialects.noetl.tasks.credentials import Credentials
+from anabranch.dialects.noetl.tasks.inner_loops import read_inner_loop
+from anabranch.dialects.noetl.tasks.inputs import COMMON, KINDS, Inputs
+from anabranch.dialects.noetl.tasks.outputs import read_output
+from anabranch.dialects.noetl.tasks.retries import read_retry
+from anabranch.dialects.noetl.tasks.rules import Rules
+from anabranch.dialects.noetl.tasks.transfers import SNOWFLAKE
+from anabranch.dialects.noetl.tasks.workbook import Workbook
 from anabranch.dialects.noetl.templates import Templates
-from anabranch.dialects.noetl.transfers import SNOWFLAKE
-from anabranch.dialects.noetl.workbook import Workbook
 from anabranch.dialects.port import Options
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression

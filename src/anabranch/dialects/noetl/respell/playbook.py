@@ -19,12 +19,12 @@ import re
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.joins import JoinReading
-from anabranch.dialects.noetl.respell_case import CaseSpelling, condition
-from anabranch.dialects.noetl.respell_cursor import respell_cursor
-from anabranch.dialects.noetl.respell_kinds import respell_kind, respell_root
-from anabranch.dialects.noetl.respell_sinks import sink_task, with_sinks
-from anabranch.dialects.noetl.respell_tasks import Respelled, TaskSpelling
-from anabranch.dialects.noetl.shape import Shape, fields, find, items, scalar
+from anabranch.dialects.noetl.respell.case_lists import CaseSpelling, condition
+from anabranch.dialects.noetl.respell.cursor import respell_cursor
+from anabranch.dialects.noetl.respell.kinds import respell_kind, respell_root
+from anabranch.dialects.noetl.respell.shape import Shape, fields, find, items, scalar
+from anabranch.dialects.noetl.respell.sinks import sink_task, with_sinks
+from anabranch.dialects.noetl.respell.tasks import Respelled, TaskSpelling
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.net.problems import Position
 

@@ -19,10 +19,10 @@ import re
 import msgspec
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.respell_sinks import after_success, sink_task
-from anabranch.dialects.noetl.respell_tasks import Respelled
-from anabranch.dialects.noetl.retries import PAGES
-from anabranch.dialects.noetl.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.sinks import after_success, sink_task
+from anabranch.dialects.noetl.respell.tasks import Respelled
+from anabranch.dialects.noetl.tasks.retries import PAGES
 from anabranch.net.problems import Position
 
 ROUTES = "next: {spec: {mode: …}, arcs: [{step: …, when: …}]}"

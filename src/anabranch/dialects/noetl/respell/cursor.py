@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 
 from anabranch.dialects.nodes import Fields, Node, Scalar
-from anabranch.dialects.noetl.respell_tasks import Respelled
-from anabranch.dialects.noetl.shape import Shape, fields, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, scalar
+from anabranch.dialects.noetl.respell.tasks import Respelled
 from anabranch.expressions.jinja.jinja import has_template
 
 DATABASES = ("postgres", "sqlite", "duckdb")
