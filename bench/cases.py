@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.app import Parts
-from anabranch.operations.definitions import Prepared
+from anabranch.operations.definitions.prepare import Prepared
 from bench import probe, world
 from bench.joins import b7
 from bench.loops import b4, b5, b6

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from anabranch.operations.definitions import Prepared
+from anabranch.operations.definitions.prepare import Prepared
 from bench import probe, world
 from bench.rows import Row
 

@@ -18,7 +18,7 @@ import aiohttp
 
 from anabranch.app import Parts
 from anabranch.kernel import events as e
-from anabranch.operations.definitions import Prepared, prepare
+from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.runtime.effects import Published
 from bench import world
 from bench.rows import Row

@@ -13,7 +13,7 @@ from typing import Any
 
 from anabranch import Settings, Toolbox
 from anabranch.app import Parts, open_store
-from anabranch.operations.definitions import Prepared, prepare
+from anabranch.operations.definitions.prepare import Prepared, prepare
 
 #: When the tool `mark` was called for the first time.
 MARKED: list[float] = []

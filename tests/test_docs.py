@@ -68,7 +68,7 @@ def test_the_first_playbook_of_the_readme_runs() -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda f: f.stem)
 def test_every_example_compiles_without_a_warning(file: Path) -> None:
-    from anabranch.operations.definitions import check
+    from anabranch.operations.definitions.prepare import check
 
     compiled = check(file)
     assert compiled.net is not None

@@ -26,10 +26,19 @@ from anabranch.literals import Reducer
 from anabranch.market.directory import PassportDirectory
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
-from anabranch.operations.available import available_in
-from anabranch.operations.catalog import Catalog
-from anabranch.operations.credentials import Credentials, StoreSource
-from anabranch.operations.definitions import Prepared, Rules, Source, compiler, path_in, prepare
+from anabranch.operations.access.credentials import Credentials, StoreSource
+from anabranch.operations.access.secret_key import key_of
+from anabranch.operations.definitions.available import available_in
+from anabranch.operations.definitions.catalog import Catalog
+from anabranch.operations.definitions.preflight import Available, Preflight, child_depth
+from anabranch.operations.definitions.prepare import (
+    Prepared,
+    Rules,
+    Source,
+    compiler,
+    path_in,
+    prepare,
+)
 from anabranch.operations.participants import (
     Participants,
     asked_before,
@@ -37,15 +46,13 @@ from anabranch.operations.participants import (
     book_name,
     needs_of,
 )
-from anabranch.operations.pools import Pools
-from anabranch.operations.preflight import Available, Preflight, child_depth
-from anabranch.operations.reading import Reader
-from anabranch.operations.redrives import RedrivePlan
-from anabranch.operations.secret_key import key_of
-from anabranch.operations.sessions import Sessions
-from anabranch.operations.shown import EventRecord
-from anabranch.operations.supplies import Supplies
-from anabranch.operations.verbs import Verbs, decision, patches
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.reader import Reader
+from anabranch.operations.runs.redrive_plan import RedrivePlan
+from anabranch.operations.runs.verbs import Verbs, decision, patches
+from anabranch.operations.sessions.sessions import Sessions
+from anabranch.operations.workers.job_data import Supplies
+from anabranch.operations.workers.pools import Pools
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.jobs.executor import Safe
 from anabranch.runtime.jobs.pools import Pools as JobPools

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from anabranch.kernel import stimuli as s
-from anabranch.operations.dispatches import Dispatch, WorkflowStepDispatch, dispatches_of
-from anabranch.operations.snapshots import snapshot_of
+from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch, dispatches_of
+from anabranch.operations.read.snapshots import snapshot_of
 from anabranch.runtime.live_run import history
 from anabranch.testing.definitions import compiled
 from anabranch.testing.participants import prepared

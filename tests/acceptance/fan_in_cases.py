@@ -10,8 +10,8 @@ from typing import Any
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer
-from anabranch.operations.dispatches import dispatches_of
-from anabranch.operations.snapshots import snapshot_of
+from anabranch.operations.read.dispatches import dispatches_of
+from anabranch.operations.read.snapshots import snapshot_of
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.answers import after, error, never, ok, stubborn, unreachable

@@ -293,7 +293,7 @@ def test_participants_and_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("place", ["worker", "claim"])
 def test_a_job_that_a_worker_cannot_prepare(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anabranch.operations import claims
+    from anabranch.operations.workers import claims
     from anabranch.surfaces.worker import bench
 
     def odd(*_given: Any) -> Any:

@@ -15,8 +15,8 @@ import anabranch
 from acceptance.cases import Act, fits
 from acceptance.clinic import Clinic, open_clinic
 from anabranch.net.problems import Problem
-from anabranch.operations.catalog import Draft
-from anabranch.operations.definitions import canonical_text, check
+from anabranch.operations.definitions.catalog import Draft
+from anabranch.operations.definitions.prepare import canonical_text, check
 from anabranch.testing import error, ok, play
 
 from .cases import EXPECTED, FOLDER, Case, Expectation, all_cases, definitions, playbooks_that_run

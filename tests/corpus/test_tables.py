@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 
 from .cases import FOLDER, Case, all_cases
 

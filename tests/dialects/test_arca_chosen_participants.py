@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 
 
 def definition(participant: str) -> str:

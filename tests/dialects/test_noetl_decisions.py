@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 import anabranch
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 from hangs import HANG_SECONDS
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: x}\nworkflow:\n"

@@ -9,7 +9,7 @@ import pytest
 from anabranch.dialects.port import ToolSignature
 from anabranch.dialects.registry import compile_source
 from anabranch.net.problems import Problem
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 from anabranch.work.callables import Toolbox
 
 from .support import HEAD, documented_severity

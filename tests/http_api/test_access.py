@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.operations.access import SCOPES
+from anabranch.operations.access.tokens import SCOPES
 from anabranch.settings import Settings
 from anabranch.surfaces.http.serving import Server
 
@@ -197,7 +197,7 @@ def test_the_use_of_a_token_is_noted(tmp_path: Any) -> None:
 
 def test_a_token_made_beside_a_running_server_opens_it_at_once(tmp_path: Any) -> None:
     async def go() -> None:
-        from anabranch.operations.access import Access
+        from anabranch.operations.access.tokens import Access
         from anabranch.store.sqlite.store import SqliteStore
 
         store = tmp_path / "s.db"

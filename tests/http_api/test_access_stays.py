@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientResponse
 
-from anabranch.operations.access import Access
+from anabranch.operations.access.tokens import Access
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.http import visits
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from anabranch.operations.access import SCOPES
+from anabranch.operations.access.tokens import SCOPES
 from anabranch.surfaces.http.routes import API, TABLE, Route
 from anabranch.surfaces.http.server import ALL_ROUTES
 from anabranch.surfaces.ui import mounting

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from anabranch import cancel
-from anabranch.operations.definitions import Prepared
+from anabranch.operations.definitions.prepare import Prepared
 from anabranch.surfaces.http import definitions
 from anabranch.surfaces.http.definitions import Compilations
 from anabranch.surfaces.http.limits import in_time

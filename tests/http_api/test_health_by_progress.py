@@ -169,7 +169,7 @@ def test_a_courier_that_stands_still_is_a_reason(monkeypatch: pytest.MonkeyPatch
             courier.start()
             await green(client)
 
-    monkeypatch.setattr("anabranch.operations.courier.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("anabranch.operations.webhooks.dispatcher.POLL_SECONDS", 0.05)
     run(work())
 
 

@@ -12,7 +12,7 @@ import pytest
 from bench.crowd import Crowd, for_seconds
 from bench.station import Station
 
-from anabranch.operations.definitions import prepare
+from anabranch.operations.definitions.prepare import prepare
 
 from .support import HELLO, Client, run, serving
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from anabranch.operations.posting import Posted, Poster
-from anabranch.operations.templates import Templates
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.webhooks.sender import Posted, Poster
 from anabranch.settings import Settings
 from anabranch.surfaces.cli.main import VERBS
 from anabranch.surfaces.http.openapi import PARAMETERS, document

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.operations.permitted import ABSENT, METHODS
+from anabranch.operations.sessions.rpc_methods import ABSENT, METHODS
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AuditFilter
 from anabranch.surfaces.http.rpc import opened

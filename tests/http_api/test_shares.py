@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 from anabranch.surfaces.http import definitions
 from anabranch.surfaces.http.auth import COOKIE
 from anabranch.surfaces.http.limits import Doorman

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from anabranch.operations.access import SCOPES
+from anabranch.operations.access.tokens import SCOPES
 
 from .access import serving as guarded
 from .support import ASKING, FAILING, HELLO, Client, run, serving

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from anabranch.clock import SystemClock
 from anabranch.kernel.events import decode_events, kind_of
-from anabranch.operations.webhooks import HookDraft, Webhooks
+from anabranch.operations.webhooks.webhooks import HookDraft, Webhooks
 from anabranch.store.sqlite.store import SqliteStore
 
 from .support import run

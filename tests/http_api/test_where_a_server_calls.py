@@ -33,7 +33,7 @@ def test_a_server_for_others_does_not_call_its_own_machine_unless_told(
     loopback: bool, setting: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "is_loopback", lambda _address: loopback)
-    monkeypatch.setattr("anabranch.operations.access.Access.has_admin", lambda _self: True)
+    monkeypatch.setattr("anabranch.operations.access.tokens.Access.has_admin", lambda _self: True)
     seen: list[str] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

@@ -11,10 +11,10 @@ import msgspec
 
 from anabranch.clock import ManualClock
 from anabranch.kernel import events as e
-from anabranch.operations.courier import Courier
-from anabranch.operations.notices import Finder
-from anabranch.operations.posting import DELIVERY, Posted, Poster
-from anabranch.operations.webhooks import HookCard, HookDraft, Webhooks
+from anabranch.operations.webhooks.dispatcher import Courier
+from anabranch.operations.webhooks.matcher import Finder
+from anabranch.operations.webhooks.sender import DELIVERY, Posted, Poster
+from anabranch.operations.webhooks.webhooks import HookCard, HookDraft, Webhooks
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head, Store

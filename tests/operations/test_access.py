@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from anabranch.errors import Denied, InputError, NotFound, StoreError
-from anabranch.operations import trail as trails
-from anabranch.operations.access import Access, Caller, Guesses, entry, everything
-from anabranch.operations.trail import TALLY_MS, Trail
+from anabranch.operations.access import audit_log as trails
+from anabranch.operations.access.audit_log import TALLY_MS, Trail
+from anabranch.operations.access.tokens import Access, Caller, Guesses, entry, everything
 from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.store.memory.store import MemoryStore
 

@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 
 from anabranch.errors import StoreError
-from anabranch.operations.clerk import Clerk
+from anabranch.operations.access.write_batcher import Clerk
 from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store

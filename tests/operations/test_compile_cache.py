@@ -8,8 +8,8 @@ import pytest
 
 import anabranch
 from anabranch.dialects.registry import compile_source
-from anabranch.operations import compile_cache
-from anabranch.operations.compile_cache import CompileCache
+from anabranch.operations.definitions import compile_cache
+from anabranch.operations.definitions.compile_cache import CompileCache
 
 TEXT = "metadata: {name: NAME}\nworkflow: [{step: a, tool: {kind: noop}}]\n"
 
@@ -26,7 +26,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(compile_cache, "compile_source", counting)
     monkeypatch.setattr(compile_cache, "CACHE", CompileCache())
-    monkeypatch.setattr("anabranch.operations.definitions.CACHE", compile_cache.CACHE)
+    monkeypatch.setattr("anabranch.operations.definitions.prepare.CACHE", compile_cache.CACHE)
     return seen
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.kernel import events as e
-from anabranch.operations.purging import purge
+from anabranch.operations.runs.purge import purge
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.store.sqlite.store import SqliteStore
 

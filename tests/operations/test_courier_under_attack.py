@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from anabranch.errors import StoreError
 from anabranch.kernel import events as e
-from anabranch.operations.hook_secrets import secrets_of
-from anabranch.operations.notices import Finder
-from anabranch.operations.posting import SIGNATURE, Posted, verify
-from anabranch.operations.webhooks import HookChange
+from anabranch.operations.webhooks.matcher import Finder
+from anabranch.operations.webhooks.secrets import secrets_of
+from anabranch.operations.webhooks.sender import SIGNATURE, Posted, verify
+from anabranch.operations.webhooks.webhooks import HookChange
 from anabranch.store.hook_ports import Delivery, DeliveryFilter, Entry, Hook
 from anabranch.store.sqlite.store import SqliteStore
 

@@ -11,12 +11,12 @@ import pytest
 
 from anabranch.app import Parts
 from anabranch.kernel import stimuli as s
-from anabranch.operations import glancing
-from anabranch.operations.definitions import compiler
-from anabranch.operations.following import Follower
-from anabranch.operations.glancing import NEAR_BYTES, NEAR_ROWS, Far, Glance
-from anabranch.operations.reading import Reader
-from anabranch.operations.verbs import patches
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.read import inline_reader
+from anabranch.operations.read.event_pages import Follower
+from anabranch.operations.read.inline_reader import NEAR_BYTES, NEAR_ROWS, Far, Glance
+from anabranch.operations.read.reader import Reader
+from anabranch.operations.runs.verbs import patches
 from anabranch.runtime.effects import Published
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
@@ -171,7 +171,7 @@ def test_a_run_that_has_the_id_of_a_purged_one_is_not_taken_for_it() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glancing, "KEPT_BYTES", 4000)
+    monkeypatch.setattr(inline_reader, "KEPT_BYTES", 4000)
 
     async def go() -> None:
         async with world() as here:

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from anabranch.clock import ManualClock
 from anabranch.errors import InputError
-from anabranch.operations import hook_secrets
-from anabranch.operations.hook_secrets import OVERLAP_MS, secrets_of
-from anabranch.operations.secret_key import SecretKey, key_of
-from anabranch.operations.webhooks import HookDraft, Webhooks
+from anabranch.operations.access.secret_key import SecretKey, key_of
+from anabranch.operations.webhooks import secrets
+from anabranch.operations.webhooks.secrets import OVERLAP_MS, secrets_of
+from anabranch.operations.webhooks.webhooks import HookDraft, Webhooks
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Hook
 from anabranch.store.sqlite.store import SqliteStore
@@ -118,7 +118,7 @@ def test_secrets_of_before_are_encrypted_at_the_start_and_wiped(place: Place, wr
 def test_without_the_package_secrets_of_before_are_counted_and_a_rotation_gets_rid_of_them(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_secrets, "can_seal", lambda: False)
+    monkeypatch.setattr(secrets, "can_seal", lambda: False)
     hook = place.legacy("text:whs_plain")
     assert place.hooks.protect() == 1
     rotated = place.hooks.rotate(hook).secret

@@ -10,8 +10,8 @@ import pytest
 import anabranch
 from anabranch.dialects.arca.templates import read_template
 from anabranch.errors import InputError
-from anabranch.operations.definitions import prepare
-from anabranch.operations.inputs import Wanted, inputs_of, parameters_of, require_known
+from anabranch.operations.definitions.inputs import Wanted, inputs_of, parameters_of, require_known
+from anabranch.operations.definitions.prepare import prepare
 
 RULE = {
     "payload": {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from anabranch import Engine, Toolbox
-from anabranch.operations import items as items_module
-from anabranch.operations import shard_log
-from anabranch.operations.items import Page
-from anabranch.operations.shard_log import Begin
+from anabranch.operations.read import items as items_module
+from anabranch.operations.read import shard_log
+from anabranch.operations.read.items import Page
+from anabranch.operations.read.shard_log import Begin
 from anabranch.store.memory.store import MemoryStore
 
 from .support import run

@@ -10,8 +10,8 @@ import pytest
 from anabranch import Engine, Toolbox
 from anabranch.errors import InputError, NotFound
 from anabranch.literals import ItemState
-from anabranch.operations.items import Page
-from anabranch.operations.reading import Reader
+from anabranch.operations.read.items import Page
+from anabranch.operations.read.reader import Reader
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Record
 

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
-from anabranch.operations import posting
-from anabranch.operations.posting import (
+from anabranch.operations.webhooks import sender
+from anabranch.operations.webhooks.sender import (
     Addresses,
     Posted,
     Poster,
@@ -133,7 +133,7 @@ def test_a_name_that_leads_into_the_house_is_refused_when_it_is_looked_up() -> N
 def test_no_connection_into_the_house_is_opened_whatever_the_check_of_the_url_overlooks(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "checked_url", lambda url, _addresses: url)
+    monkeypatch.setattr(sender, "checked_url", lambda url, _addresses: url)
 
     async def work() -> None:
         async with receiver() as url:

@@ -10,8 +10,8 @@ import pytest
 import anabranch
 from anabranch import Engine, Settings, Toolbox
 from anabranch.errors import InputError, NotFound
-from anabranch.operations.purging import DAY_MS, age_ms, purge
-from anabranch.operations.reading import Reader
+from anabranch.operations.read.reader import Reader
+from anabranch.operations.runs.purge import DAY_MS, age_ms, purge
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter, Hold
 from anabranch.store.sqlite.store import SqliteStore
@@ -110,7 +110,7 @@ def test_a_run_whose_payload_is_gone_can_still_be_shown(box: Toolbox, tmp_path: 
 
 
 def _net(definition: Any, box: Toolbox) -> Any:
-    from anabranch.operations.definitions import compiler
+    from anabranch.operations.definitions.prepare import compiler
 
     return compiler(tool.name for tool in box)(definition)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.operations.catalog import Draft
+from anabranch.operations.definitions.catalog import Draft
 
 from .support import Server, playbook, run, serving, working
 

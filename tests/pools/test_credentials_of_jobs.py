@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.operations.credentials import CredentialDraft
+from anabranch.operations.access.credentials import CredentialDraft
 from anabranch.settings import Settings
 
 from .support import Server, playbook, run, serving, working

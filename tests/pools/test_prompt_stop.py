@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.operations import watching
+from anabranch.operations.workers import cancel_watch
 from anabranch.surfaces.worker import link
 
 from .proxy import bad_network
@@ -138,7 +138,7 @@ def test_a_watch_is_answered_when_a_job_is_cancelled_and_says_what_to_do() -> No
             (stop,) = await asking
             assert (stop["run"], stop["code"], stop["reason"]) == (
                 name,
-                watching.CANCELLED,
+                cancel_watch.CANCELLED,
                 "changed my mind",
             )
             mine = next(task for task in tasks if task["run"] == name)

@@ -14,7 +14,7 @@ from anabranch.kernel.events import Event
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.operations.definitions import compiler, prepare
+from anabranch.operations.definitions.prepare import compiler, prepare
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets

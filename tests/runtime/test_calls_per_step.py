@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from anabranch import Engine, Toolbox
-from anabranch.operations.definitions import Prepared, prepare
+from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.runtime import writer
 from anabranch.work import shards
 from costs import calls

@@ -11,7 +11,7 @@ from anabranch.errors import AnabranchError, InputError, Refused, StoreError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.operations.definitions import prepare
+from anabranch.operations.definitions.prepare import prepare
 from anabranch.runtime.engine import Engine
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store

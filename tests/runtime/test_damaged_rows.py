@@ -10,8 +10,8 @@ import pytest
 
 from anabranch.errors import DamagedRun
 from anabranch.kernel import stimuli as s
-from anabranch.operations.definitions import compiler
-from anabranch.operations.reading import Reader
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.read.reader import Reader
 from anabranch.runtime.messages.codec import read_answer, write_message
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter

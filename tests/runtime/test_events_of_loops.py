@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anabranch
-from anabranch.operations.shown import EventRecord, Shown
+from anabranch.operations.read.event_view import EventRecord, Shown
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

@@ -9,8 +9,8 @@ import pytest
 
 from anabranch import Engine, Toolbox
 from anabranch.kernel import events as e
-from anabranch.operations.shown import EventRecord
-from anabranch.operations.task_events import PROCESSED, STARTED, with_tasks
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\nworkflow:\n"
 AGAIN = "{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 2, delay: 0}}"

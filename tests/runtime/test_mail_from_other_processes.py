@@ -12,9 +12,9 @@ from anabranch.errors import AnabranchError, Refused, StoreError, StoreInUse
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import ContextPatch
-from anabranch.operations import verbs
-from anabranch.operations.definitions import compiler
-from anabranch.operations.verbs import say
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.runs import verbs
+from anabranch.operations.runs.verbs import say
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.runtime.nets import Nets

@@ -15,7 +15,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
-from anabranch.operations.definitions import prepare
+from anabranch.operations.definitions.prepare import prepare
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store

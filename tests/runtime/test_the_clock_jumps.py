@@ -18,7 +18,7 @@ import pytest
 from anabranch.clock import ManualClock, SystemClock
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.operations.dispatches import Dispatch, dispatches_of
+from anabranch.operations.read.dispatches import Dispatch, dispatches_of
 from anabranch.runtime.live_run import history
 from anabranch.store.memory.store import MemoryStore
 from anabranch.work.port import Task

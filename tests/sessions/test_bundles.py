@@ -12,8 +12,8 @@ from anabranch.dialects.registry import compile_source
 from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc729.bundle import Bundle, Text, alias_of, bundle_text, hash_of
 from anabranch.errors import DefinitionError, InputError
-from anabranch.operations.bundles import read_rules
-from anabranch.operations.definitions import check, prepare
+from anabranch.operations.definitions.bundles import read_rules
+from anabranch.operations.definitions.prepare import check, prepare
 from dialects.orchestrations import join, orchestration, step, then
 
 from .support import NOTHING, bundle, engine, rule, run, until_waiting, waits

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import anabranch
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 from anabranch.testing import play, simulate, valid
 from dialects.orchestrations import SECTION_6_1, SECTION_7_4, join, orchestration, step, then
 

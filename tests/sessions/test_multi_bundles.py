@@ -13,8 +13,8 @@ from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc729.bundle import hash_of
 from anabranch.dialects.xrc729.multi_bundle import canonical_text, hashes_of
 from anabranch.errors import InputError
-from anabranch.operations.bundles import chosen
-from anabranch.operations.definitions import check, prepare
+from anabranch.operations.definitions.bundles import chosen
+from anabranch.operations.definitions.prepare import check, prepare
 
 CHECK = {"payload": {"amount": {"type": "int64"}}, "rules": ["[amount] > 0"]}
 SHIP = {"payload": {}, "onValid": {"payload": {"shipped": True}}}

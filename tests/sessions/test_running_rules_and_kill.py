@@ -8,9 +8,9 @@ from typing import Any
 from anabranch.clock import SystemClock
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, WakeRequest, succeeded
-from anabranch.operations.definitions import compiler, prepare
-from anabranch.operations.reading import Reader
-from anabranch.operations.sessions import Sessions
+from anabranch.operations.definitions.prepare import compiler, prepare
+from anabranch.operations.read.reader import Reader
+from anabranch.operations.sessions.sessions import Sessions
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings

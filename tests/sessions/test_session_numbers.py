@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.dialects.xrc729.words import SESSION
 from anabranch.errors import InputError, NotFound, Refused
-from anabranch.operations.definitions import prepare
+from anabranch.operations.definitions.prepare import prepare
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.sqlite.file import MIGRATIONS
 from dialects.orchestrations import orchestration, step, then

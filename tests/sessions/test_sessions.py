@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import DefinitionError, InputError, NotFound
-from anabranch.operations.sessions import Sessions
+from anabranch.operations.sessions.sessions import Sessions
 from dialects.orchestrations import join, orchestration, step, then
 
 from .support import NOTHING, OWNER, bundle, engine, rule, run, until_waiting, waits

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.operations.definitions import compiler
-from anabranch.operations.reading import Reader
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.read.reader import Reader
 from anabranch.runtime.nets import Nets
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.cli.main import command

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from anabranch import Engine
-from anabranch.operations.hook_secrets import secrets_of
-from anabranch.operations.secret_key import SecretKey
+from anabranch.operations.access.secret_key import SecretKey
+from anabranch.operations.webhooks.secrets import secrets_of
 from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 

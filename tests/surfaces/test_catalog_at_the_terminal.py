@@ -12,7 +12,7 @@ import pytest
 
 from anabranch import Engine
 from anabranch.errors import NotFound
-from anabranch.operations.catalog import Draft
+from anabranch.operations.definitions.catalog import Draft
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite.store import SqliteStore
 

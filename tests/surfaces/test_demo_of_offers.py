@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.operations.definitions import compiler
-from anabranch.operations.reading import Reader
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.read.reader import Reader
 from anabranch.runtime.nets import Nets
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.cli import demo

@@ -12,7 +12,7 @@ import pytest
 import anabranch
 from anabranch.app import Parts
 from anabranch.errors import DefinitionError, InputError, MissingRequirements
-from anabranch.operations.available import ENGINE_KINDS
+from anabranch.operations.definitions.available import ENGINE_KINDS
 from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 from http_api.support import playbook, serving, step

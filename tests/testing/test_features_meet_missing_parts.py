@@ -14,8 +14,8 @@ import pytest
 
 from anabranch.errors import MissingRequirements
 from anabranch.kernel import stimuli as s
-from anabranch.operations.available import ENGINE_KINDS
-from anabranch.operations.preflight import Available, Preflight
+from anabranch.operations.definitions.available import ENGINE_KINDS
+from anabranch.operations.definitions.preflight import Available, Preflight
 from anabranch.runtime.core import Core
 from anabranch.runtime.recovery import recover
 from anabranch.testing import ok

@@ -9,7 +9,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.net.net import Step
 from anabranch.net.program import Iteration, Program
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 from anabranch.store.ports import Commit
 from anabranch.testing import simulate
 from anabranch.testing.audit import Audit

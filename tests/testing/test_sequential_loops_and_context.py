@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch
-from anabranch.operations.definitions import check
+from anabranch.operations.definitions.prepare import check
 from anabranch.testing.definitions import compiled
 
 from .support import AFTER, AMID, BEFORE, play_and_die

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.kernel import events as e
-from anabranch.operations.verbs import decision
+from anabranch.operations.runs.verbs import decision
 from anabranch.runtime.live_run import history
 
 from .scenes import NAMED, is_live, shot

@@ -7,7 +7,7 @@ import json
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed, succeeded
 from anabranch.net.net import GatherRule
-from anabranch.operations.shown import EventRecord
+from anabranch.operations.read.event_view import EventRecord
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
 from anabranch.surfaces.ui.chronicle import LANES_KEPT, Chronicle

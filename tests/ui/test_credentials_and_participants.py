@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.operations.catalog import Draft
-from anabranch.operations.credentials import CredentialChange, CredentialDraft
+from anabranch.operations.access.credentials import CredentialChange, CredentialDraft
+from anabranch.operations.definitions.catalog import Draft
 
 from .support import ARTIFACTS, NASTY, Server
 

@@ -8,7 +8,7 @@ import pytest
 from multidict import MultiDict
 
 from anabranch.errors import InputError
-from anabranch.operations.inputs import Wanted
+from anabranch.operations.definitions.inputs import Wanted
 from anabranch.surfaces.ui.forms import blamed, fields_of, given_of
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from anabranch.operations.verbs import decision
+from anabranch.operations.runs.verbs import decision
 from hangs import HANG_SECONDS
 
 from .support import ASKED, TWO_STEPS, Server, eventually

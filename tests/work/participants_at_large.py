@@ -19,7 +19,7 @@ from typing import Any
 
 import anabranch
 from anabranch.app import Engine
-from anabranch.operations.dispatches import Dispatch
+from anabranch.operations.read.dispatches import Dispatch
 from anabranch.settings import Settings
 from hangs import HANG_SECONDS
 

@@ -20,7 +20,7 @@ from anabranch import Engine
 from anabranch.app import RunResult
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, Fault
-from anabranch.operations.credentials import CredentialDraft
+from anabranch.operations.access.credentials import CredentialDraft
 from anabranch.settings import Settings
 from anabranch.work import bucket_session
 from anabranch.work import buckets as module

@@ -16,7 +16,11 @@ from aiohttp import web
 from anabranch import Engine
 from anabranch.app import RunResult
 from anabranch.errors import Conflict, InputError, NotFound
-from anabranch.operations.credentials import CredentialCard, CredentialChange, CredentialDraft
+from anabranch.operations.access.credentials import (
+    CredentialCard,
+    CredentialChange,
+    CredentialDraft,
+)
 from anabranch.settings import Settings
 from anabranch.testing import play
 from anabranch.work.credential_fields import for_work

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from anabranch import Engine
 from anabranch.app import RunResult
-from anabranch.operations.credentials import CredentialDraft
+from anabranch.operations.access.credentials import CredentialDraft
 from anabranch.settings import Settings
 
 from .support import run, server

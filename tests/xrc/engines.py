@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from anabranch.clock import SystemClock
 from anabranch.kernel.values import Answer
-from anabranch.operations.definitions import compiler, prepare
+from anabranch.operations.definitions.prepare import compiler, prepare
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings

@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from anabranch.errors import AnabranchError, MissingRequirements
-from anabranch.operations.courier import Courier
+from anabranch.operations.webhooks.dispatcher import Courier
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.metrics.engine_metrics import overdue_ms
 from anabranch.runtime.metrics.loop_lag import LoopWatch

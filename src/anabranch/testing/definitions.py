@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from anabranch.net.net import Net
-from anabranch.operations.definitions import Rules, prepare
+from anabranch.operations.definitions.prepare import Rules, prepare
 from anabranch.work.callables import default_toolbox
 
 #: A path, the text of a definition (YAML or JSON), the same as a mapping, or a compiled net.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.operations.processes import Process
+from anabranch.operations.read.processes import Process
 from anabranch.testing.plan_documents import Alternative, Assertion, Expectation, Expectations
 
 Verdict = Literal["passed", "failed", "pending"]

@@ -19,7 +19,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.expressions.cel.values import from_json
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
-from anabranch.operations.processes import Process, processes
+from anabranch.operations.read.processes import Process, processes
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.sealing import split
 from anabranch.testing.answers import Planned

@@ -15,8 +15,8 @@ import msgspec
 
 from anabranch.errors import AnabranchError, InputError
 from anabranch.net.net import Net
-from anabranch.operations.definitions import prepare
-from anabranch.operations.preflight import Available, Preflight
+from anabranch.operations.definitions.preflight import Available, Preflight
+from anabranch.operations.definitions.prepare import prepare
 from anabranch.testing.plan_documents import (
     Expectations,
     Plan,

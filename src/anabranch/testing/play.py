@@ -24,8 +24,8 @@ from anabranch.kernel.explain import explain
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
-from anabranch.operations.definitions import Rules
-from anabranch.operations.shown import Shown
+from anabranch.operations.definitions.prepare import Rules
+from anabranch.operations.read.event_view import Shown
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.answers import Scripted

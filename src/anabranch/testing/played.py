@@ -11,7 +11,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.explain import Waiting
 from anabranch.kernel.state import State
 from anabranch.net.problems import did_you_mean
-from anabranch.operations.shown import SHOWN_KINDS
+from anabranch.operations.read.event_view import SHOWN_KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.redrive import reusable
 from anabranch.net.net import Net
-from anabranch.operations.definitions import Rules
+from anabranch.operations.definitions.prepare import Rules
 from anabranch.runtime.live_run import history
 from anabranch.store.ports import Payloads
 from anabranch.testing.answers import Scripted

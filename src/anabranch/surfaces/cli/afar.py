@@ -18,7 +18,7 @@ from anabranch.errors import AnabranchError, DefinitionError, InputError, Refuse
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import deep_merge
 from anabranch.net.problems import Problem
-from anabranch.operations.catalog import SUFFIXES, wanted
+from anabranch.operations.definitions.catalog import SUFFIXES, wanted
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, stop_signals, values
 from anabranch.surfaces.cli.desk import Row, who

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from anabranch import app
 from anabranch.errors import AnabranchError, Refused, StoreInUse
-from anabranch.operations.bulk import PAGE_MAX, Bulk, BulkReport, Bulks
-from anabranch.operations.purging import age_ms
-from anabranch.operations.verbs import ANSWER_SECONDS, ASK_SECONDS
+from anabranch.operations.runs.bulk import PAGE_MAX, Bulk, BulkReport, Bulks
+from anabranch.operations.runs.purge import age_ms
+from anabranch.operations.runs.verbs import ANSWER_SECONDS, ASK_SECONDS
 from anabranch.runtime.messages.codec import Sayable, read_answer, write_message
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store

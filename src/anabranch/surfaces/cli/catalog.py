@@ -14,7 +14,7 @@ from anabranch import files
 from anabranch.clock import SystemClock
 from anabranch.dialects.source import SourceLimits
 from anabranch.errors import InputError
-from anabranch.operations.catalog import Catalog, Draft, wanted
+from anabranch.operations.definitions.catalog import Catalog, Draft, wanted
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, values

@@ -15,9 +15,9 @@ import msgspec
 from anabranch import files
 from anabranch.clock import SystemClock
 from anabranch.errors import InputError
-from anabranch.operations.credentials import CredentialChange, CredentialDraft, Credentials
-from anabranch.operations.rekey import rekey
-from anabranch.operations.secret_key import SecretKey, key_of
+from anabranch.operations.access.credentials import CredentialChange, CredentialDraft, Credentials
+from anabranch.operations.access.rekey import rekey
+from anabranch.operations.access.secret_key import SecretKey, key_of
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, values

@@ -24,19 +24,19 @@ from anabranch.dialects.port import Compiled, RegisteredTool
 from anabranch.dialects.registry import in_order
 from anabranch.errors import InputError
 from anabranch.net.problems import Problem
-from anabranch.operations.available import ENGINE_KINDS, available_in
-from anabranch.operations.catalog import SCHEME, Catalog, file_key
-from anabranch.operations.credentials import Credentials, StoreSource, looked_up
-from anabranch.operations.definitions import Source, canonical_text, compiler, prepare
-from anabranch.operations.definitions import check as check_definition
-from anabranch.operations.items import Page, Wanted
-from anabranch.operations.preflight import Preflight
-from anabranch.operations.purging import Purged, age_ms, purge
-from anabranch.operations.reading import Reader, draw
-from anabranch.operations.redrives import RedrivePlan, prepare_redrive
-from anabranch.operations.references import Referred, read_reference
-from anabranch.operations.secret_key import key_of
-from anabranch.operations.sessions import Sessions, estimated_gas
+from anabranch.operations.access.credentials import Credentials, StoreSource, looked_up
+from anabranch.operations.access.secret_key import key_of
+from anabranch.operations.definitions.available import ENGINE_KINDS, available_in
+from anabranch.operations.definitions.catalog import SCHEME, Catalog, file_key
+from anabranch.operations.definitions.preflight import Preflight
+from anabranch.operations.definitions.prepare import Source, canonical_text, compiler, prepare
+from anabranch.operations.definitions.prepare import check as check_definition
+from anabranch.operations.read.items import Page, Wanted
+from anabranch.operations.read.reader import Reader, draw
+from anabranch.operations.read.references import Referred, read_reference
+from anabranch.operations.runs.purge import Purged, age_ms, purge
+from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
+from anabranch.operations.sessions.sessions import Sessions, estimated_gas
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
@@ -408,7 +408,7 @@ def _engine_parts(store: Store, settings: Settings) -> Parts:
 
 
 async def _say(store: Store, parts: Parts, run: str, said: Sayable) -> str:
-    from anabranch.operations.verbs import say
+    from anabranch.operations.runs.verbs import say
 
     return await say(store, lambda: parts.engine, run, said)
 

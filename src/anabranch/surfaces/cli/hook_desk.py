@@ -15,8 +15,8 @@ import msgspec
 
 from anabranch.clock import SystemClock
 from anabranch.errors import AnabranchError
-from anabranch.operations.secret_key import key_of
-from anabranch.operations.webhooks import HookChange, HookDraft, Webhooks
+from anabranch.operations.access.secret_key import key_of
+from anabranch.operations.webhooks.webhooks import HookChange, HookDraft, Webhooks
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.hook_ports import DeliveryFilter

@@ -14,12 +14,12 @@ import msgspec
 from anabranch.dialects.port import ToolSignature
 from anabranch.errors import AnabranchError, InputError
 from anabranch.net.problems import Position, Problem
-from anabranch.operations.definitions import prepare, replace_text
-from anabranch.operations.items import Wanted
+from anabranch.operations.definitions.prepare import prepare, replace_text
 from anabranch.operations.participants import BookCheck
-from anabranch.operations.reading import draw
-from anabranch.operations.shown import EventRecord
-from anabranch.operations.task_events import with_tasks
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.items import Wanted
+from anabranch.operations.read.reader import draw
+from anabranch.operations.read.task_events import with_tasks
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, values

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
-from anabranch.operations.access import Caller, entry
+from anabranch.operations.access.tokens import Caller, entry
 from anabranch.store.ports import Store
 
 log = logging.getLogger("anabranch.access")

@@ -10,9 +10,9 @@ from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
 from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
 from anabranch.errors import InputError
-from anabranch.operations.bundles import chosen
-from anabranch.operations.catalog import Catalog
-from anabranch.operations.definitions import Prepared, prepare
+from anabranch.operations.definitions.bundles import chosen
+from anabranch.operations.definitions.catalog import Catalog
+from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values

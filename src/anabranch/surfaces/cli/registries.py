@@ -8,8 +8,8 @@ from msgspec.structs import asdict
 
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.net.problems import Position, Problem
-from anabranch.operations.definitions import check as check_definition
-from anabranch.operations.reading import draw
+from anabranch.operations.definitions.prepare import check as check_definition
+from anabranch.operations.read.reader import draw
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render
 from anabranch.surfaces.cli.orchestrating import check_form

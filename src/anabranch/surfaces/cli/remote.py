@@ -20,15 +20,15 @@ from anabranch.errors import AnabranchError, DefinitionError, InputError, NotFou
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.allowing import OWNER, SESSION
 from anabranch.net.problems import Problem
-from anabranch.operations.bundles import with_rules
-from anabranch.operations.definitions import TEXT, canonical_text
-from anabranch.operations.definitions import check as check_definition
-from anabranch.operations.items import Page, Wanted
-from anabranch.operations.processes import pid_of, run_and_token
-from anabranch.operations.purging import Purged, added, age_ms
-from anabranch.operations.redrives import RedrivePlan
-from anabranch.operations.references import Referred
-from anabranch.operations.sessions import LIVE, require_owner
+from anabranch.operations.definitions.bundles import with_rules
+from anabranch.operations.definitions.prepare import TEXT, canonical_text
+from anabranch.operations.definitions.prepare import check as check_definition
+from anabranch.operations.read.items import Page, Wanted
+from anabranch.operations.read.processes import pid_of, run_and_token
+from anabranch.operations.read.references import Referred
+from anabranch.operations.runs.purge import Purged, added, age_ms
+from anabranch.operations.runs.redrive_plan import RedrivePlan
+from anabranch.operations.sessions.sessions import LIVE, require_owner
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Space

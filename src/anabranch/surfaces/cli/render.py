@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anabranch.operations.items import LoopItem, Page
-    from anabranch.operations.redrives import RedrivePlan, RunAgain
+    from anabranch.operations.read.items import LoopItem, Page
+    from anabranch.operations.runs.redrive_plan import RedrivePlan, RunAgain
 
 
 INSTANTS = ("deadline", "wake", "lease", "until")  # in events: 0 is none

@@ -20,7 +20,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
-from anabranch.operations.definitions import Prepared
+from anabranch.operations.definitions.prepare import Prepared
 from anabranch.runtime.recovery import unfinished
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store

@@ -6,7 +6,7 @@ import argparse
 
 from anabranch.errors import Refused
 from anabranch.kernel import stimuli as s
-from anabranch.operations.verbs import decision, patches
+from anabranch.operations.runs.verbs import decision, patches
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import InputError, NotFound
-from anabranch.operations.processes import run_and_token
+from anabranch.operations.read.processes import run_and_token
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Desk, desk

@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.operations.definitions import prepare
-from anabranch.operations.inputs import require_known
+from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.prepare import prepare
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
 from anabranch.work.callables import default_toolbox

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.operations import store_files
-from anabranch.operations.definitions import compiler
-from anabranch.operations.store_check import StoreReport, check_store
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.stores import files
+from anabranch.operations.stores.check import StoreReport, check_store
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.sqlite.copy import Copy
@@ -77,7 +77,7 @@ async def store(options: argparse.Namespace, settings: Settings) -> int:
 async def _backup(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options)
     made, notes = await progress.over(
-        lambda: store_files.backup(settings, options.to, progress.pages, force=options.force)
+        lambda: files.backup(settings, options.to, progress.pages, force=options.force)
     )
     if options.json:
         print(render.json_line({**msgspec.to_builtins(made), "notes": notes}))
@@ -90,7 +90,7 @@ async def _backup(options: argparse.Namespace, settings: Settings) -> int:
 async def _restore(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options)
     done, means = await progress.over(
-        lambda: store_files.restore(settings, options.source, progress.pages)
+        lambda: files.restore(settings, options.source, progress.pages)
     )
     _note(options, settings, "store.restore", options.source)
     if options.json:
@@ -107,7 +107,7 @@ async def _check(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options)
 
     def work() -> StoreReport:
-        with Inspection(store_files.file_of(settings)) as inspection:
+        with Inspection(files.file_of(settings)) as inspection:
             return check_store(inspection, compiler(), progress)
 
     report = await progress.over(work)
@@ -120,7 +120,7 @@ async def _check(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _compact(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options)
-    done = await progress.over(lambda: store_files.compact(settings))
+    done = await progress.over(lambda: files.compact(settings))
     _note(options, settings, "store.compact", "")
     if options.json:
         print(render.json_line(msgspec.to_builtins(done)))

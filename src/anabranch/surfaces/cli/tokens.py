@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.operations.access import Access, Caller, entry
+from anabranch.operations.access.tokens import Access, Caller, entry
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AccessToken
 from anabranch.store.factory import open_store

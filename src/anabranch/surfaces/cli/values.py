@@ -14,7 +14,7 @@ from typing import Any
 from anabranch.dialects.nodes import Fields, kind_of, plain
 from anabranch.dialects.source import read_source
 from anabranch.errors import DefinitionError, InputError, NotFound
-from anabranch.operations.definitions import Source
+from anabranch.operations.definitions.prepare import Source
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.work.json_values import require_json

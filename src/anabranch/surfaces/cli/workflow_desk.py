@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from anabranch.errors import DefinitionError
 from anabranch.net.problems import Problem
-from anabranch.operations.dispatches import Dispatch, WorkflowStepDispatch
-from anabranch.operations.templates import Templates
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values

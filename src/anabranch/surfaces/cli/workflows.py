@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.operations.dispatches import Dispatch
-from anabranch.operations.templates import Templates
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.read.dispatches import Dispatch
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, running, values

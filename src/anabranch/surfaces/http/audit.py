@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from anabranch.errors import AnabranchError
-from anabranch.operations.access import entry
+from anabranch.operations.access.tokens import entry
 from anabranch.surfaces.http.auth import CALLER, GATEKEEPER, scope_of
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.routes import API

@@ -21,8 +21,8 @@ from urllib.parse import quote
 from aiohttp import web
 
 from anabranch.errors import Denied
-from anabranch.operations.access import Access, Caller, Guesses, everything, id_in
-from anabranch.operations.trail import Trail
+from anabranch.operations.access.audit_log import Trail
+from anabranch.operations.access.tokens import Access, Caller, Guesses, everything, id_in
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL, Scope, route_of
 from anabranch.surfaces.http.sites import (

@@ -10,9 +10,9 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from anabranch.literals import BulkVerb, Reducer
-from anabranch.operations.bulk import PAGE_MAX, Bulk, Bulks, Outcome
-from anabranch.operations.purging import PAGE as PURGE_PAGE
-from anabranch.operations.purging import STEPS_AT_ONCE, Purged, age_ms, give_back, purge_page
+from anabranch.operations.runs.bulk import PAGE_MAX, Bulk, Bulks, Outcome
+from anabranch.operations.runs.purge import PAGE as PURGE_PAGE
+from anabranch.operations.runs.purge import STEPS_AT_ONCE, Purged, age_ms, give_back, purge_page
 from anabranch.store.ports import HeadFilter, Space, Store
 from anabranch.surfaces.http.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.auth import CALLER

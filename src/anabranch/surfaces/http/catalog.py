@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.catalog import Catalog, Draft, Registered
-from anabranch.operations.definitions import TEXT
+from anabranch.operations.definitions.catalog import Catalog, Draft, Registered
+from anabranch.operations.definitions.prepare import TEXT
 from anabranch.surfaces.http.audit import SUBJECT
 from anabranch.surfaces.http.definitions import CURSOR, EXAMPLE, PAGE, label_of, source_of
 from anabranch.surfaces.http.looking import look

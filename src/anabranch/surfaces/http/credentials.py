@@ -7,7 +7,11 @@ import asyncio
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.credentials import CredentialCard, CredentialChange, CredentialDraft
+from anabranch.operations.access.credentials import (
+    CredentialCard,
+    CredentialChange,
+    CredentialDraft,
+)
 from anabranch.surfaces.http.audit import SUBJECT
 from anabranch.surfaces.http.reading import answer, read_body
 from anabranch.surfaces.http.routes import API, PARTS, Route, actor_of

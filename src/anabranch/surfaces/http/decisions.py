@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import Refused
-from anabranch.operations.approvals import Approvals
-from anabranch.operations.verbs import decision
+from anabranch.operations.runs.approvals import Approvals
+from anabranch.operations.runs.verbs import decision
 from anabranch.surfaces.http import shapes
 from anabranch.surfaces.http.auth import CALLER
 from anabranch.surfaces.http.definitions import CURSOR, PAGE

@@ -20,11 +20,11 @@ from anabranch.dialects.port import Compiled, ToolSignature
 from anabranch.errors import NotFound
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
-from anabranch.operations.catalog import SCHEME, Catalog, missing_in
-from anabranch.operations.credentials import looked_up
-from anabranch.operations.definitions import TEXT, Prepared, canonical_form, check, prepare
-from anabranch.operations.reading import draw
-from anabranch.operations.templates import DIALECT as TEMPLATE
+from anabranch.operations.access.credentials import looked_up
+from anabranch.operations.definitions.catalog import SCHEME, Catalog, missing_in
+from anabranch.operations.definitions.prepare import TEXT, Prepared, canonical_form, check, prepare
+from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
+from anabranch.operations.read.reader import draw
 from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http import shapes
 from anabranch.surfaces.http.looking import Looking, look

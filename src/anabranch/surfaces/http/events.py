@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.following import Follower, Places
-from anabranch.operations.shown import EventRecord
-from anabranch.operations.task_events import PROCESSED, STARTED, with_tasks
+from anabranch.operations.read.event_pages import Follower, Places
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
 from anabranch.runtime.effects import Published
 from anabranch.store.ports import Head
 from anabranch.surfaces.http import shapes

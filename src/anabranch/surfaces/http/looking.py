@@ -17,9 +17,9 @@ from aiohttp import web
 
 from anabranch.app import Parts, open_store
 from anabranch.errors import AnabranchError
-from anabranch.operations.glancing import Far, Glance, require_near
-from anabranch.operations.reading import Reader
-from anabranch.operations.sessions import Sessions
+from anabranch.operations.read.inline_reader import Far, Glance, require_near
+from anabranch.operations.read.reader import Reader
+from anabranch.operations.sessions.sessions import Sessions
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store

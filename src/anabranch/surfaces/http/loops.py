@@ -9,7 +9,7 @@ from aiohttp import web
 
 from anabranch.kernel import stimuli as s
 from anabranch.literals import ItemState
-from anabranch.operations.items import PAGE_MAX
+from anabranch.operations.read.items import PAGE_MAX
 from anabranch.surfaces.http import shapes
 from anabranch.surfaces.http.looking import look
 from anabranch.surfaces.http.problems import ApiError

@@ -9,7 +9,7 @@ import re
 from aiohttp import web
 
 from anabranch.errors import NotFound
-from anabranch.operations import references
+from anabranch.operations.read import references
 from anabranch.surfaces.http.looking import Looking, look
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import answer, bad_parameter, read_query

@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import AnabranchError
-from anabranch.operations.clerk import Clerk
+from anabranch.operations.access.write_batcher import Clerk
 from anabranch.store.access_ports import KeptAnswer
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import answer

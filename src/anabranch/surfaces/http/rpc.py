@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from anabranch.app import Parts
 from anabranch.errors import AnabranchError, DefinitionError, InputError
-from anabranch.operations.access import Caller, entry
-from anabranch.operations.permitted import METHODS, NotHere, Permitted
+from anabranch.operations.access.tokens import Caller, entry
+from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, Permitted
 from anabranch.settings import Settings
 from anabranch.surfaces.http.auth import CALLER, COOKIE, GATEKEEPER
 from anabranch.surfaces.http.problems import ApiError

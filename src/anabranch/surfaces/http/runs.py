@@ -10,8 +10,8 @@ from aiohttp import web
 from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
 from anabranch.kernel import stimuli as s
 from anabranch.literals import Reducer, RunStatus
-from anabranch.operations.processes import pid_of
-from anabranch.operations.verbs import patches
+from anabranch.operations.read.processes import pid_of
+from anabranch.operations.runs.verbs import patches
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.http import shapes

@@ -16,8 +16,8 @@ from typing import Any
 from aiohttp import web
 
 from anabranch.app import Parts
-from anabranch.operations.approvals import Approvals
-from anabranch.operations.clerk import Clerk
+from anabranch.operations.access.write_batcher import Clerk
+from anabranch.operations.runs.approvals import Approvals
 from anabranch.settings import Settings
 from anabranch.surfaces.http import (
     bulk,

@@ -24,9 +24,9 @@ from aiohttp import web
 from anabranch import app as root
 from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError, StoreInUse
-from anabranch.operations.access import Access
-from anabranch.operations.clerk import Clerk
-from anabranch.operations.trail import Trail
+from anabranch.operations.access.audit_log import Trail
+from anabranch.operations.access.tokens import Access
+from anabranch.operations.access.write_batcher import Clerk
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure

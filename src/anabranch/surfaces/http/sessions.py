@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.sessions import estimated_gas
+from anabranch.operations.sessions.sessions import estimated_gas
 from anabranch.surfaces.http import shapes
 from anabranch.surfaces.http.definitions import CURSOR
 from anabranch.surfaces.http.looking import look

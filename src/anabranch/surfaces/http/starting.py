@@ -10,10 +10,10 @@ from aiohttp import web
 
 from anabranch.errors import NotFound
 from anabranch.net.net import child_target
-from anabranch.operations.definitions import TEXT, Prepared
-from anabranch.operations.redrives import RedrivePlan, prepare_redrive
-from anabranch.operations.templates import DIALECT as TEMPLATE
-from anabranch.operations.templates import Templates
+from anabranch.operations.definitions.prepare import TEXT, Prepared
+from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.surfaces.http import shapes
 from anabranch.surfaces.http.definitions import EXAMPLE
 from anabranch.surfaces.http.definitions import prepared as compiled

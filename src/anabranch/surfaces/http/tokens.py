@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.access import SCOPES, Access
+from anabranch.operations.access.tokens import SCOPES, Access
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter
 from anabranch.surfaces.http.audit import SUBJECT
 from anabranch.surfaces.http.auth import GATEKEEPER, caller_of

@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, Denied
-from anabranch.operations.access import Access
+from anabranch.operations.access.tokens import Access
 
 SESSION_MS = 12 * 3_600_000
 SESSIONS_MAX = 1000

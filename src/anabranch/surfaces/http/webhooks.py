@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.courier import Courier
-from anabranch.operations.notices import Finder
-from anabranch.operations.posting import Poster
-from anabranch.operations.secret_key import key_of
-from anabranch.operations.webhooks import (
+from anabranch.operations.access.secret_key import key_of
+from anabranch.operations.webhooks.dispatcher import Courier
+from anabranch.operations.webhooks.matcher import Finder
+from anabranch.operations.webhooks.sender import Poster
+from anabranch.operations.webhooks.webhooks import (
     DeliveryCard,
     HookCard,
     HookChange,

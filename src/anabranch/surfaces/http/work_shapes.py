@@ -8,8 +8,8 @@ import msgspec
 
 from anabranch.kernel.tracker import ShardReport, TaskRun
 from anabranch.kernel.values import ContextPatch
-from anabranch.operations.pools import PoolState
-from anabranch.operations.watching import ToStop
+from anabranch.operations.workers.cancel_watch import ToStop
+from anabranch.operations.workers.pools import PoolState
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,10 +20,10 @@ from anabranch.errors import Denied, NotFound, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, Fault
 from anabranch.net.problems import did_you_mean
-from anabranch.operations.claims import Claimed
-from anabranch.operations.leases import NOBODY, Holder, Out
-from anabranch.operations.pools import Beat, Pools, PoolState
-from anabranch.operations.supplies import ResultsPage
+from anabranch.operations.workers.claims import Claimed
+from anabranch.operations.workers.job_data import ResultsPage
+from anabranch.operations.workers.leases import NOBODY, Holder, Out
+from anabranch.operations.workers.pools import Beat, Pools, PoolState
 from anabranch.surfaces.http.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.reading import LIMITS, answer, read_at_most, read_body, read_query

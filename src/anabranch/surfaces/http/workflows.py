@@ -11,8 +11,8 @@ from aiohttp import web
 
 from anabranch.dialects.arca.templates import definition_text
 from anabranch.literals import DispatchStatus
-from anabranch.operations.dispatches import Dispatch, WorkflowStepDispatch
-from anabranch.operations.templates import Templates
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
 from anabranch.surfaces.http.audit import SUBJECT
 from anabranch.surfaces.http.definitions import CURSOR, PAGE
 from anabranch.surfaces.http.looking import look

@@ -10,9 +10,9 @@ from aiohttp import web
 
 from anabranch.errors import InputError, Refused
 from anabranch.kernel.privacy import public
-from anabranch.operations.approvals import Approval
-from anabranch.operations.decided import TOO_LATE, earlier
-from anabranch.operations.verbs import decision
+from anabranch.operations.runs.approvals import Approval
+from anabranch.operations.runs.earlier_decision import TOO_LATE, earlier
+from anabranch.operations.runs.verbs import decision
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
 
 SHOWN = 50

@@ -18,7 +18,7 @@ from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
-from anabranch.operations.dispatches import Dispatch, by_step
+from anabranch.operations.read.dispatches import Dispatch, by_step
 from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.looking import Looking

@@ -15,8 +15,8 @@ from anabranch.app import Parts
 from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
-from anabranch.operations.access import SCOPES
-from anabranch.operations.approvals import Approvals
+from anabranch.operations.access.tokens import SCOPES
+from anabranch.operations.runs.approvals import Approvals
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.looking import Readers

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.catalog import Catalog
-from anabranch.operations.credentials import CredentialCard
-from anabranch.operations.templates import DIALECT as TEMPLATE
+from anabranch.operations.access.credentials import CredentialCard
+from anabranch.operations.definitions.catalog import Catalog
+from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionFilter
 from anabranch.surfaces.http.looking import Looking
 from anabranch.surfaces.http.threads import in_thread

@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, InputError, NotFound
-from anabranch.operations.catalog import Catalog, wanted
-from anabranch.operations.catalog import Draft as Registration
-from anabranch.operations.templates import DIALECT as TEMPLATE
+from anabranch.operations.definitions.catalog import Catalog, wanted
+from anabranch.operations.definitions.catalog import Draft as Registration
+from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.audit import SUBJECT
 from anabranch.surfaces.http.routes import actor_of

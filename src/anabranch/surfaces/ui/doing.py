@@ -9,8 +9,8 @@ from typing import Any, cast, get_args
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.literals import Reducer
-from anabranch.operations.processes import pid_of
-from anabranch.operations.verbs import patches
+from anabranch.operations.read.processes import pid_of
+from anabranch.operations.runs.verbs import patches
 from anabranch.surfaces.ui.context import Ui, text_of
 from anabranch.work.json_values import require_json
 

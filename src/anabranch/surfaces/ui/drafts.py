@@ -16,10 +16,10 @@ from anabranch.errors import AnabranchError, DefinitionError
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
-from anabranch.operations.definitions import Prepared, check, prepare
-from anabranch.operations.inputs import Wanted, inputs_of, parameters_of
-from anabranch.operations.templates import DIALECT as TEMPLATE
-from anabranch.operations.templates import Templates
+from anabranch.operations.definitions.inputs import Wanted, inputs_of, parameters_of
+from anabranch.operations.definitions.prepare import Prepared, check, prepare
+from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
+from anabranch.operations.definitions.templates import Templates
 from anabranch.surfaces.http.threads import in_thread
 from anabranch.surfaces.ui.context import Ui
 from anabranch.surfaces.ui.forms import given_of

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from anabranch.errors import Denied
-from anabranch.operations.access import Caller, entry
+from anabranch.operations.access.tokens import Caller, entry
 from anabranch.surfaces.http.auth import COOKIE, GATEKEEPER, sign_in, sign_out
 from anabranch.surfaces.http.problems import ApiError
 from anabranch.surfaces.http.sites import address_of

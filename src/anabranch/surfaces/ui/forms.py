@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, InputError
-from anabranch.operations.inputs import Wanted
+from anabranch.operations.definitions.inputs import Wanted
 from anabranch.surfaces.ui.context import text_of
 
 _KINDS = {

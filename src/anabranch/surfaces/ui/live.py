@@ -18,7 +18,7 @@ from aiohttp import web
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
-from anabranch.operations.approvals import Approval, moves_gates
+from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
 from anabranch.surfaces.http.looking import Looking
 from anabranch.surfaces.http.shares import long_request

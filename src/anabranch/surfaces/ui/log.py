@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.operations.shown import EventRecord, Shown
-from anabranch.operations.task_events import with_tasks
+from anabranch.operations.read.event_view import EventRecord, Shown
+from anabranch.operations.read.task_events import with_tasks
 from anabranch.runtime.live_run import history
 from anabranch.store.ports import Journal
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from anabranch.errors import InputError, NotFound
 from anabranch.kernel import stimuli as s
 from anabranch.literals import ItemState
-from anabranch.operations.items import Page, find_loop
+from anabranch.operations.read.items import Page, find_loop
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui import facts
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of

@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from anabranch.errors import InputError
-from anabranch.operations.bulk import VERBS, Bulk, BulkReport, Bulks, Outcome
+from anabranch.operations.runs.bulk import VERBS, Bulk, BulkReport, Bulks, Outcome
 from anabranch.surfaces.http.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.auth import CALLER
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, show, text_of, ui_of

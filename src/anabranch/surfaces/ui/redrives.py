@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from anabranch.errors import AnabranchError
-from anabranch.operations.redrives import RedrivePlan, prepare_redrive
+from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.surfaces.ui.context import show, ui_of
 from anabranch.surfaces.ui.run import frame
 

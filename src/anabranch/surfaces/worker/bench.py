@@ -17,7 +17,7 @@ from anabranch import __version__, app
 from anabranch.errors import AnabranchError, DefinitionError
 from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net
-from anabranch.operations.definitions import compiler
+from anabranch.operations.definitions.prepare import compiler
 from anabranch.runtime.jobs.executor import carry_out
 from anabranch.runtime.jobs.wire import Parcel, SentOrRead, refs_of, unpack
 from anabranch.runtime.values.payloads import TooLarge, lighten

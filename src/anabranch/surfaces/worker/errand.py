@@ -17,8 +17,8 @@ import msgspec
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.kernel.values import Answer, failed
-from anabranch.operations.pools import Beat
-from anabranch.operations.watching import CANCELLED
+from anabranch.operations.workers.cancel_watch import CANCELLED
+from anabranch.operations.workers.pools import Beat
 from anabranch.runtime.jobs.wire import Parcel
 from anabranch.surfaces.worker.bench import Bench, Said
 from anabranch.surfaces.worker.link import Away, Final, Link, until_heard

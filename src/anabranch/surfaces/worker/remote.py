@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from anabranch.errors import InputError, NotFound
-from anabranch.operations.supplies import ResultsPage
+from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.surfaces.http.work_shapes import FoundCredential
 from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
 from anabranch.work.credential_sources import Credential

@@ -16,7 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.operations.claims import Claimed
+from anabranch.operations.workers.claims import Claimed
 from anabranch.runtime.jobs.wire import Parcel
 from anabranch.surfaces.worker.bench import Bench
 from anabranch.surfaces.worker.errand import RELEASE_SECONDS, Errand, Tally

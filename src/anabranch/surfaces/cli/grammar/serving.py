@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from anabranch.operations.access import SCOPES
+from anabranch.operations.access.tokens import SCOPES
 from anabranch.surfaces.cli.grammar import common as c
 
 if TYPE_CHECKING:

@@ -1,0 +1,54 @@
+"""The files in the keychains of recorded runs: looked at before an engine opens the runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import AnabranchError
+from anabranch.net.net import Net
+from anabranch.store.damage import damage_of
+from anabranch.store.ports import Head
+from anabranch.work.keyring import Secrets, has_files, has_the_same_files
+
+if TYPE_CHECKING:
+    from anabranch.operations.read.reader import Reader
+
+
+async def look_at_files(secrets: Secrets, read: Reader, heads: Iterable[Head]) -> None:
+    """All at once and not for long: a mount that gives no answer holds up nobody."""
+    runs: dict[str, list[Head]] = {}
+    for head in heads:
+        if not head.finished and not damage_of(head):
+            runs.setdefault(head.definition, []).append(head)
+    looks = [
+        secrets.look(net, workload)
+        for definition, of_it in runs.items()
+        if (net := _net_with_files(read, definition)) is not None
+        for workload in _workloads(read, net, of_it)
+    ]
+    await asyncio.gather(*looks)
+
+
+def _net_with_files(read: Reader, definition: str) -> Net | None:
+    """Compiled only where a look at its text does not say that it has no keychain."""
+    try:
+        found = read.store.definition(definition)
+        if found is None or "keychain" not in found.source:
+            return None
+        net = read.net_of(definition)
+    except AnabranchError:
+        return None  # whoever opens a run of it says what is wrong
+    return net if has_files(net) else None
+
+
+def _workloads(read: Reader, net: Net, heads: Iterable[Head]) -> Iterator[Mapping[str, Any]]:
+    if has_the_same_files(net):
+        yield net.workload
+        return
+    for head in heads:
+        try:
+            yield read.state_of(head).workload
+        except AnabranchError:
+            continue  # the same

@@ -1,0 +1,98 @@
+"""The events of a run in pages, so that a long log is never in memory at once.
+
+A page is bounded by its number of events and by the bytes it takes. Where somebody stopped reading
+is remembered for a while: the next page then costs as much as the page, not as the log before it.
+Whoever has seen everything is told what becomes durable without another look at the log.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from threading import Lock
+
+from anabranch.kernel import events as e
+from anabranch.operations.read.event_view import EventRecord, Shown
+from anabranch.runtime.effects import Published
+from anabranch.store.damage import events_of
+from anabranch.store.ports import Journal
+
+ROWS_AT_ONCE = 128
+ROWS_AT_FIRST = 8  # rows may be large: how large is known when the first have been read
+PAGE_BYTES = 4 * 1024 * 1024
+PLACES_KEPT = 256
+
+
+class Follower:
+    """One reader of one run: what comes next, and what has to be known to show it."""
+
+    def __init__(self, run: str, private: str = "") -> None:
+        self.run = run
+        self._shown = Shown(run, private)
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event that was given out or skipped."""
+        return self._shown.seq
+
+    def skip_to(self, store: Journal, after: int) -> None:
+        """Go on behind event `after`; what lies before is taken note of."""
+        while self.seq < after:
+            before = self.seq
+            for at, event in self._next(store):
+                if self.seq >= after:
+                    return
+                self._shown.record(at, event)
+            if self.seq == before:
+                return  # the log ends earlier
+
+    def page(self, store: Journal, limit: int, most_bytes: int = PAGE_BYTES) -> list[EventRecord]:
+        """The next events, at most so many; fewer where they are large, none at the end."""
+        found: list[EventRecord] = []
+        for at, event in self._next(store, limit, most_bytes):
+            found.append(self._shown.record(at, event))
+            if len(found) >= limit:
+                break
+        return found
+
+    def hear(self, news: Published) -> list[EventRecord] | None:
+        """What is new to it in these events, without a look at the log; None: some are missing."""
+        seen = self.seq + 1 - news.first_seq
+        if seen < 0:
+            return None
+        # As they are in the log: what is read back from there differs in its types, if not in JSON.
+        events = e.decode_events(e.encode_events(news.events))
+        return [self._shown.record(news.at, event) for event in events[seen:]]
+
+    def _next(
+        self, store: Journal, rows: int = ROWS_AT_ONCE, most_bytes: int = PAGE_BYTES
+    ) -> Iterator[tuple[int, e.Event]]:
+        size, at_once, left = 0, ROWS_AT_FIRST, min(rows, ROWS_AT_ONCE)
+        while left > 0 and (found := store.read(self.run, self.seq, min(left, at_once))):
+            left, at_once = left - len(found), 2 * at_once
+            for record in found:
+                if size and size + len(record.events) > most_bytes:
+                    return
+                size += len(record.events)
+                seen = max(0, self.seq - record.first_seq + 1)
+                for event in events_of(self.run, record)[seen:]:
+                    yield record.at, event
+
+
+class Places:
+    """Followers that wait for somebody to ask for the page after theirs."""
+
+    def __init__(self, most: int = PLACES_KEPT) -> None:
+        self._most = most
+        self._kept: OrderedDict[tuple[str, int], Follower] = OrderedDict()
+        self._lock = Lock()  # pages are read in threads
+
+    def take(self, run: str, after: int) -> Follower | None:
+        with self._lock:
+            return self._kept.pop((run, after), None)
+
+    def keep(self, follower: Follower) -> None:
+        with self._lock:
+            self._kept[follower.run, follower.seq] = follower
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)

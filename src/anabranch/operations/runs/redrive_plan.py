@@ -1,0 +1,116 @@
+"""What a redrive of a run begins with, and what it would do, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import AnabranchError, Refused
+from anabranch.kernel.redrive import Fate, Redrive, plan_redrive
+from anabranch.kernel.state import State
+from anabranch.net.net import Net
+from anabranch.operations.read.reader import Reader
+from anabranch.runtime.live_run import history
+from anabranch.store.ports import Definition
+
+
+class RunAgain(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that runs again. `how` is one of failed, unfinished, items, arc, join, context,
+    result and again (the final step); `of` is the step or the context key it is about."""
+
+    step: str
+    runs: int
+    how: str
+    of: str = ""
+    why: str  # the same as a sentence
+    items_kept: int | None = None  # of a loop whose other items are kept
+    items_left: int | None = None
+
+
+class Reused(msgspec.Struct, frozen=True, kw_only=True):
+    step: str
+    runs: int
+
+
+class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a redrive would do. What runs again may change more than this: a step that reads it
+    by then runs again as well. `unreached` may run for the first time."""
+
+    run: str
+    name: str
+    status: str
+    again: list[RunAgain]
+    reused: list[Reused]
+    unreached: list[str]
+
+
+class PreparedRedrive(msgspec.Struct, frozen=True):
+    run: str
+    definition: Definition
+    net: Net
+    state: State  # as it ended
+    redrive: Redrive
+
+    def plan(self) -> RedrivePlan:
+        return RedrivePlan(
+            run=self.run,
+            name=self.definition.name,
+            status=self.state.status,
+            again=list(_again(self.redrive.again)),
+            reused=[
+                Reused(step=step, runs=runs)
+                for step, runs in _counted(fate.step for fate in self.redrive.reused).items()
+            ],
+            unreached=self.redrive.unreached,
+        )
+
+
+def prepare_redrive(read: Reader, run: str) -> PreparedRedrive:
+    """Reads the whole log: not in the event loop. Refused where there is nothing to do again."""
+    store, head = read.store, read.find(run)
+    state = read.state(head.run)
+    if not state.finished:
+        raise Refused(
+            f"run {head.run} has not ended; `anabranch resume {head.run}` goes on with it",
+            code="not_finished",
+        )
+    definition = store.definition(head.definition)
+    if definition is None:
+        raise AnabranchError(f"the definition of run {head.run} is not in the store")
+    net = read.net(head)
+    redrive = plan_redrive(net, history(store.read(head.run), run=head.run))
+    if state.status == "completed" and redrive.idle:
+        raise Refused(
+            f"nothing in run {head.run} failed, so there is nothing to do again; "
+            "`anabranch run` starts its definition anew",
+            code="nothing_failed",
+        )
+    return PreparedRedrive(head.run, definition, net, state, redrive)
+
+
+def _again(fates: Iterable[Fate]) -> Iterable[RunAgain]:
+    """One for each step and cause; every loop stands for itself."""
+    found: dict[tuple[Any, ...], list[Fate]] = {}
+    for fate in fates:
+        alone = fate.token if fate.kept else 0
+        found.setdefault((fate.step, fate.cause, alone), []).append(fate)
+    for (step, cause, _), runs in found.items():
+        one = runs[0]
+        yield RunAgain(
+            step=step,
+            runs=len(runs),
+            how=cause.how,
+            of=cause.of,
+            why=cause.text,
+            items_kept=one.kept or None,
+            items_left=one.left if one.kept and one.left >= 0 else None,
+        )
+
+
+def _counted(steps: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for step in steps:
+        found[step] = found.get(step, 0) + 1
+    return found

@@ -1,0 +1,276 @@
+"""Verbs that change something: they go through the engine that owns the store.
+
+`Verbs` speaks to an engine in this process. `say` is for a process that has none: if another engine
+owns the store, the stimulus is posted to it and its answer awaited; if none does, this process
+becomes the engine for a moment, records the stimulus and lets go. Either way it has taken effect
+when the call returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, get_args
+
+from anabranch import files
+from anabranch.dialects.port import RegisteredTool
+from anabranch.dialects.source import SourceLimits
+from anabranch.dialects.xrc729.words import SESSION
+from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
+from anabranch.ids import checked_run_id, new_run_id
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.state import State
+from anabranch.kernel.values import ContextPatch
+from anabranch.literals import Reducer
+from anabranch.net.net import Net
+from anabranch.operations.definitions.inputs import require_known
+from anabranch.operations.definitions.preflight import Preflight
+from anabranch.operations.definitions.prepare import Prepared, Rules, Source, path_in, prepare
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.reader import Reader
+from anabranch.operations.read.task_events import with_tasks
+from anabranch.operations.runs.earlier_decision import telling_who_was_first
+from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
+from anabranch.operations.sessions.numbers import numbered, session_owner
+from anabranch.runtime.engine import Engine
+from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
+from anabranch.store.ports import Definition, Store
+from anabranch.work.json_values import require_json
+
+ANSWER_SECONDS = 10.0
+ASK_SECONDS = 0.02
+LABEL_LETTERS = 1024
+LABELS_MAX = 64
+
+
+class Verbs:
+    """What can be done with an engine, by people and programs alike."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tools: Callable[[], Iterable[RegisteredTool]],
+        preflight: Preflight | None = None,
+    ) -> None:
+        self.engine = engine
+        self.preflight = preflight or Preflight()
+        self.read = Reader(engine.store, engine.nets, self.preflight)
+        self._tools = tools
+
+    async def start(
+        self,
+        source: Source | Prepared,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word users know
+        *,
+        run: str | None = None,
+        step: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        returns: str = "",
+        rules: Rules | None = None,
+        trace: str = "",
+        marks: Mapping[str, Any] | None = None,
+        begun_by: str = "",
+        depth: int = 0,
+        allow_extra_input: bool = False,
+    ) -> str:
+        """Begin a run of this definition; returns its id once that is durable."""
+        prepared = source if isinstance(source, Prepared) else await self._prepared(source, rules)
+        self.preflight.require(prepared.net)
+        given = _checked_input(input)
+        if not allow_extra_input:
+            require_known(prepared.net, given)
+        return await self._begun(
+            prepared.definition,
+            prepared.net,
+            run,
+            _checked_labels(labels),
+            input=given,
+            step=step,
+            parent=parent,
+            returns=returns,
+            trace=trace,
+            marks=marks,
+            begun_by=begun_by,
+            depth=depth,
+            started_with=await self.preflight.started_with(prepared.net, given),
+        )
+
+    async def _begun(
+        self,
+        definition: Definition,
+        net: Net,
+        run: str | None,
+        labels: Mapping[str, str],
+        **given: Any,
+    ) -> str:
+        """A session of somebody gets their next number."""
+        owner, engine = session_owner(net, labels), self.engine
+        if not owner or (run is not None and engine.known(run)):
+            return await engine.start(definition, net, run=run, labels=labels, **given)
+        chosen = new_run_id(engine.clock.now()) if run is None else checked_run_id(run)
+        async with numbered(engine.store, owner, chosen, labels) as with_number:
+            return await engine.start(definition, net, run=chosen, labels=with_number, **given)
+
+    async def _prepared(self, source: Source, rules: Rules | None) -> Prepared:
+        """Files are not read in the event loop, and only regular ones."""
+        path, tools = path_in(source), self._tools()
+        if path is None and (rules is None or isinstance(rules, Mapping)):
+            return prepare(source, tools, rules)
+        content = None
+        if path is not None:
+            most = SourceLimits().bytes_max
+            content = await files.in_thread(partial(files.read_limited, path, most), path)
+        return await asyncio.to_thread(prepare, source, tools, rules, content=content)
+
+    async def redrive(self, run: str, *, new: str | None = None, trace: str = "") -> str:
+        """Begin a linked run that reuses what succeeded and works again only on what failed.
+
+        `new` is its id, where somebody has chosen one.
+        """
+        found = await asyncio.to_thread(prepare_redrive, self.read, run)
+        before = found.state
+        await self.preflight.require_again(found.net, before)
+        labels = {key: text for key, text in before.labels.items() if key != SESSION}
+        return await self._begun(
+            found.definition,
+            found.net,
+            new,
+            labels,
+            trace=trace,
+            input=before.workload,
+            origin=found.run,
+            sealed=tuple(before.sealed),  # marks stand for secrets in them
+            reuse=found.redrive.reuse,
+            started_with=await self.preflight.started_with(found.net, before.workload),
+        )
+
+    async def plan_redrive(self, run: str) -> RedrivePlan:
+        """What `redrive` would do with this run; refused like it, and nothing is begun."""
+        return (await asyncio.to_thread(prepare_redrive, self.read, run)).plan()
+
+    async def send(self, run: str, stimulus: Sayable) -> None:
+        found = self.read.find(run).run
+        async with telling_who_was_first(self.engine.store, found, stimulus):
+            await self.engine.send(found, stimulus)
+
+    async def wait(self, run: str, *, standing: bool = False) -> State:
+        return await self.engine.wait(run, standing=standing)
+
+    async def events(
+        self, run: str, after: int = 0, *, tasks: bool = False
+    ) -> AsyncIterator[EventRecord]:
+        """Every event of the run, from the log and then live, until it has finished. With `tasks`
+        also what each task did, before the report of its job and under its number."""
+        run = self.read.find(run).run
+        shown = self.read.shown(run, after)
+        async for _, at, event in self.engine.events(run, after):
+            record = shown.record(at, event)
+            for each in with_tasks([record]) if tasks else (record,):
+                yield each
+
+
+def _checked_input(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"the input must be a mapping, not {type(given).__name__}")
+    checked: dict[str, Any] = require_json(dict(given), "the input")
+    return checked
+
+
+def _checked_labels(given: Mapping[str, str] | None) -> dict[str, str]:
+    labels = dict(given or {})
+    for key, value in labels.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InputError(f"the label {key!r} is not text: labels are pairs of texts")
+        if len(key) > LABEL_LETTERS or len(value) > LABEL_LETTERS:
+            raise InputError(
+                f"the label {key[:40]!r} has more than {LABEL_LETTERS:,} letters: labels are for "
+                "finding runs, larger things belong into the input"
+            )
+    if len(labels) > LABELS_MAX:
+        raise InputError(f"a run has at most {LABELS_MAX} labels, not {len(labels):,}")
+    return labels
+
+
+def decision(
+    gate: str,
+    verdict: str,
+    actor: str = "",
+    reason: str = "",
+    evidence: Any = None,
+    *,
+    override: bool = False,
+) -> s.Decide:
+    """An answer to a gate; `evidence` is plain data that is kept with it.
+
+    `override` answers in the place of the source that the definition declares.
+    """
+    checked = require_json(evidence, "the evidence", root="evidence")
+    match verdict:
+        case "fulfil" | "reject" | "ask_again":
+            return s.Decide(gate, verdict, actor, reason, checked, override)
+        case _:
+            raise InputError(
+                f"a gate is answered with fulfil, reject or ask_again, not {verdict!r}"
+            )
+
+
+def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[ContextPatch, ...]:
+    """Writes to the context, one for each key."""
+    if reducer not in get_args(Reducer):
+        raise InputError(f"there is no reducer {reducer!r}: {', '.join(get_args(Reducer))}")
+    checked = require_json(dict(values), "the patch", root="patch")
+    return tuple(ContextPatch(key, value, reducer) for key, value in checked.items())
+
+
+async def say(store: Store, open_engine: Callable[[], Engine], run: str, said: Sayable) -> str:
+    """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded")."""
+    engine = open_engine()
+    async with telling_who_was_first(store, run, said):
+        if not await _opened(engine):
+            return await _post(store, engine, run, said)
+        try:
+            await engine.send(run, said)
+        finally:
+            await engine.close(grace_seconds=0)
+    return "recorded"
+
+
+async def _opened(engine: Engine) -> bool:
+    try:
+        await engine.open(run_jobs=False)
+    except StoreInUse:
+        return False
+    return True
+
+
+async def _post(store: Store, engine: Engine, run: str, said: Sayable) -> str:
+    """Put it into the mailbox; whoever owns the store answers. If nobody does any more, we do."""
+    message = store.post(run, write_message(said), int(time.time() * 1000))
+    until = time.monotonic() + ANSWER_SECONDS
+    ours = False
+    try:
+        while time.monotonic() < until:
+            posted = store.message(message)
+            if posted is not None and posted.answer is not None:
+                return _accepted(read_answer(posted.answer), "recorded" if ours else "engine")
+            ours = ours or (store.owner() is None and await _opened(engine))
+            await asyncio.sleep(ASK_SECONDS)
+    finally:
+        if ours:
+            await engine.close(grace_seconds=0)
+    raise AnabranchError(
+        f"the engine ({store.owner() or 'gone'}) has not answered within {ANSWER_SECONDS:g} s; "
+        "the message stays in its mailbox",
+        code="no_answer",
+    )
+
+
+def _accepted(answer: MailAnswer, how: str) -> str:
+    if not answer.ok:
+        raise Refused(answer.message, code=answer.code)
+    return how

@@ -1,0 +1,121 @@
+"""Watching: a worker asks which of its jobs it should stop, and is answered when there is one.
+
+The question names the jobs and is answered at once where one of them is cancelled, over, or out
+with somebody else; otherwise when that happens, or after a while with nothing. No state is kept
+between two questions: one that is cut off, or a server that was killed, costs the next question and
+no more. Heartbeats tell the same, later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+import msgspec
+
+from anabranch.errors import AnabranchError, InputError
+from anabranch.kernel import events as e
+from anabranch.operations.workers.claims import CLAIM_MAX, WAIT_SECONDS_MAX
+from anabranch.operations.workers.leases import Out, held
+from anabranch.runtime.effects import Published
+from anabranch.runtime.engine import Engine
+
+LOOK_SECONDS = 1.0  # whoever has hung up, and an engine that stops, are noticed that soon
+#: After these a job of a worker may be no longer its own.
+STOPPING = (e.JobCancelling, e.JobTimedOut, e.JobLost, e.JobDischarged, e.RunFinished)
+CANCELLED = "cancelled"
+
+
+class ToStop(msgspec.Struct, frozen=True, kw_only=True):
+    """A job whose work is to be stopped. `cancelled`: release it then; any other code: drop it."""
+
+    run: str
+    job: str
+    attempt: int
+    code: str
+    reason: str
+
+
+class Watching:
+    """One per engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+        engine.listen(self._hear)
+
+    @property
+    def watched(self) -> Collection[str]:
+        """The runs of which somebody watches a job."""
+        return self._watchers.keys()
+
+    async def watch(
+        self,
+        jobs: Sequence[Out],
+        *,
+        wait_seconds: float = 0.0,
+        gone: Callable[[], bool] = lambda: False,
+    ) -> list[ToStop]:
+        """Those of the jobs that are to be stopped; waits until there is one."""
+        _check(jobs, wait_seconds)
+        clock = asyncio.get_running_loop().time
+        until, news = clock() + wait_seconds, asyncio.Event()
+        runs = {out.run for out in jobs}
+        for run in runs:
+            self._watchers.setdefault(run, set()).add(news)
+        try:
+            while True:
+                news.clear()
+                found = [stop for out in jobs if (stop := self._to_stop(out)) is not None]
+                left = until - clock()
+                if found or left <= 0 or gone() or self._engine.core.pools.closed:
+                    return found
+                await _either(news, min(left, LOOK_SECONDS))
+        finally:
+            for run in runs:
+                self._forget(run, news)
+
+    def _to_stop(self, out: Out) -> ToStop | None:
+        try:
+            _, job = held(self._engine, out)
+        except AnabranchError as refusal:
+            code, reason = refusal.code, refusal.message
+        else:
+            if job.phase != "cancelling":
+                return None
+            code, reason = CANCELLED, job.reason
+        return ToStop(run=out.run, job=out.job, attempt=out.attempt, code=code, reason=reason)
+
+    def _hear(self, news: Published) -> None:
+        """Something of a run is durable: whoever watches a job of it looks again."""
+        watchers = self._watchers.get(news.run)
+        if watchers and any(isinstance(event, STOPPING) for event in news.events):
+            for each in watchers:
+                each.set()
+
+    def wake_all(self) -> None:
+        for watchers in self._watchers.values():
+            for each in watchers:
+                each.set()
+
+    def _forget(self, run: str, news: asyncio.Event) -> None:
+        watchers = self._watchers[run]
+        watchers.discard(news)
+        if not watchers:
+            del self._watchers[run]
+
+
+async def _either(news: asyncio.Event, seconds: float) -> None:
+    """Until there are news, or time is up."""
+    try:
+        async with asyncio.timeout(seconds):
+            await news.wait()
+    except TimeoutError:
+        return
+
+
+def _check(jobs: Sequence[Out], wait_seconds: float) -> None:
+    if not 1 <= len(jobs) <= CLAIM_MAX:
+        raise InputError(f"name 1 to {CLAIM_MAX} jobs, not {len(jobs):,}")
+    if not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
+        raise InputError(f"wait_seconds must be 0 to {WAIT_SECONDS_MAX:g}, not {wait_seconds:g}")

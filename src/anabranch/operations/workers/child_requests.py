@@ -1,0 +1,159 @@
+"""Which child run a worker may ask for: what the recorded task says, and nothing else.
+
+The server works out path and input from the definition itself, with what is recorded of the job.
+Parts that depend on what only the worker knows (the tasks before in its pipeline, its item, its
+secrets) are taken from the worker, for those keys of the input that the task has. A path like that
+has to be named by the definition or the input of the run, or lie in the folder of the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anabranch.errors import ExpressionError, Refused
+from anabranch.expressions.jinja.jinja import TemplateTree
+from anabranch.expressions.port import Constant, Expression
+from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.kernel.routing import names_for
+from anabranch.kernel.state import Job
+from anabranch.net.net import Net, child_target
+from anabranch.operations.definitions.catalog import plain_path
+from anabranch.runtime.jobs.wire import Fetch, whole_names
+from anabranch.runtime.live_run import LiveRun
+from anabranch.work.child import WAITING, Child, child_tasks
+
+SUFFIXES = (".yaml", ".yml", ".json")
+_UNKNOWN: Any = object()  # only the worker can say
+_RETURNS = ("result_step", "return_step")
+
+
+class Asked(NamedTuple):
+    """A child as a worker asks for it, or as it is begun."""
+
+    path: str
+    given: Mapping[str, Any]
+    waits: bool = False
+    returns: str = ""
+
+
+class _OnlyThere(Mapping[str, Any]):
+    """Names that only the worker knows: a template that looks at one cannot be worked out here."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise ExpressionError(f"only the worker knows {key!r}")
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        raise ExpressionError(f"only the worker knows {key!r}")
+
+    def __iter__(self) -> Iterator[str]:
+        raise ExpressionError("only the worker knows them")
+
+    def __len__(self) -> int:
+        raise ExpressionError("only the worker knows them")
+
+
+def has_children(net: Net, step: str) -> bool:
+    return bool(list(_tasks(net, step)))
+
+
+def agreed(
+    live: LiveRun, job: Job, asked: Asked, fetch: Fetch, near: Callable[[str], bool]
+) -> Asked:
+    """The child that is begun; raises `Refused` where no task of the step says so. `near` says
+    whether a path that only the worker knows may be taken from it."""
+    candidates = []
+    names = names_for(live.state, live.state.tokens[job.token])
+    workload = {"workload": names.pop("workload")}
+    if not live.state.sealed:  # of one with secrets each key is asked for by itself
+        workload = whole_names(workload, fetch)
+    names = {**whole_names(names, fetch), **workload}
+    for inputs, alone in _tasks(live.net, job.step):
+        known = {**names, "keychain": _OnlyThere()}
+        if not alone:
+            known |= {"local": _OnlyThere(), "ctx": _OnlyThere()}
+        parts = _parts(inputs, known)
+        path = _target(parts)
+        if path == asked.path or (path is _UNKNOWN and _fits(parts, asked) and near(asked.path)):
+            candidates.append(_merged(parts, asked))
+    if not candidates:
+        raise Refused(
+            f"no playbook task of step {job.step!r} begins the definition {asked.path[:200]!r}; a "
+            "path that depends on what the worker knows has to be in the input of the run, or in "
+            "the folder of the definition",
+            code="child_path",
+        )
+    return next((one for one in candidates if one == asked), candidates[0])
+
+
+def _tasks(net: Net, step: str) -> Iterator[tuple[Expression | None, bool]]:
+    return child_tasks(net.steps[step].work or DEFAULT_WORK)
+
+
+def _parts(inputs: Expression | None, names: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a task, each worked out by itself; of the args, each by itself."""
+    structure = inputs.structure if isinstance(inputs, TemplateTree) else None
+    if isinstance(inputs, Constant):
+        structure = inputs.value
+    if not isinstance(structure, Mapping):
+        return {"path": _UNKNOWN, "args": _value(inputs, names)}
+    parts = {name: _value(part, names) for name, part in structure.items()}
+    args = structure.get("args")
+    if parts.get("args") is _UNKNOWN and isinstance(args, Mapping):
+        parts["args"] = {name: _value(part, names) for name, part in args.items()}
+    return parts
+
+
+def _target(parts: Mapping[str, Any]) -> Any:
+    named = [parts.get(name) for name in ("path", "version", "catalog_id")]
+    if parts.get("catalog_id") is None and parts.get("path", _UNKNOWN) is _UNKNOWN:
+        return _UNKNOWN
+    return _UNKNOWN if any(one is _UNKNOWN for one in named) else child_target(parts)
+
+
+def _fits(parts: Mapping[str, Any], asked: Asked) -> bool:
+    """Where only the version is the worker's to say, the path is not."""
+    known = parts.get("path")
+    if not isinstance(known, str) or not known or parts.get("catalog_id") is not None:
+        return True
+    return plain_path(asked.path) == plain_path(known)
+
+
+def _value(part: Any, names: Mapping[str, Any]) -> Any:
+    if part is None:
+        return None
+    try:
+        return TemplateTree(part, lambda given: given).evaluate(names)
+    except ExpressionError:
+        return _UNKNOWN
+
+
+def _merged(parts: Mapping[str, Any], asked: Asked) -> Asked:
+    """What the task says; what it leaves to the worker, as the worker says."""
+    args = parts.get("args") or {}
+    if args is _UNKNOWN:
+        given = asked.given
+    elif isinstance(args, Mapping):
+        given = {
+            name: asked.given.get(name) if value is _UNKNOWN else value
+            for name, value in args.items()
+        }
+    else:
+        given = {}
+    flags = {name: parts[name] for name in WAITING if name in parts}
+    if any(value is _UNKNOWN for value in flags.values()):
+        return Asked(asked.path, given, asked.waits, asked.returns)
+    waits = Child.parks(flags)
+    returns = next((flags[name] for name in _RETURNS if flags.get(name)), "")
+    return Asked(asked.path, given, waits, returns if waits and isinstance(returns, str) else "")
+
+
+def beside(origin: str | None, path: str) -> bool:
+    """Whether the file lies with the definition that came from `origin`."""
+    if not origin or not path.endswith(SUFFIXES) or not Path(origin).is_file():
+        return False  # a definition that came as text lies nowhere
+    return Path(path).resolve().is_relative_to(Path(origin).resolve().parent)

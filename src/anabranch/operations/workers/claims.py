@@ -1,0 +1,343 @@
+"""Claims: workers elsewhere ask for jobs, and get them under a lease.
+
+The start and the lease of a job are in the log before the job leaves. An answer that is lost on its
+way can be asked for again by the name of its claim. Jobs that nobody came to know of are lost with
+their lease, and go out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from anabranch.errors import AnabranchError, InputError, NotFound, Refused
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.kernel.state import Job
+from anabranch.kernel.tracker import Shard
+from anabranch.kernel.values import failed
+from anabranch.net.net import Net
+from anabranch.net.problems import did_you_mean
+from anabranch.operations.workers.leases import NOBODY, Holder
+from anabranch.runtime.engine import Engine
+from anabranch.runtime.jobs.concurrency import Ready
+from anabranch.runtime.jobs.wire import Item, Parcel, pack, shared_names, travels
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import resolve
+from anabranch.runtime.values.sealing import Unsealed
+from anabranch.work.faults import unexpected
+from anabranch.work.redaction import Redactor, giving
+from anabranch.work.run_at_work import working_for
+from anabranch.work.tracing import traceparent
+
+CLAIM_MAX = 1000  # jobs in one claim
+WAIT_SECONDS_MAX = 60.0
+LEASE_SECONDS = (1.0, 24 * 3600.0)
+NAME_MAX = 200
+CLAIMS_KEPT = 1000  # answers that can be asked for again
+
+#: The items of a shard, read in the engine's own process.
+ReadItems = Callable[[Any, Shard, Mapping[str, Any]], Awaitable[Sequence[Item]]]
+Keyring = Callable[[Net, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]]
+Key = tuple[str, str, int]
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a claim: jobs, and per run the values that its jobs share."""
+
+    tasks: list[Parcel]
+    runs: dict[str, dict[str, Any]]
+    note: str = ""  # for people: what may be wrong where nothing ever comes
+
+
+class Asker(NamedTuple):
+    """Who claims: the worker, the id of its token, and how long it wants its leases to be."""
+
+    worker: str
+    token: str
+    lease_seconds: float | None
+
+
+class Asked(msgspec.Struct):
+    """A claim by its name, and everybody who waits for its answer: each says whether it is gone."""
+
+    task: asyncio.Task[list[Key]]
+    askers: list[Callable[[], bool]]
+
+    @property
+    def came_to_nothing(self) -> bool:
+        if not self.task.done():
+            return False
+        broken = self.task.cancelled() or self.task.exception() is not None
+        return broken or not self.task.result()
+
+
+class Claims:
+    """One per engine."""
+
+    def __init__(self, engine: Engine, read_items: ReadItems, keyring: Keyring) -> None:
+        self._engine = engine
+        self._read_items = read_items
+        self._keyring = keyring
+        self._asked: OrderedDict[tuple[str, str, str, str], Asked] = OrderedDict()
+        self._settling: set[asyncio.Task[None]] = set()
+
+    async def claim(
+        self,
+        pool: str,
+        worker: str,
+        *,
+        most: int = 1,
+        wait_seconds: float = 0.0,
+        lease_seconds: float | None = None,
+        claim: str = "",
+        items: bool = False,
+        gone: Callable[[], bool] = lambda: False,
+        by: Holder = NOBODY,
+    ) -> Claimed:
+        """Up to `most` jobs of the pool, each started under a lease; waits for the first one.
+
+        `claim` names the question: the same worker with the same token that asks it again (the
+        answer was lost on its way) gets the same jobs. With `items` the items of every shard
+        travel, also where the worker could work them out itself. `gone` says that nobody waits for
+        the answer any more.
+        """
+        _check_claim(pool, worker, most, wait_seconds, lease_seconds)
+
+        def begin(nobody: Callable[[], bool]) -> Coroutine[Any, Any, list[Key]]:
+            asker = Asker(worker, by.token, lease_seconds)
+            return self._take(pool, asker, most, wait_seconds, nobody)
+
+        if claim:
+            name = (pool, by.token, worker, claim)
+            keys = await _unless_withdrawn(self._once(name, begin, gone))
+        else:
+            keys = await begin(gone)
+        claimed = await self._packed(keys, worker, items)
+        return claimed if claimed.tasks else msgspec.structs.replace(claimed, note=self._note(pool))
+
+    def _note(self, pool: str) -> str:
+        """A pool that no run has used yet may be a slip of the pen, or only early."""
+        pools = self._engine.core.pools
+        if pools.used(pool):
+            return ""
+        hint = did_you_mean(pool, [name for name in pools.names() if pools.used(name)])
+        near = f"; {hint}" if hint.startswith("did") else ""
+        return f"no job of pool {pool!r} was seen since the server started{near}"
+
+    async def withdraw(self, pool: str, worker: str, claim: str, by: Holder = NOBODY) -> int:
+        """Whoever asked under this name stops asking: what it was given goes back, and costs
+        nobody an attempt. Returns how many jobs that are."""
+        asked = self._asked.pop((pool, by.token, worker, claim), None)
+        if asked is None:
+            return 0
+        if not asked.task.done():
+            asked.task.cancel()  # what it is just starting is handed back when it is started
+            return 0
+        if asked.came_to_nothing:
+            return 0
+        given = [
+            (run, s.JobLose(name, attempt, "its claimer was gone", counted=False))
+            for run, name, attempt in asked.task.result()
+            if self._is_out(run, name, attempt, worker)
+        ]
+        await asyncio.gather(*(self._settle(run, lost) for run, lost in given))
+        return len(given)
+
+    def _is_out(self, run: str, name: str, attempt: int, worker: str) -> bool:
+        live = self._engine.core.live.get(run)
+        job = live.state.jobs.get(name) if live is not None else None
+        if job is None or (job.attempt, job.worker) != (attempt, worker):
+            return False
+        return job.phase == "running"
+
+    def _once(
+        self,
+        name: tuple[str, str, str, str],
+        begin: Callable[[Callable[[], bool]], Coroutine[Any, Any, list[Key]]],
+        gone: Callable[[], bool],
+    ) -> asyncio.Task[list[Key]]:
+        """The one answer to a question that may be asked several times."""
+        known = self._asked.pop(name, None)
+        if known is None or known.came_to_nothing:
+            askers: list[Callable[[], bool]] = []
+            task = asyncio.get_running_loop().create_task(
+                begin(lambda: all(each() for each in askers))
+            )
+            known = Asked(task, askers)
+        known.askers.append(gone)
+        self._asked[name] = known  # the last one now
+        for old in list(self._asked):
+            if len(self._asked) <= CLAIMS_KEPT:
+                break
+            if self._asked[old].task.done():
+                del self._asked[old]
+        return known.task
+
+    async def _take(
+        self,
+        pool: str,
+        asker: Asker,
+        most: int,
+        wait_seconds: float,
+        gone: Callable[[], bool] = lambda: False,
+    ) -> list[Key]:
+        """Wait for jobs and start them; gives those that were really started."""
+        pools, clock = self._engine.core.pools, asyncio.get_running_loop().time
+        until = clock() + wait_seconds
+        while True:
+            pools.saw(pool, asker.worker, self._engine.clock.now())
+            if gone() or pools.closed:
+                return []
+            ready = list(pools.take(pool, most))
+            if ready and (keys := await self._start_all(ready, asker)):
+                return keys
+            left = until - clock()
+            if left <= 0 and not ready:
+                return []
+            await pools.wait(pool, max(left, 0))
+
+    async def _start_all(self, ready: Sequence[Ready], asker: Asker) -> list[Key]:
+        """All in one turn. Whoever stops waiting hands back what was started for it."""
+        loop = asyncio.get_running_loop()
+        starting = [loop.create_task(self._start(one, asker)) for one in ready]
+        together = asyncio.gather(*starting)
+        try:
+            started = await asyncio.shield(together)
+        except asyncio.CancelledError:
+            together.add_done_callback(lambda _done: self._hand_back(ready, starting))
+            raise
+        return [
+            (one.run, one.job, one.attempt)
+            for one, good in zip(ready, started, strict=True)
+            if good
+        ]
+
+    async def _start(self, ready: Ready, asker: Asker) -> bool:
+        live = self._engine.core.live.get(ready.run)
+        job = live.state.jobs.get(ready.job) if live is not None else None
+        if live is None or job is None:
+            return False
+        length = int(lease_seconds_of(live, job, asker.lease_seconds) * 1000)
+        until = self._engine.clock.now() + length
+        begun = s.JobStart(ready.job, ready.attempt, asker.worker, until, asker.token)
+        try:
+            await self._engine.send(ready.run, begun)
+        except (Refused, NotFound):
+            return False  # it has gone on, or its run is paused and lists it again when resumed
+        return True
+
+    def _hand_back(self, ready: Sequence[Ready], starting: Sequence[asyncio.Task[bool]]) -> None:
+        for one, task in zip(ready, starting, strict=True):
+            if not task.cancelled() and task.exception() is None and task.result():
+                lost = s.JobLose(one.job, one.attempt, "its claimer was gone", counted=False)
+                settling = asyncio.get_running_loop().create_task(self._settle(one.run, lost))
+                self._settling.add(settling)
+                settling.add_done_callback(self._settling.discard)
+
+    # -- packing -----------------------------------------------------------------------------
+
+    async def _packed(self, keys: Sequence[Key], worker: str, items: bool) -> Claimed:
+        packed = await asyncio.gather(*(self._pack(key, worker, items) for key in keys))
+        tasks = [parcel for parcel in packed if parcel is not None]
+        runs = {}
+        for parcel in tasks:
+            live = self._engine.core.live.get(parcel.run)
+            if live is not None and parcel.run not in runs:
+                runs[parcel.run] = shared_names(live)
+        return Claimed(tasks=[parcel for parcel in tasks if parcel.run in runs], runs=runs)
+
+    async def _pack(self, key: Key, worker: str, items: bool) -> Parcel | None:
+        """None where the job is not out any more, or cannot be handed out and has failed."""
+        run, name, attempt = key
+        live = self._engine.core.live.get(run)
+        job = live.state.jobs.get(name) if live is not None else None
+        stale = job is None or job.attempt != attempt or job.worker != worker
+        if live is None or job is None or stale or job.phase != "running":
+            return None
+        if job.token not in live.state.tokens:  # its gather closed meanwhile
+            await self._settle(run, s.JobLose(name, attempt, "nobody waits for it"))
+            return None
+        scope = Redactor.of_job()  # what is read for it may need secrets, and fail with them
+        try:
+            with giving(scope):
+                return await self._handed_out(live, job, items)
+        except AnabranchError as error:
+            kind = "collection" if job.slot >= 0 and live.state.loops else "expression"
+            retryable = bool(getattr(error, "retryable", False))
+            answer = failed(kind, str(error), retryable=retryable)
+        except Exception as error:  # of this job alone: the others of the claim are handed out
+            answer = unexpected(error, "the job cannot be handed out")
+        await self._settle(run, s.JobReport(name, attempt, scope.answer(answer)))
+        return None
+
+    async def _handed_out(self, live: LiveRun, job: Job, items: bool) -> Parcel:
+        run, seconds = live.state.run, max(0.0, (job.lease - job.since) / 1000)
+        parcel = pack(live, job.id, seconds, self._engine.rights.fetch(run))
+        if self._engine.traces:
+            place = traceparent(run, job.id, job.attempt, live.state.trace)
+            parcel = msgspec.structs.replace(parcel, trace=place)
+        return await self._with_items(live, job, parcel, items)
+
+    async def _with_items(self, live: LiveRun, job: Job, parcel: Parcel, always: bool) -> Parcel:
+        """The parcel, with the items of a shard that only this machine can be sure to read."""
+        if parcel.shard is None:
+            return parcel
+        source = live.state.loops[live.state.tokens[job.token].loop].source
+        if travels(source) and not always:
+            return parcel
+        keys: Mapping[str, Any] = {}
+        if live.net.has_secrets:
+            whole = resolve(live.state.workload, self._engine.rights.fetch(parcel.run))
+            workload = Unsealed(whole, live.sealed.marks)
+            keys = await self._keyring(live.net, workload, live.state.run)
+        with working_for(parcel.run):
+            found = await self._read_items(source, parcel.shard, keys)
+        return msgspec.structs.replace(parcel, items=[(n, key, item) for n, key, item in found])
+
+    async def _settle(self, run: str, stimulus: s.JobReport | s.JobLose) -> None:
+        with suppress(Refused, NotFound):  # somebody else was first
+            await self._engine.send(run, stimulus)
+
+
+async def _unless_withdrawn(asked: asyncio.Task[list[Key]]) -> list[Key]:
+    """What the claim came to; nothing where it was withdrawn."""
+    try:
+        return await asyncio.shield(asked)
+    except asyncio.CancelledError:
+        asker = asyncio.current_task()
+        if not asked.cancelled() or (asker is not None and asker.cancelling()):
+            raise
+        return []
+
+
+def lease_seconds_of(live: LiveRun, job: Job, asked: float | None) -> float:
+    """How long a lease of this job is: as asked, or as its definition says."""
+    work = live.net.steps[job.step].work or DEFAULT_WORK
+    return asked if asked is not None else max(work.lease_ms / 1000, LEASE_SECONDS[0])
+
+
+def _check_claim(
+    pool: str, worker: str, most: int, wait_seconds: float, lease_seconds: float | None
+) -> None:
+    for name, value in (("pool", pool), ("worker", worker)):
+        if not 0 < len(value) <= NAME_MAX or not value.isprintable():
+            raise InputError(f"the {name} needs a printable name of 1 to {NAME_MAX} characters")
+    if worker == "engine":
+        raise InputError("no worker may be called `engine`: that is the engine itself")
+    if not 1 <= most <= CLAIM_MAX:
+        raise InputError(f"max must be 1 to {CLAIM_MAX}, not {most}")
+    if not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
+        raise InputError(f"wait_seconds must be 0 to {WAIT_SECONDS_MAX:g}, not {wait_seconds:g}")
+    check_lease(lease_seconds)
+
+
+def check_lease(lease_seconds: float | None) -> None:
+    least, most = LEASE_SECONDS
+    if lease_seconds is not None and not least <= lease_seconds <= most:
+        raise InputError(f"lease_seconds must be {least:g} to {most:g}, not {lease_seconds:g}")

@@ -1,0 +1,223 @@
+"""What the work of a job needs from the server, and what is too large for its report.
+
+A worker sees what its job sees, and no more: `runtime.read_rights` says from the record what that
+is, whatever the worker has written. A hash that leads elsewhere is answered like one that leads
+nowhere. A child run is begun as the task says (`operations.child_requests`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import DefinitionError, InputError, NotFound, Refused
+from anabranch.kernel.jobs import idempotency_key
+from anabranch.kernel.state import Job
+from anabranch.kernel.tracker import loop_name
+from anabranch.operations.definitions.catalog import plain_path
+from anabranch.operations.workers.child_requests import Asked, agreed, beside, has_children
+from anabranch.operations.workers.credential_requests import require_credential
+from anabranch.operations.workers.leases import Out, held
+from anabranch.runtime.engine import Engine
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import Light, TooLarge, lighten
+from anabranch.runtime.values.sealing import checked_marks, seal
+from anabranch.settings import Settings
+from anabranch.store.ports import Definition
+from anabranch.work.child import child_of
+from anabranch.work.credential_sources import Credential
+from anabranch.work.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.loop_results import Loops
+from anabranch.work.payloads import StoredPayloads, encoded, purged
+from anabranch.work.run_at_work import working_for
+from anabranch.work.tracing import traceparent, working_in
+
+RESULTS_AT_ONCE = 500  # are looked at together, and as many of them sent as fit
+RESULTS_BYTES = 4 * 1024 * 1024
+
+log = logging.getLogger("anabranch.engine")
+
+
+class ResultsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Results of a loop in the order of its items, from `first` on: as many as fit."""
+
+    total: int
+    first: int
+    results: list[Any]
+
+
+#: As in `work.child`, and the secrets for which marks stand in the input.
+StartChild = Callable[
+    [str, Mapping[str, Any], str, str | None, str, Mapping[str, Any] | None], Awaitable[str]
+]
+
+
+FindCredential = Callable[[str], Awaitable[Credential]]
+
+
+class Supplies:
+    """One per engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        loops: Loops,
+        start_child: StartChild,
+        find_credential: FindCredential,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._loops = loops
+        self._start_child = start_child
+        self._find_credential = find_credential
+        self._payloads = StoredPayloads(engine.store)
+
+    def definition(self, out: Out) -> Definition:
+        """The source of what the job is part of."""
+        live, _ = held(self._engine, out)
+        found = self._engine.store.definition(live.state.definition)
+        if found is None:
+            raise NotFound(f"the store has no definition {live.state.definition}")
+        return found
+
+    async def payload(self, out: Out, sha256: str) -> bytes:
+        held(self._engine, out)
+        if not self._engine.rights.strictly_payload(out.run, sha256):
+            raise purged(sha256)
+        content = await self._payloads.get(sha256)
+        if content is None:
+            raise purged(sha256)
+        return content
+
+    async def credential(self, out: Out, name: str) -> Credential:
+        """A credential that a task of the job looks up by its name."""
+        live, job = held(self._engine, out, "running")
+        named = partial(self._engine.rights.named, out.run)
+        require_credential(live.net, job.step, name, named)
+        return await self._find_credential(name)
+
+    async def put_payload(self, out: Out, content: bytes) -> str:
+        """Keep what is too large for a report; gives its hash. That is another one than the worker
+        may expect where the content had a sealed secret of its run in it."""
+        live, _ = held(self._engine, out)
+        if live.sealed.values:
+            content = await asyncio.to_thread(live.sealed.clean_content, content)
+        return await self._payloads.put(content, out.run)
+
+    async def results(self, out: Out, ref: str, first: int, stop: int) -> ResultsPage:
+        """Results of a loop that the run of the job may read."""
+        held(self._engine, out)
+        if not self._engine.rights.strictly_loop(out.run, ref):
+            raise NotFound(f"the job knows of no loop {ref:.200}", code="no_loop")
+        total = await self._loops.size(ref)
+        found: list[Any] = []
+        first, size = min(first, total), 0
+        stop = min(stop, total)
+        while first + len(found) < stop:
+            begin = first + len(found)
+            more = await self._loops.results(ref, begin, min(begin + RESULTS_AT_ONCE, stop))
+            for result in more:
+                size += len(encoded(result))
+                if size > RESULTS_BYTES and found:
+                    return ResultsPage(total=total, first=first, results=found)
+                found.append(result)
+        return ResultsPage(total=total, first=first, results=found)
+
+    async def whole(self, out: Out, sha256: str, *, inline: bool) -> Any:
+        """The result of a report that was sent ahead as a payload, fit to be recorded."""
+        content = await self.payload(out, sha256)
+        light = await asyncio.to_thread(self._light, content, sha256, inline)
+        if light.sha256 and light.sha256 != sha256:  # it was written in another way than ours
+            self._engine.core.keep_payload(out.run, light.sha256, light.content)
+        return light.result
+
+    def _light(self, content: bytes, sha256: str, inline: bool) -> Light:
+        try:
+            value = msgspec.json.decode(content)
+            many = content.count(b"[") + content.count(b"{") > MAX_DEPTH
+            if many and deeper_than(value, MAX_DEPTH):
+                raise RecursionError
+        except RecursionError:
+            message = f"the payload {sha256} nests more than {MAX_DEPTH} levels: flatten the result"
+            raise InputError(message, code="too_deep") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"the payload {sha256} is not JSON: {error}"
+            raise InputError(message, code="not_json") from None
+        if inline:
+            return Light(value)
+        most = self._settings
+        try:
+            return lighten(value, most.inline_bytes_max, most.result_bytes_max)
+        except TooLarge as error:
+            raise InputError(error.message, code="too_large") from None
+
+    async def child(
+        self,
+        out: Out,
+        *,
+        path: str,
+        given: Mapping[str, Any],
+        child: str,
+        waits: bool,
+        returns: str,
+        marks: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin the child run that a task of kind `playbook` asks for, once. `marks` stand for the
+        secrets in what it is given."""
+        live, job = held(self._engine, out, "running")
+        if not has_children(live.net, job.step):
+            said = f"no task of step {job.step!r} is of kind playbook"
+            raise Refused(said, code="no_children")
+        if not any(child_of(key, child) for key in _keys(live, job)):
+            said = f"{child[:200]!r} is not the id of a child of job {out.job} of run {out.run}"
+            raise InputError(said, code="bad_run_id")
+        fetch = self._engine.rights.fetch(out.run)
+        asked = Asked(path, given, waits, returns)
+        begun = agreed(live, job, asked, fetch, lambda path: self._near(live, path))
+        parent = f"{out.run}/{out.job}#{out.attempt}" if begun.waits else None
+        place = ""
+        if self._engine.traces:
+            place = traceparent(out.run, out.job, out.attempt, live.state.trace)
+        with working_in(place), working_for(out.run):
+            shown, more = seal(begun.given, live.sealed.scope())
+            all_marks = {**(checked_marks(marks) or {}), **more}
+            return await self._begin(begun._replace(given=shown), child, parent, all_marks)
+
+    async def _begin(
+        self, begun: Asked, child: str, parent: str | None, marks: Mapping[str, Any] | None
+    ) -> str:
+        """What is wrong with a file of the server is for its log, and not for a worker."""
+        try:
+            return await self._start_child(
+                begun.path, begun.given, child, parent, begun.returns, marks
+            )
+        except (DefinitionError, InputError, NotFound) as error:
+            log.warning("the child %s of %s cannot be begun: %s", child, begun.path, error)
+            raise Refused(
+                f"the server cannot begin {begun.path[:200]!r} ({error.code}); its log says why, "
+                "and so does `anabranch check` there",
+                code="child_refused",
+            ) from None
+
+    def _near(self, live: LiveRun, path: str) -> bool:
+        """Whether a path that only the worker knows may be begun."""
+        definition = self._engine.store.definition(live.state.definition)
+        with_it = beside(definition.origin, path) if definition is not None else False
+        named = plain_path(path)
+        return with_it or (bool(named) and self._engine.rights.named(live.state.run, named))
+
+
+def _keys(live: LiveRun, job: Job) -> Iterator[str]:
+    """With what the keys of the work in this job begin: its own, or that of its loop."""
+    run = live.state.run
+    yield idempotency_key(run, job.id)
+    token = live.state.tokens.get(job.token)
+    if token is not None and token.loop:
+        yield loop_name(run, token.loop)

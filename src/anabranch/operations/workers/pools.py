@@ -1,0 +1,188 @@
+"""What workers elsewhere ask: jobs of their pool, more time, and to be heard.
+
+    claim ─▶ (work, heartbeat, progress) ─▶ report │ fail │ park │ release
+
+A claim is durable before a job leaves: its start and its lease are in the log. Whatever a worker
+says names the run, the job and the attempt; what is not about the attempt that is out is refused
+and changes nothing, so saying it twice is safe. A job whose lease runs out is lost, and goes out
+again under the next attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.kernel import stimuli as s
+from anabranch.kernel.values import Answer
+from anabranch.operations.workers.cancel_watch import Watching
+from anabranch.operations.workers.claims import (
+    Claims,
+    Keyring,
+    ReadItems,
+    check_lease,
+    lease_seconds_of,
+)
+from anabranch.operations.workers.job_data import Supplies
+from anabranch.operations.workers.leases import Out, held, pool_of
+from anabranch.runtime.engine import Engine
+
+PROGRESS_BYTES_MAX = 4096
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a heartbeat. Told to stop, a worker stops and releases the job."""
+
+    stop: bool = msgspec.field(default=False)
+    lease_until: int = 0
+    reason: str = ""
+
+
+class LeasedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    run: str
+    job: str
+    worker: str
+    lease_until: int
+    progress: Any = None
+
+
+class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    worker: str
+    asked_at: int
+
+
+class PoolState(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool as it stands."""
+
+    pool: str
+    waiting: int
+    waiting_since: int  # of the job that has waited longest; 0 when none does
+    leased: list[LeasedJob]
+    workers: list[WorkerSeen]  # who asked since the engine started, the last one first
+
+
+class Pools:
+    """One per engine. `supply` is for what the work needs."""
+
+    def __init__(
+        self, engine: Engine, supplies: Supplies, *, read_items: ReadItems, keyring: Keyring
+    ) -> None:
+        self._engine = engine
+        self.supply = supplies
+        claims = Claims(engine, read_items, keyring)
+        self.claim, self.withdraw = claims.claim, claims.withdraw
+        self.watching = Watching(engine)
+        self.watch = self.watching.watch
+
+    def pool_of(self, out: Out) -> str | None:
+        """Whose pool a job is of; None where there is no such job."""
+        return pool_of(self._engine, out)
+
+    def close(self) -> None:
+        """The server stops: nobody waits any longer."""
+        self._engine.core.pools.close()
+        self.watching.wake_all()
+
+    # -- what workers say --------------------------------------------------------------------
+
+    async def heartbeat(self, out: Out, *, lease_seconds: float | None = None) -> Beat:
+        """The worker is alive: its lease is extended, or it is told to stop."""
+        check_lease(lease_seconds)
+        live, job = held(self._engine, out)
+        if job.phase == "cancelling":
+            return Beat(stop=True, lease_until=job.lease, reason=job.reason)
+        now = self._engine.clock.now()
+        until = now + int(lease_seconds_of(live, job, lease_seconds) * 1000)
+        await self._engine.send(out.run, s.JobExtend(out.job, out.attempt, until))
+        return Beat(lease_until=max(until, job.lease))
+
+    async def progress(self, out: Out, progress: Any) -> None:
+        """How far it is; kept with the job, shown by `explain`, told to whoever does it again."""
+        size = len(msgspec.json.encode(progress))
+        if size > PROGRESS_BYTES_MAX:
+            raise InputError(
+                f"the progress has {size:,} bytes, over the limit of {PROGRESS_BYTES_MAX:,}: "
+                "keep counts, and put data where the work can find it",
+                code="too_large",
+            )
+        held(self._engine, out, "running")
+        await self._engine.hand_in(out.run, s.JobProgress(out.job, out.attempt, progress))
+
+    async def report(self, out: Out, answer: Answer, *, payload: str = "") -> None:
+        """The work is done, or has failed; returns when that is durable. The result may have been
+        sent ahead as a payload."""
+        _, job = held(self._engine, out)
+        if answer.shard is not None and job.slot < 0:
+            said = f"job {out.job} is no shard of a loop: leave `shard` out"
+            raise InputError(said, code="shard")
+        if payload:
+            inline = bool(getattr(answer, "inline", False))
+            result = await self.supply.whole(out, payload, inline=inline)
+            answer = msgspec.structs.replace(answer, result=result)
+        await self._engine.hand_in(out.run, s.JobReport(out.job, out.attempt, answer))
+
+    async def park(self, out: Out, park: s.JobPark) -> None:
+        """Its answer will come later from elsewhere; the worker lets go."""
+        held(self._engine, out)
+        await self._engine.hand_in(out.run, park)
+
+    async def release(self, out: Out, reason: str = "") -> None:
+        """The worker no longer has it: stopped as it was told, or handed back in order."""
+        _, job = held(self._engine, out)
+        if job.phase == "cancelling":
+            await self._engine.send(out.run, s.JobDischarge(out.job))
+            return
+        why = reason or "its worker handed it back"
+        given = s.JobLose(out.job, out.attempt, why, counted=False)
+        await self._engine.hand_in(out.run, given)
+
+    # -- what people see ---------------------------------------------------------------------
+
+    def states(self) -> list[PoolState]:
+        """Every pool with jobs, or for which somebody asked, since the engine started."""
+        return [self.state(name) for name in self.names()]
+
+    def names(self) -> list[str]:
+        return self._engine.core.pools.names()
+
+    def state(self, pool: str) -> PoolState:
+        pools = self._engine.core.pools
+        leased = [
+            LeasedJob(
+                run=run,
+                job=job,
+                worker=lease.worker,
+                lease_until=lease.until,
+                progress=self._progress(run, job),
+            )
+            for (run, job), lease in pools.leases()
+            if lease.pool == pool
+        ]
+        workers = reversed(pools.workers(pool).items())
+        return PoolState(
+            pool=pool,
+            waiting=pools.waiting(pool),
+            waiting_since=pools.oldest(pool),
+            leased=leased,
+            workers=[WorkerSeen(worker=name, asked_at=at) for name, at in workers],
+        )
+
+    def _progress(self, run: str, job: str) -> Any:
+        live = self._engine.core.live.get(run)
+        found = live.state.jobs.get(job) if live is not None else None
+        return _shown(found.progress) if found is not None else None
+
+    def asked(self, pool: str) -> int:
+        """When a worker last asked for jobs of this pool; 0 for never."""
+        return self._engine.core.pools.asked(pool)
+
+
+def _shown(progress: Any) -> Any:
+    """Without what only another worker needs, to go on from there."""
+    match progress:
+        case {"done": int(done), "of": int(of)}:
+            return {"done": done, "of": of}
+        case _:
+            return progress
