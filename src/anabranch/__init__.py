@@ -27,7 +27,7 @@ from anabranch.errors import (
 if TYPE_CHECKING:
     from anabranch.app import Engine, RunResult, run, tool
     from anabranch.settings import Settings
-    from anabranch.work.callables import Toolbox
+    from anabranch.work.kinds.callables import Toolbox
 
 __version__ = "0.1.0"
 
@@ -55,7 +55,7 @@ _LATER = {
     "Engine": "anabranch.app",
     "RunResult": "anabranch.app",
     "Settings": "anabranch.settings",
-    "Toolbox": "anabranch.work.callables",
+    "Toolbox": "anabranch.work.kinds.callables",
     "run": "anabranch.app",
     "tool": "anabranch.app",
 }

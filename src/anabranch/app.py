@@ -65,36 +65,36 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store as open_store
 from anabranch.store.ports import Store
 from anabranch.work import tracing
-from anabranch.work.addresses import read_policy
-from anabranch.work.artifact import ArtifactOptions
-from anabranch.work.buckets import BucketOptions
-from anabranch.work.callables import Toolbox, default_toolbox
 from anabranch.work.chain.wiring import chain_from
-from anabranch.work.child import Child
-from anabranch.work.collections import Collections, Limits
-from anabranch.work.container import ContainerOptions
-from anabranch.work.credential_sources import CredentialSource, find_in, outside_sources
-from anabranch.work.http import HttpOptions
-from anabranch.work.isolation import isolation_of
-from anabranch.work.keychain import Keychain
-from anabranch.work.keyring import keyring_of as keyring_of
-from anabranch.work.lazily import Lazily
-from anabranch.work.loop_results import LoopResults
-from anabranch.work.nats import NatsOptions
+from anabranch.work.kinds.artifact import ArtifactOptions
+from anabranch.work.kinds.buckets.buckets import BucketOptions
+from anabranch.work.kinds.callables import Toolbox, default_toolbox
+from anabranch.work.kinds.child import Child
+from anabranch.work.kinds.commands.container import ContainerOptions
+from anabranch.work.kinds.commands.isolation import isolation_of
+from anabranch.work.kinds.commands.shell import ShellOptions
+from anabranch.work.kinds.http.performer import HttpOptions
+from anabranch.work.kinds.lazy import Lazily
+from anabranch.work.kinds.nats.performer import NatsOptions
+from anabranch.work.kinds.python.processes import ProcessOptions
+from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
+from anabranch.work.loops.collection_reader import CollectionReader
+from anabranch.work.loops.collections import Collections, Limits
+from anabranch.work.loops.results import LoopResults
+from anabranch.work.loops.shards import ReadAhead, Shards
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Performer
-from anabranch.work.processes import ProcessOptions
-from anabranch.work.reading import CollectionReader
-from anabranch.work.redaction import Redactor, given_to_work, guard_logs
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
 from anabranch.work.rule.xgr1 import keys_in
 from anabranch.work.run_at_work import run_at_work
-from anabranch.work.shards import ReadAhead, Shards
-from anabranch.work.shell import ShellOptions
+from anabranch.work.secrets.credential_sources import CredentialSource, find_in, outside_sources
+from anabranch.work.secrets.keychain import Keychain
+from anabranch.work.secrets.keyring import keyring_of as keyring_of
+from anabranch.work.secrets.redaction import Redactor, given_to_work, guard_logs
 from anabranch.work.sql.task import SqlOptions
-from anabranch.work.switched_off import SWITCHABLE_KINDS, switched_off
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 

@@ -43,7 +43,7 @@ class Settings:
     run_log_bytes_max: int = 1024 * 1024 * 1024  # of the events of one run
     child_depth_max: int = 64  # runs that begin one another as children
     http_body_bytes: int = 16 * 1024 * 1024  # of the answer to one HTTP call
-    http_addresses: str = ""  # where calls of definitions may go; empty: any, see work/addresses.py
+    http_addresses: str = ""  # where calls of definitions may go; empty: any; see work/network
     rule_addresses: str = "public"  # where API calls and nodes that rules name may go
     sql_rows_max: int = 100_000  # of one statement; loop over the query for more
     sql_result_bytes: int = 32 * 1024 * 1024  # of one statement

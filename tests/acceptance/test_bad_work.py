@@ -17,7 +17,7 @@ import pytest
 import anabranch
 from anabranch.errors import DefinitionError
 from anabranch.settings import Settings
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: bad}\n"

@@ -15,8 +15,8 @@ from anabranch.dialects.noetl.tasks.credentials import ENTRIES, PROVIDERS, SCOPE
 from anabranch.dialects.noetl.tasks.inputs import KINDS
 from anabranch.expressions.jinja.filters import filters
 from anabranch.expressions.jinja.limits import Limits, Meter
-from anabranch.work.collections import all as collections
-from anabranch.work.collections import claims, pages, queries
+from anabranch.work.loops.collections import all as collections
+from anabranch.work.loops.collections import claims, pages, queries
 from corpus.cases import Case as CorpusCase
 from corpus.cases import playbooks_that_run
 

@@ -17,8 +17,8 @@ from anabranch.kernel import jobs
 from anabranch.runtime.jobs import executor
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
-from anabranch.work.callables import Toolbox
-from anabranch.work.passage import Passage
+from anabranch.work.kinds.callables import Toolbox
+from anabranch.work.pipeline.run import Passage
 from pools.support import SECONDS, serving, working
 from pools.support import run as run_async
 from runtime.support import Doing, engine, log_of, playbook, start, step
@@ -208,7 +208,7 @@ def test_tasks_and_hooks_of_a_pipeline(
 
 
 def test_an_answer_that_cannot_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anabranch.work.redaction import Redactor
+    from anabranch.work.secrets.redaction import Redactor
 
     def answer(*_given: Any) -> Any:
         raise ODD["digits"]

@@ -27,7 +27,7 @@ from anabranch.expressions.jinja.limits import Limits, Meter
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.problems import CODES
 from anabranch.testing import play
-from anabranch.work.collections import claims, pages, queries
+from anabranch.work.loops.collections import claims, pages, queries
 from corpus.cases import playbooks_that_run
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import ExpressionError
-from anabranch.work.redaction import Keyring, Secret
+from anabranch.work.secrets.redaction import Keyring, Secret
 
 from .support import net_of, playbook
 

@@ -10,7 +10,7 @@ from anabranch.dialects.port import ToolSignature
 from anabranch.dialects.registry import compile_source
 from anabranch.net.problems import Problem
 from anabranch.operations.definitions.prepare import check
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .support import HEAD, documented_severity
 

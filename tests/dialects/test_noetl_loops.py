@@ -11,10 +11,10 @@ from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Loop, Retry, Step
 from anabranch.net.program import Iteration
-from anabranch.work.noop import Noop
-from anabranch.work.pipeline import Means
+from anabranch.work.kinds.noop import Noop
+from anabranch.work.loops.shards import Shards
+from anabranch.work.pipeline.pipeline import Means
 from anabranch.work.port import Task
-from anabranch.work.shards import Shards
 
 from .support import net_of, playbook, step_of
 

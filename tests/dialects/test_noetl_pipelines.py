@@ -10,7 +10,7 @@ import pytest
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Retry, Step, Work
 from anabranch.net.program import Program, TaskSpec
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Task
 
 from .support import net_of, shape, step_of

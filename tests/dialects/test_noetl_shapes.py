@@ -10,7 +10,7 @@ from anabranch.dialects.noetl.names import Names, QueryNames, number_of, query_v
 from anabranch.dialects.registry import compile_source
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Jinja
-from anabranch.work.controls import delay_seconds
+from anabranch.work.pipeline.controls import delay_seconds
 
 RESPONSE = {
     "status_code": 201,

@@ -17,7 +17,7 @@ from anabranch.settings import Settings
 from anabranch.surfaces.http.reading import Limits
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
 from anabranch.surfaces.http.server import make_application
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import ClientError, ClientSession
 
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .support import HELLO, Client, Reply, playbook, run, serving, step
 from .test_health_and_metrics import reasons, red

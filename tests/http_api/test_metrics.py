@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from anabranch.runtime.metrics.registry import SERIES_MAX, Registry
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .support import HELLO, Client, playbook, run, serving, step, toolbox
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.work import buckets
+from anabranch.work.kinds.buckets import buckets
 
 from .support import playbook, run, serving, step
 

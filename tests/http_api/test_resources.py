@@ -125,7 +125,7 @@ def test_items_of_a_loop_come_in_pages_by_state_and_by_error() -> None:
 
 def test_a_loop_under_way_gets_another_window_and_is_stopped() -> None:
     async def go() -> None:
-        from anabranch.work.callables import Toolbox
+        from anabranch.work.kinds.callables import Toolbox
 
         free, tools = asyncio.Event(), Toolbox()
 
@@ -310,7 +310,7 @@ def test_a_waiting_process_is_woken_by_number_and_by_step() -> None:
 
 def test_a_large_result_is_found_by_its_hash() -> None:
     async def go() -> None:
-        from anabranch.work.callables import Toolbox
+        from anabranch.work.kinds.callables import Toolbox
 
         tools = Toolbox()
 

@@ -22,7 +22,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Record
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .support import playbook, run, step
 

@@ -16,7 +16,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter, Hold
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_samples import NOW, a_batch, a_commit, sha256
-from anabranch.work.payloads import PLACE, StoredPayloads, load
+from anabranch.work.values.payloads import PLACE, StoredPayloads, load
 
 from .support import playbook, run, step
 

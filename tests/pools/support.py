@@ -20,7 +20,7 @@ from anabranch.surfaces.http.server import make_application
 from anabranch.surfaces.worker.bench import Bench
 from anabranch.surfaces.worker.link import Link
 from anabranch.surfaces.worker.worker import Terms, Worker
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 
 SECONDS = HANG_SECONDS

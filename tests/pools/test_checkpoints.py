@@ -13,8 +13,8 @@ from anabranch.kernel import events as e
 from anabranch.kernel.state import State
 from anabranch.surfaces.worker import bench as benches
 from anabranch.surfaces.worker import errand, link
-from anabranch.work import checkpoints
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
+from anabranch.work.loops import checkpoints
 
 from .proxy import bad_network
 from .support import Server, playbook, run, serving, until, working

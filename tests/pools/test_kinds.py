@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import DefinitionError
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .support import playbook, run, serving, working
 

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.surfaces.worker import link
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .proxy import bad_network
 from .support import ONE, Server, playbook, run, serving, until, working

@@ -18,7 +18,7 @@ from anabranch.surfaces.worker import link
 from anabranch.surfaces.worker.bench import Bench, Said
 from anabranch.surfaces.worker.errand import worded
 from anabranch.surfaces.worker.worker import Terms, Worker
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.port import InlineAnswer, Parked
 
 from .proxy import bad_network

@@ -21,7 +21,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Store
-from anabranch.work.noop import Noop
+from anabranch.work.kinds.noop import Noop
 from anabranch.work.port import Parked, Performer, Task
 from hangs import HANG_SECONDS
 

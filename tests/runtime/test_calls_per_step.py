@@ -17,7 +17,7 @@ import pytest
 from anabranch import Engine, Toolbox
 from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.runtime import writer
-from anabranch.work import shards
+from anabranch.work.loops import shards
 from costs import calls
 
 from .support import chain, playbook, run

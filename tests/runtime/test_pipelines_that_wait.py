@@ -19,7 +19,7 @@ from anabranch.operations.definitions.prepare import prepare
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .support import Fragile, asking, log_of, playbook, run, until
 

@@ -11,7 +11,7 @@ import pytest
 from anabranch import app
 from anabranch.runtime.jobs.pools import WORKERS_KEPT, Lease, Pools
 from anabranch.settings import Settings
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 
 from .support import run
 

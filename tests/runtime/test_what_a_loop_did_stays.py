@@ -13,7 +13,7 @@ import pytest
 
 from anabranch import Engine
 from anabranch.testing import Played, after, error, ok, play
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 from seeds import seeds
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: loop}\n"

@@ -160,7 +160,7 @@ def test_a_user_that_cannot_be_had_is_refused_at_the_start(
 def test_a_process_that_may_not_switch_says_so_and_does_not_start() -> None:
     code = (
         "from anabranch.errors import InputError\n"
-        "from anabranch.work.os_user import OsUser\n"
+        "from anabranch.work.kinds.commands.os_user import OsUser\n"
         "import os\nos.setgid(1); os.setuid(1)\n"
         "try:\n    OsUser.named('nobody', python=False)\n"
         "except InputError as error:\n    print(error.message)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.work import buckets
+from anabranch.work.kinds.buckets import buckets
 
 from .support import HEAD, Here
 

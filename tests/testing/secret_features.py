@@ -36,12 +36,12 @@ from anabranch.testing.definitions import compiled
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.script import Script, Scripts
 from anabranch.testing.world import JobKey
-from anabranch.work.keychain import Keychain
-from anabranch.work.loop_results import LoopResults
-from anabranch.work.payloads import StoredPayloads
-from anabranch.work.pipeline import Means
+from anabranch.work.loops.results import LoopResults
+from anabranch.work.pipeline.pipeline import Means
 from anabranch.work.port import Parked, Task
-from anabranch.work.redaction import Redactor
+from anabranch.work.secrets.keychain import Keychain
+from anabranch.work.secrets.redaction import Redactor
+from anabranch.work.values.payloads import StoredPayloads
 
 from .features import Text, Writer
 from .support import DyingTheatre

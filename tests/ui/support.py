@@ -21,7 +21,7 @@ from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces import ui
 from anabranch.surfaces.http.server import make_application
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 
 T = TypeVar("T")

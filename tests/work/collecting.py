@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from anabranch.work.collections import Collections, Cuts, Descriptor, Item, Shard
-from anabranch.work.payloads import MemoryPayloads
+from anabranch.work.loops.collections import Collections, Cuts, Descriptor, Item, Shard
 from anabranch.work.port import Performer
+from anabranch.work.values.payloads import MemoryPayloads
 
 from .support import run
 

@@ -10,7 +10,7 @@ from anabranch.expressions.port import Expression
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.program import Iteration, Program, Rule, TaskSpec, Write
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
 
 from .support import run

@@ -9,7 +9,7 @@ import pytest
 import anabranch
 from anabranch.errors import InputError
 from anabranch.settings import Settings
-from anabranch.work.addresses import AddressClass, class_of, is_public, read_policy
+from anabranch.work.network.addresses import AddressClass, class_of, is_public, read_policy
 
 KINDS: list[tuple[AddressClass, str]] = [
     ("loopback", "127.0.0.1 127.1.2.3 ::1 :: 0.0.0.0 0.1.2.3 ::ffff:127.0.0.1 ::ffff:0.0.0.0"),

@@ -22,17 +22,17 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, Fault
 from anabranch.operations.access.credentials import CredentialDraft
 from anabranch.settings import Settings
-from anabranch.work import bucket_session
-from anabranch.work import buckets as module
-from anabranch.work.addresses import read_policy
-from anabranch.work.artifact import Artifact
-from anabranch.work.buckets import BucketOptions, Buckets, read_place
-from anabranch.work.gcs import Gcs
-from anabranch.work.http import Http
+from anabranch.work.kinds.artifact import Artifact
+from anabranch.work.kinds.buckets import buckets as module
+from anabranch.work.kinds.buckets import session
+from anabranch.work.kinds.buckets.buckets import BucketOptions, Buckets, read_place
+from anabranch.work.kinds.buckets.gcs import Gcs
+from anabranch.work.kinds.http.performer import Http
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.port import Performer
-from anabranch.work.python import Python
-from anabranch.work.redaction import Redactor, giving
-from anabranch.work.scripts import Scripts
+from anabranch.work.secrets.redaction import Redactor, giving
 from anabranch.work.sql.sqlite import Sqlite
 
 from .support import fault_of, perform, run, server, task
@@ -276,7 +276,7 @@ def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = {"key": "AKIAFSSPEC", "secret": "fsspecfsspec", "endpoint_url": "http://127.0.0.1:1"}
     conf = importlib.import_module("fsspec.config").conf
     monkeypatch.setitem(conf, "s3", {**own, "anon": False, "profile": "another"})
-    bucket_session.session_of_nobody.cache_clear()
+    session.session_of_nobody.cache_clear()
 
 
 @needs_s3fs
@@ -329,7 +329,7 @@ def test_a_service_account_asks_only_addresses_that_calls_may_reach() -> None:
     service = Service()
 
     async def scenario() -> Answer:
-        from anabranch.work.http import HttpOptions
+        from anabranch.work.kinds.http.performer import HttpOptions
 
         http = Http(HttpOptions(addresses=read_policy("public")))
         try:
@@ -487,7 +487,7 @@ def test_an_object_that_is_too_large_is_not_read_to_its_end() -> None:
 
 
 def made_small(made: Buckets) -> Artifact:
-    from anabranch.work.artifact import ArtifactOptions
+    from anabranch.work.kinds.artifact import ArtifactOptions
 
     return Artifact(None, ArtifactOptions(bytes_max=1000), buckets=made)
 
@@ -495,7 +495,7 @@ def made_small(made: Buckets) -> Artifact:
 @needs_s3fs
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_answer_without_end_is_given_up(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_session, "ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(session, "ANSWER_BYTES", 10_000)
     service, sent = Service(), 0
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:

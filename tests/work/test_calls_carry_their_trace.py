@@ -11,13 +11,13 @@ import pytest
 from aiohttp import web
 
 from anabranch.work import tracing
-from anabranch.work.http import Http
+from anabranch.work.kinds.http.performer import Http
 from anabranch.work.participants.http import HttpParticipant, Sessions
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import Ask
 from anabranch.work.port import Task
-from anabranch.work.redaction import Redactor
 from anabranch.work.rule.api import ApiCaller, ApiRequest, request_for
+from anabranch.work.secrets.redaction import Redactor
 
 PLACE = tracing.traceparent("r1", "1.0", 1)
 

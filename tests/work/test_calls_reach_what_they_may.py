@@ -20,9 +20,9 @@ from aiohttp import web
 import anabranch
 from anabranch.kernel.values import Answer
 from anabranch.settings import Settings
-from anabranch.work import guarded_sessions
-from anabranch.work.addresses import read_policy
-from anabranch.work.http import Http, HttpOptions
+from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.network import guarded_sessions
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.rule.api import ApiCaller, ApiOptions, ApiRequest, CallFailed
 
 from .support import fault_of, run, server, task
@@ -86,7 +86,7 @@ def strangers(monkeypatch: pytest.MonkeyPatch, *urls: str) -> None:
     def seen(response: Any) -> Any:
         return "public" if str(response.url.origin()) in urls else real(response)
 
-    monkeypatch.setattr("anabranch.work.http.peer_class", seen)
+    monkeypatch.setattr("anabranch.work.kinds.http.performer.peer_class", seen)
     monkeypatch.setattr("anabranch.work.rule.api.peer_class", seen)
 
 

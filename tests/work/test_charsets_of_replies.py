@@ -13,9 +13,9 @@ from aiohttp import web
 
 import anabranch
 from anabranch.kernel.values import Answer
-from anabranch.work import http_response
-from anabranch.work.charsets import CODECS
-from anabranch.work.http import Http
+from anabranch.work.kinds.http import response
+from anabranch.work.kinds.http.charsets import CODECS
+from anabranch.work.kinds.http.performer import Http
 
 from .support import run, server, task
 
@@ -67,13 +67,13 @@ def test_a_large_reply_is_taken_apart_beside_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: set[int] = set()
-    real = http_response.answer_for
+    real = response.answer_for
 
     def noting(*given: Any) -> Answer:
         seen.add(threading.get_ident())
         return real(*given)
 
-    monkeypatch.setattr(http_response, "answer_for", noting)
+    monkeypatch.setattr(response, "answer_for", noting)
     body = b"[" + b"[1],[2]," * 100_000 + b"3]"
     assert len(fetched(body, "application/json").result["data"]) == 200_001
     assert threading.get_ident() not in seen
@@ -88,7 +88,7 @@ def test_a_reply_of_countless_lists_is_refused_before_it_is_built() -> None:
 
 def test_nowhere_else_is_a_charset_of_others_decoded() -> None:
     """No `.text()` or `.json()` of a reply, no `.decode(…)` whose codec is not written out."""
-    allowed = {"work/charsets.py", "work/collections/files.py"}
+    allowed = {"work/kinds/http/charsets.py", "work/loops/collections/files.py"}
     wrong = []
     for path in sorted(SOURCE.rglob("*.py")):
         name = str(path.relative_to(SOURCE))

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.collections import CollectionError, Collections, Descriptor
-from anabranch.work.collections.port import Limits
-from anabranch.work.payloads import MemoryPayloads
+from anabranch.work.loops.collections import CollectionError, Collections, Descriptor
+from anabranch.work.loops.collections.port import Limits
 from anabranch.work.port import Performer
 from anabranch.work.registry import close_all
 from anabranch.work.sql.postgres import Postgres
 from anabranch.work.sql.sqlite import Sqlite
+from anabranch.work.values.payloads import MemoryPayloads
 
 from .collecting import all_items, all_shards
 from .support import run, task

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from anabranch.errors import InputError
-from anabranch.work.collections import CollectionError, Collections
-from anabranch.work.http import Http
-from anabranch.work.redaction import Keyring, Secret
+from anabranch.work.kinds.http.performer import Http
+from anabranch.work.loops.collections import CollectionError, Collections
+from anabranch.work.secrets.redaction import Keyring, Secret
 
 from .collecting import all_items, all_shards, using
 from .support import run, server

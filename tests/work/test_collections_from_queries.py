@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.collections import CollectionError, Collections
+from anabranch.work.loops.collections import CollectionError, Collections
 from anabranch.work.port import Performer
-from anabranch.work.redaction import Keyring, Secret
 from anabranch.work.registry import close_all
+from anabranch.work.secrets.redaction import Keyring, Secret
 from anabranch.work.sql.duckdb import DuckDb
 from anabranch.work.sql.postgres import Postgres
 from anabranch.work.sql.sqlite import Sqlite

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from anabranch.errors import ExpressionError, InputError
-from anabranch.work.collections import CollectionError, Collections, Descriptor, Limits
-from anabranch.work.payloads import MemoryPayloads
-from anabranch.work.results import keep, read_policy
+from anabranch.work.loops.collections import CollectionError, Collections, Descriptor, Limits
+from anabranch.work.values.payloads import MemoryPayloads
+from anabranch.work.values.results import keep, read_policy
 
 from .collecting import all_items, all_shards, items_of, using
 from .support import run

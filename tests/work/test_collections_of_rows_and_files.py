@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.collections import CollectionError, Collections, Limits, Shard
-from anabranch.work.collections.listing import Listings
-from anabranch.work.threads import Threads
+from anabranch.work.kinds.threads import Threads
+from anabranch.work.loops.collections import CollectionError, Collections, Limits, Shard
+from anabranch.work.loops.collections.listing import Listings
 
 from .collecting import all_items, all_shards, items_of, using
 from .support import run

@@ -23,7 +23,7 @@ from anabranch.operations.access.credentials import (
 )
 from anabranch.settings import Settings
 from anabranch.testing import play
-from anabranch.work.credential_fields import for_work
+from anabranch.work.secrets.credential_fields import for_work
 from anabranch.work.sql.postgres import conninfo
 
 from .support import server

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.values import Answer
-from anabranch.work.callables import Toolbox
-from anabranch.work.http import Http
+from anabranch.work.kinds.callables import Toolbox
+from anabranch.work.kinds.commands.shell import Shell
+from anabranch.work.kinds.http.performer import Http
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.python.processes import ProcessOptions
+from anabranch.work.kinds.threads import Threads
 from anabranch.work.port import Performer
-from anabranch.work.processes import ProcessOptions
-from anabranch.work.python import Python
-from anabranch.work.shell import Shell
-from anabranch.work.threads import Threads
 
 from .support import fault_of, gone, perform, run, task
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from anabranch.kernel.values import Answer
-from anabranch.work.http import Http, HttpOptions
+from anabranch.work.kinds.http.performer import Http, HttpOptions
 
 from .support import Handler, run, server, task
 

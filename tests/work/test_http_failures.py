@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from anabranch.kernel.values import Fault
-from anabranch.work.http import Http, HttpOptions
-from anabranch.work.http_response import retry_after
+from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.kinds.http.response import retry_after
 
 from .support import Handler, fault_of, run, server, task
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.python import code_of, run_inline
+from anabranch.work.kinds.python.performer import code_of, run_inline
 
 from .support import fault_of, run
 

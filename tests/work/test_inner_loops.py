@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import InnerLoop, Program, TaskSpec
-from anabranch.work.inner_loops import ITEMS_MAX
+from anabranch.work.pipeline.inner_loops import ITEMS_MAX
 from anabranch.work.port import Task
 
 from .pipelines import JINJA, Scripted, answer_of, echo, error, ok, rule, spec

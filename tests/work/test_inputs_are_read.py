@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work import inputs
-from anabranch.work.noop import Noop
+from anabranch.work.kinds import inputs
+from anabranch.work.kinds.noop import Noop
 
 from .support import run, task
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import InputError
-from anabranch.work.json_check import MAX_DEPTH, NotJsonError, plain, to_json
-from anabranch.work.json_values import require_json
+from anabranch.work.values.json_check import MAX_DEPTH, NotJsonError, plain, to_json
+from anabranch.work.values.json_values import require_json
 
 json_values = st.recursive(
     st.none()

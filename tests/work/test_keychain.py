@@ -15,10 +15,10 @@ from anabranch import files
 from anabranch.clock import ManualClock
 from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.net.net import Net, Step
-from anabranch.work import keyring
-from anabranch.work.http import Http
-from anabranch.work.keychain import Keychain, KeychainError, absent_entries
-from anabranch.work.redaction import Keyring, Redactor
+from anabranch.work.kinds.http.performer import Http
+from anabranch.work.secrets import keyring
+from anabranch.work.secrets.keychain import Keychain, KeychainError, absent_entries
+from anabranch.work.secrets.redaction import Keyring, Redactor
 
 from .support import run, server, task
 

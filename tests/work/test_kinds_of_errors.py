@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from anabranch.work.exception_kinds import kind_of
-from anabranch.work.exit_kinds import KINDS, kind_of_exit
-from anabranch.work.python import run_inline
-from anabranch.work.shell import Shell
+from anabranch.work.kinds.commands.exit_kinds import KINDS, kind_of_exit
+from anabranch.work.kinds.commands.shell import Shell
+from anabranch.work.kinds.python.exception_kinds import kind_of
+from anabranch.work.kinds.python.performer import run_inline
 
 from .support import fault_of, run, task
 

@@ -10,9 +10,9 @@ import pytest
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Hooks, InnerLoop, Iteration, Program, TaskSpec
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.loops.shards import Shards
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Task
-from anabranch.work.shards import Shards
 
 from .pipelines import (
     JINJA,

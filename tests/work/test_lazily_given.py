@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.kernel.values import Answer, failed
 from anabranch.runtime.jobs.executor import carry_out
-from anabranch.work.lazily import Lazily
+from anabranch.work.kinds.lazy import Lazily
 from anabranch.work.port import Task
 
 from .support import run, task

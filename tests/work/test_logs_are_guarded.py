@@ -11,7 +11,7 @@ import pytest
 import anabranch
 from anabranch.app import Parts, open_store
 from anabranch.settings import Settings
-from anabranch.work.redaction import LOGGERS, RedactingFilter
+from anabranch.work.secrets.redaction import LOGGERS, RedactingFilter
 
 from .support import run
 

@@ -12,10 +12,10 @@ from anabranch import Engine, Toolbox
 from anabranch.errors import InputError, NotFound
 from anabranch.kernel.values import Answer
 from anabranch.store.memory.store import MemoryStore
-from anabranch.work.artifact import Artifact, ArtifactOptions
-from anabranch.work.collections import Collections
-from anabranch.work.loop_results import LoopResults
-from anabranch.work.payloads import StoredPayloads
+from anabranch.work.kinds.artifact import Artifact, ArtifactOptions
+from anabranch.work.loops.collections import Collections
+from anabranch.work.loops.results import LoopResults
+from anabranch.work.values.payloads import StoredPayloads
 
 from .support import fault_of, run, task
 

@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from anabranch.kernel.values import Answer, Fault
-from anabranch.work.addresses import read_policy
-from anabranch.work.nats import Nats, NatsOptions
-from anabranch.work.nats_client import Login, NatsConnection, read_place
+from anabranch.work.kinds.nats.client import Login, NatsConnection, read_place
+from anabranch.work.kinds.nats.performer import Nats, NatsOptions
+from anabranch.work.network.addresses import read_policy
 from hangs import HANG_SECONDS
 
 from .support import fault_of, run, task

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.collections.files import opened
 from anabranch.work.faults import out_of_files
-from anabranch.work.keychain_kinds import read_secret_file
+from anabranch.work.loops.collections.files import opened
 from anabranch.work.registry import close_all, standard_performers
+from anabranch.work.secrets.keychain_kinds import read_secret_file
 
 from .support import fault_of, open_descriptors, perform, run, task
 

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Program
-from anabranch.work.outcomes import outcome_of
+from anabranch.work.pipeline.outcomes import outcome_of
 
 from .pipelines import Scripted, Sleeps, answer_of, carry_out, echo, error, ok, rule, spec
 from .support import fault_of

@@ -8,9 +8,9 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Hooks, Program, TaskSpec
-from anabranch.work.pipeline import Means, Passage, Pipeline
+from anabranch.work.pipeline.pipeline import Means, Passage, Pipeline
+from anabranch.work.pipeline.scope import Scope
 from anabranch.work.port import Task
-from anabranch.work.scope import Scope
 
 from .pipelines import JINJA, Scripted, Sleeps, answer_of, echo, error, job, ok, rule, spec
 from .support import fault_of, run

@@ -9,10 +9,10 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Hooks, InnerLoop, Program, TaskSpec
-from anabranch.work.payloads import MemoryPayloads
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.redaction import Redactor, giving
+from anabranch.work.secrets.redaction import Redactor, giving
+from anabranch.work.values.payloads import MemoryPayloads
 
 from .pipelines import JINJA, Scripted, Sleeps, carry_out, echo, error, job, ok, rule, spec
 from .support import fault_of, run

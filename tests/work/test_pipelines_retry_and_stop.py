@@ -10,13 +10,13 @@ import pytest
 from anabranch.errors import StoreError
 from anabranch.kernel.values import Answer
 from anabranch.net.program import Program
-from anabranch.work.keychain import KeychainError
-from anabranch.work.noop import Noop
-from anabranch.work.payloads import MemoryPayloads, decoded
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.kinds.noop import Noop
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.python.processes import ProcessOptions
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Task
-from anabranch.work.processes import ProcessOptions
-from anabranch.work.python import Python
+from anabranch.work.secrets.keychain import KeychainError
+from anabranch.work.values.payloads import MemoryPayloads, decoded
 
 from .pipelines import (
     Scripted,

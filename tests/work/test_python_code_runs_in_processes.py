@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pytest
 
 from anabranch.kernel.values import Answer, Fault
-from anabranch.work.processes import ProcessOptions
-from anabranch.work.python import Python
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.python.processes import ProcessOptions
 
 from .support import fault_of, gone, open_descriptors, run, task
 

@@ -17,8 +17,8 @@ import pytest
 
 from anabranch import Engine
 from anabranch.settings import Settings
-from anabranch.work.redaction import INSIDE
-from anabranch.work.secret_forms import fold
+from anabranch.work.secrets.forms import fold
+from anabranch.work.secrets.redaction import INSIDE
 from seeds import seeds
 
 from .written_secrets import FORMS

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.tracker import Shard
-from anabranch.work.collections import CollectionError, Collections, is_described
-from anabranch.work.reading import CollectionReader
+from anabranch.work.loops.collection_reader import CollectionReader
+from anabranch.work.loops.collections import CollectionError, Collections, is_described
 
 from .collecting import using
 

@@ -13,11 +13,11 @@ from anabranch.errors import InputError, NotFound
 from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.kernel.values import Answer
 from anabranch.store.memory.store import MemoryStore
-from anabranch.work import payloads as p
-from anabranch.work.artifact import Artifact, ArtifactOptions
-from anabranch.work.payloads import MemoryPayloads, StoredPayloads, decoded, is_ref, load
+from anabranch.work.kinds.artifact import Artifact, ArtifactOptions
 from anabranch.work.port import InlineAnswer
-from anabranch.work.results import keep, manifest, read_policy, seen_by_tasks, small_fields
+from anabranch.work.values import payloads as p
+from anabranch.work.values.payloads import MemoryPayloads, StoredPayloads, decoded, is_ref, load
+from anabranch.work.values.results import keep, manifest, read_policy, seen_by_tasks, small_fields
 
 from .support import fault_of, run, task
 

@@ -10,15 +10,15 @@ import pytest
 from aiohttp import web
 
 from anabranch.kernel.values import Answer, Fault
-from anabranch.work.addresses import read_policy
-from anabranch.work.commands import CommandOptions
-from anabranch.work.http import Http, HttpOptions
-from anabranch.work.isolation import Isolation
+from anabranch.work.kinds.commands.command import CommandOptions
+from anabranch.work.kinds.commands.isolation import Isolation
+from anabranch.work.kinds.commands.script import Script
+from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.port import Performer
-from anabranch.work.python import Python
-from anabranch.work.redaction import Redactor, giving
-from anabranch.work.script import Script
-from anabranch.work.scripts import Scripts
+from anabranch.work.secrets.redaction import Redactor, giving
 from anabranch.work.sql.sqlite import Sqlite
 
 from .support import fault_of, gone, perform, run, server, task, written

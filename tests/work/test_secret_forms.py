@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.work import secret_forms
-from anabranch.work.redaction import STARS, Redactor
-from anabranch.work.secret_forms import INSIDE
+from anabranch.work.secrets import forms
+from anabranch.work.secrets.forms import INSIDE
+from anabranch.work.secrets.redaction import STARS, Redactor
 
 from .written_secrets import FORMS, written_in_every_form
 
@@ -48,7 +48,7 @@ def test_a_secret_is_found_in_every_form(form: object, secret: str) -> None:
 
 
 def test_the_table_of_the_docs_is_the_one_that_is_tested() -> None:
-    rows = re.findall(r"^\| (?!form \|)([a-z][^|]*?) \|", str(secret_forms.__doc__), re.M)
+    rows = re.findall(r"^\| (?!form \|)([a-z][^|]*?) \|", str(forms.__doc__), re.M)
     assert rows == [form.name for form in FORMS]
     page = Path("docs/playbook/keychain.md").read_text()
     assert all(f"| {form.name} |" in page for form in FORMS)

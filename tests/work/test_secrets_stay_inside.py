@@ -18,19 +18,19 @@ from anabranch.kernel.tracker import ItemFailure, ShardReport
 from anabranch.kernel.values import Answer, ContextPatch, Fault
 from anabranch.net.program import Program
 from anabranch.runtime.jobs.executor import carry_out
-from anabranch.work.artifact import Artifact
-from anabranch.work.http import Http
-from anabranch.work.keychain import Keychain
-from anabranch.work.payloads import MemoryPayloads
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.kinds.artifact import Artifact
+from anabranch.work.kinds.commands.shell import Shell
+from anabranch.work.kinds.http.performer import Http
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.python.processes import ProcessOptions
+from anabranch.work.kinds.secrets import Secrets
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.processes import ProcessOptions
-from anabranch.work.python import Python
-from anabranch.work.redaction import Keyring, RedactingFilter, Redactor, Secret
 from anabranch.work.registry import close_all
-from anabranch.work.secret_forms import gate_of, traces_of
-from anabranch.work.secrets import Secrets
-from anabranch.work.shell import Shell
+from anabranch.work.secrets.forms import gate_of, traces_of
+from anabranch.work.secrets.keychain import Keychain
+from anabranch.work.secrets.redaction import Keyring, RedactingFilter, Redactor, Secret
+from anabranch.work.values.payloads import MemoryPayloads
 
 from .pipelines import JINJA, job, rule, spec
 from .support import fault_of, perform, run, server, task

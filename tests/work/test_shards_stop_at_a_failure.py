@@ -11,9 +11,9 @@ import pytest
 from anabranch.kernel.tracker import Shard, ShardReport
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.program import Iteration, Program
-from anabranch.work.pipeline import Means
+from anabranch.work.loops.shards import Shards
+from anabranch.work.pipeline.pipeline import Means
 from anabranch.work.port import Performer, Task
-from anabranch.work.shards import Shards
 
 from .pipelines import shard_task, spec
 from .support import run

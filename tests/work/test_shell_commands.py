@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.values import Answer, Fault
-from anabranch.work.shell import Shell, ShellOptions
+from anabranch.work.kinds.commands.shell import Shell, ShellOptions
 
 from .support import fault_of, gone, open_descriptors, run, task, written
 

@@ -10,10 +10,10 @@ import pytest
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
-from anabranch.work.callables import Toolbox
+from anabranch.work.kinds.callables import Toolbox
+from anabranch.work.kinds.switched_off import STANDARD_KINDS
 from anabranch.work.port import Performer, Task
 from anabranch.work.registry import close_all, standard_performers
-from anabranch.work.switched_off import STANDARD_KINDS
 
 from .support import alive, gone, perform, run, task
 

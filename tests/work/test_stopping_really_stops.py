@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from anabranch.work.kinds.commands.shell import Shell, ShellOptions
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.port import Performer
-from anabranch.work.processes import ProcessOptions
-from anabranch.work.python import Python
-from anabranch.work.shell import Shell, ShellOptions
 
 from .support import alive, fault_of, gone, perform, run, task, written
 
@@ -132,8 +132,8 @@ def test_closing_ends_a_job_that_still_runs(tmp_path: Path) -> None:
 ENGINE = """
 import asyncio, sys
 from anabranch.work.port import Task
-from anabranch.work.python import Python
-from anabranch.work.shell import Shell
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.commands.shell import Shell
 
 def job(**inputs):
     return Task(run="r", step="s", job="j", attempt=1, key="k", kind="x", inputs=inputs)

@@ -9,10 +9,10 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch, succeeded
 from anabranch.net.program import Program, TaskSpec
-from anabranch.work.pipeline import Means, Passage
+from anabranch.work.pipeline.fast_path import short_way
+from anabranch.work.pipeline.pipeline import Means, Passage
+from anabranch.work.pipeline.scope import Scope
 from anabranch.work.port import Parked, Task
-from anabranch.work.quick import short_way
-from anabranch.work.scope import Scope
 
 from .pipelines import error, job, ok, rule, spec
 from .support import run

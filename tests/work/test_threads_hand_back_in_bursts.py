@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.work.threads import Threads, default_size
+from anabranch.work.kinds.threads import Threads, default_size
 
 from .support import run
 

@@ -11,9 +11,9 @@ import pytest
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
-from anabranch.work.callables import ImmediateTool, Toolbox
+from anabranch.work.kinds.callables import ImmediateTool, Toolbox
+from anabranch.work.kinds.threads import Threads
 from anabranch.work.port import Task
-from anabranch.work.threads import Threads
 
 from .support import fault_of, perform, run, task
 

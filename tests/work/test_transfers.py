@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from anabranch.kernel.values import Answer, Fault
+from anabranch.work.kinds.transfer import AT_ONCE
 from anabranch.work.port import Performer
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
-from anabranch.work.transfer import AT_ONCE
 
 from .databases import ENDLESS, Database, made
 from .support import fault_of, perform, run, server, task

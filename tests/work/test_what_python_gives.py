@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.work.json_check import NotJsonError
-from anabranch.work.json_results import result_json
-from anabranch.work.python import run_inline
+from anabranch.work.kinds.python.json_results import result_json
+from anabranch.work.kinds.python.performer import run_inline
 from anabranch.work.sql.rows import json_safe
+from anabranch.work.values.json_check import NotJsonError
 
 from .support import fault_of
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
-from anabranch.work.secret_forms import INSIDE, fold
+from anabranch.work.secrets.forms import INSIDE, fold
 
 
 class Form(NamedTuple):

@@ -28,10 +28,10 @@ from anabranch.market.passports import (
 )
 from anabranch.market.sources import fetch_source, load_source
 from anabranch.net.problems import did_you_mean
+from anabranch.work.kinds.threads import Threads
 from anabranch.work.participants.book import NO_BOOK, Book, Listing
 from anabranch.work.participants.port import NotKnown, Participant, Query
 from anabranch.work.participants.rotation import Rotation
-from anabranch.work.threads import Threads
 
 logger = logging.getLogger(__name__)
 

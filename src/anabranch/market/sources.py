@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch import files
 from anabranch.errors import InputError
-from anabranch.work.addresses import ANY, AddressClass, class_of
+from anabranch.work.network.addresses import ANY, AddressClass, class_of
 
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector
@@ -55,7 +55,7 @@ def load_source(data: bytes, place: str) -> Any:
 
 
 def _opener() -> OpenerDirector:
-    """Only HTTP; redirects reach what those of any call do (`work/addresses.py`)."""
+    """Only HTTP; redirects reach what those of any call do (`work/network/addresses.py`)."""
     from http.client import HTTPConnection, HTTPSConnection
     from urllib import request
 

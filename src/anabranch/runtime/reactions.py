@@ -23,7 +23,7 @@ from anabranch.runtime.messages.wakeups import wake_ups
 from anabranch.runtime.metrics.engine_metrics import Pulse
 from anabranch.runtime.values.payload_refs import Holds
 from anabranch.runtime.values.read_rights import before
-from anabranch.work.collections.port import KIND
+from anabranch.work.loops.collections.port import KIND
 
 log = logging.getLogger("anabranch.engine")
 

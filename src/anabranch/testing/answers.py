@@ -27,8 +27,8 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, aborted, failed, succeeded
 from anabranch.work.faults import raised
-from anabranch.work.json_values import require_json
 from anabranch.work.port import Parked
+from anabranch.work.values.json_values import require_json
 
 #: One entry of a script. Anything that is none of the special forms is a plain value.
 Scripted = Any

@@ -21,13 +21,13 @@ from anabranch.net.program import Iteration, Program, TaskSpec
 from anabranch.runtime.values.step_results import StepResults
 from anabranch.store.ports import Store
 from anabranch.testing.answers import Planned
-from anabranch.work.collections.all import Collections
-from anabranch.work.loop_results import LoopResults
-from anabranch.work.payloads import StoredPayloads
-from anabranch.work.pipeline import Means, Pipeline
+from anabranch.work.loops.collection_reader import CollectionReader
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.results import LoopResults
+from anabranch.work.loops.shards import ReadAhead, Shards
+from anabranch.work.pipeline.pipeline import Means, Pipeline
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.reading import CollectionReader
-from anabranch.work.shards import ReadAhead, Shards
+from anabranch.work.values.payloads import StoredPayloads
 
 COMPOSED = ("pipeline", "loop.shard", "loop.cut")
 _SCRIPTED = "scripted"

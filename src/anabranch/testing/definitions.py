@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import Rules, prepare
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 #: A path, the text of a definition (YAML or JSON), the same as a mapping, or a compiled net.
 Definition = str | os.PathLike[str] | Mapping[str, Any] | Net

@@ -14,7 +14,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.testing.answers import Planned, planned
 from anabranch.testing.performing import perform_inside
 from anabranch.testing.script import UNSCRIPTED, Script
-from anabranch.work.child import Child
+from anabranch.work.kinds.child import Child
 from anabranch.work.port import Parked, Task
 
 

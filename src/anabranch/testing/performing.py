@@ -13,12 +13,12 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
-from anabranch.work import inputs
 from anabranch.work.faults import misconfigured
-from anabranch.work.noop import Noop
+from anabranch.work.kinds import inputs
+from anabranch.work.kinds.noop import Noop
+from anabranch.work.kinds.python.context import layers_of
+from anabranch.work.kinds.python.performer import as_builtin, code_of, libraries, run_inline
 from anabranch.work.port import Task
-from anabranch.work.python import as_builtin, code_of, libraries, run_inline
-from anabranch.work.python_context import layers_of
 
 _noop = Noop()
 

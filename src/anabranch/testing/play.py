@@ -35,7 +35,7 @@ from anabranch.testing.played import Played, PlayedEvent
 from anabranch.testing.post import Letter
 from anabranch.testing.script import Script, Scripts
 from anabranch.testing.world import EPOCH, World
-from anabranch.work.json_values import require_json
+from anabranch.work.values.json_values import require_json
 
 RUN = "play"
 

@@ -39,7 +39,7 @@ from anabranch.testing.played import PlayedEvent
 from anabranch.testing.script import Script, Scripts
 from anabranch.testing.simulation import Simulation, SimulationFailed
 from anabranch.testing.world import EPOCH
-from anabranch.work.json_values import require_json
+from anabranch.work.values.json_values import require_json
 
 MakeNet = Callable[[int], Net]
 

@@ -13,8 +13,8 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.files import FileTimeout
 from anabranch.kernel.values import INTERNAL, Answer, failed
-from anabranch.work.redaction import head_of
-from anabranch.work.texts import LIMIT, clip
+from anabranch.work.secrets.redaction import head_of
+from anabranch.work.values.texts import LIMIT, clip
 
 #: Trying the same thing again gives the same answer. Every other kind may heal with time.
 FINAL_KINDS = frozenset({"config", "result", "auth", "not_found", "client_error", "parse"})

@@ -9,24 +9,26 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.artifact import Artifact, ArtifactOptions
-from anabranch.work.buckets import BucketOptions, Buckets
-from anabranch.work.callables import Toolbox
-from anabranch.work.container import Container, ContainerOptions
-from anabranch.work.gcs import Gcs
-from anabranch.work.http import Http, HttpOptions
-from anabranch.work.loop_results import Loops
-from anabranch.work.nats import Nats, NatsOptions
-from anabranch.work.noop import Noop
-from anabranch.work.payloads import PayloadPort
+from anabranch.work.kinds.artifact import Artifact, ArtifactOptions
+from anabranch.work.kinds.buckets.buckets import BucketOptions, Buckets
+from anabranch.work.kinds.buckets.gcs import Gcs
+from anabranch.work.kinds.callables import Toolbox
+from anabranch.work.kinds.commands.container import Container, ContainerOptions
+from anabranch.work.kinds.commands.script import Script
+from anabranch.work.kinds.commands.shell import Shell, ShellOptions
+from anabranch.work.kinds.http.performer import Http, HttpOptions
+from anabranch.work.kinds.nats.performer import Nats, NatsOptions
+from anabranch.work.kinds.noop import Noop
+from anabranch.work.kinds.python.performer import Python
+from anabranch.work.kinds.python.processes import ProcessOptions
+from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.secrets import Secrets
+from anabranch.work.kinds.switched_off import SwitchedOff
+from anabranch.work.kinds.threads import Threads
+from anabranch.work.kinds.transfer import Transfer
+from anabranch.work.loops.results import Loops
 from anabranch.work.port import Performer
-from anabranch.work.processes import ProcessOptions
-from anabranch.work.python import Python
-from anabranch.work.redaction import Redactor
-from anabranch.work.script import Script
-from anabranch.work.scripts import Scripts
-from anabranch.work.secrets import Secrets
-from anabranch.work.shell import Shell, ShellOptions
+from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql.duckdb import DuckDb
 from anabranch.work.sql.duckdb_flows import DuckDbFlows
 from anabranch.work.sql.flows import Flowing
@@ -35,9 +37,7 @@ from anabranch.work.sql.postgres_flows import PostgresFlows
 from anabranch.work.sql.sqlite import Sqlite
 from anabranch.work.sql.sqlite_flows import SqliteFlows
 from anabranch.work.sql.task import SqlOptions
-from anabranch.work.switched_off import SwitchedOff
-from anabranch.work.threads import Threads
-from anabranch.work.transfer import Transfer
+from anabranch.work.values.payloads import PayloadPort
 
 
 class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from anabranch.keccak import keccak256
-from anabranch.work.addresses import read_policy
 from anabranch.work.chain.contracts import call_data
 from anabranch.work.chain.evm import Endpoints, EvmChain
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.rule.ports import BadAbi, ReadFailed, RuleText, RuleUnavailable
 
 from ..support import run

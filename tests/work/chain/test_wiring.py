@@ -15,8 +15,8 @@ from anabranch.work.chain.errors import SignerUnavailable
 from anabranch.work.chain.executor import DryRun, SigningExecutor
 from anabranch.work.chain.signer import LocalSigner
 from anabranch.work.chain.wiring import Chain, chain_from, endpoints_in
-from anabranch.work.redaction import Redactor
 from anabranch.work.rule.ports import CallOutcome, ContractCall
+from anabranch.work.secrets.redaction import Redactor
 from hangs import HANG_SECONDS
 
 from ..support import run

@@ -18,9 +18,14 @@ from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 from anabranch.operations.access.secret_key import SecretKey
 from anabranch.store.credential_ports import CredentialStore, StoredCredential
-from anabranch.work.credential_fields import checked_fields, type_of
-from anabranch.work.credential_sources import BYTES_MAX, Credential, CredentialSource, is_name
-from anabranch.work.oauth2 import KeychainError
+from anabranch.work.secrets.credential_fields import checked_fields, type_of
+from anabranch.work.secrets.credential_sources import (
+    BYTES_MAX,
+    Credential,
+    CredentialSource,
+    is_name,
+)
+from anabranch.work.secrets.oauth2 import KeychainError
 
 KeyState = Literal["ok", "other key", "no key"]
 DESCRIPTION_MAX = 500

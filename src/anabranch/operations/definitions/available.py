@@ -7,8 +7,8 @@ from collections.abc import Collection
 from anabranch.operations.definitions.preflight import Available
 from anabranch.runtime.jobs.pools import Pools
 from anabranch.settings import Settings
-from anabranch.work.buckets import EXTRA, installed
-from anabranch.work.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off
+from anabranch.work.kinds.buckets.buckets import EXTRA, installed
+from anabranch.work.kinds.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off
 
 #: The kinds of work that every engine has, beside registered tools.
 ENGINE_KINDS = (

@@ -10,7 +10,7 @@ from anabranch.errors import AnabranchError
 from anabranch.net.net import Net
 from anabranch.store.damage import damage_of
 from anabranch.store.ports import Head
-from anabranch.work.keyring import Secrets, has_files, has_the_same_files
+from anabranch.work.secrets.keyring import Secrets, has_files, has_the_same_files
 
 if TYPE_CHECKING:
     from anabranch.operations.read.reader import Reader

@@ -20,8 +20,8 @@ from anabranch.kernel.step import deep_merge
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
 from anabranch.operations.definitions.requirements import Requirement, requirements_of
-from anabranch.work.keyring import Secrets
-from anabranch.work.switched_off import why_off
+from anabranch.work.kinds.switched_off import why_off
+from anabranch.work.secrets.keyring import Secrets
 
 NETS_KEPT = 1024
 #: What a run remembers of the engine that began it; see `Preflight.started_with`.

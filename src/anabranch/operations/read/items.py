@@ -25,7 +25,7 @@ from anabranch.literals import ItemState
 from anabranch.operations.read.shard_log import Scan, failures_in, go_through, indexes_of, seek
 from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Store
-from anabranch.work.payloads import is_ref
+from anabranch.work.values.payloads import is_ref
 
 PAGE_MAX = 10_000
 

@@ -15,8 +15,8 @@ from anabranch.errors import InputError
 from anabranch.kernel.privacy import public
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.values.step_results import StepResults
-from anabranch.work.loop_results import LoopResults, is_loop, run_of, step_in
-from anabranch.work.payloads import StoredPayloads, load, place_in
+from anabranch.work.loops.results import LoopResults, is_loop, run_of, step_in
+from anabranch.work.values.payloads import StoredPayloads, load, place_in
 
 PAGE_MAX = 10_000
 FORMS = "anabranch:run:RUN/step/NAME, anabranch:run:RUN/loop/ID or anabranch:sha256:HASH"

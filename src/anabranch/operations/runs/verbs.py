@@ -37,7 +37,7 @@ from anabranch.operations.sessions.numbers import numbered, session_owner
 from anabranch.runtime.engine import Engine
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.store.ports import Definition, Store
-from anabranch.work.json_values import require_json
+from anabranch.work.values.json_values import require_json
 
 ANSWER_SECONDS = 10.0
 ASK_SECONDS = 0.02

@@ -31,7 +31,7 @@ from anabranch.operations.read.reader import Reader
 from anabranch.runtime.live_run import history
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import Head, HeadFilter, Store
-from anabranch.work.json_values import require_json
+from anabranch.work.values.json_values import require_json
 
 LIVE = ("waiting", "running")
 

@@ -7,7 +7,7 @@
 
 Redirects are refused: whoever is redirected would carry the notification to a place that nobody
 entered. With `public` addresses only, every address is checked when it is connected to, by the
-policy that all calls share (`work/addresses.py`).
+policy that all calls share (`work/network/addresses.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.addresses import ANY, connector_options, is_public, read_policy, refusal_in
+from anabranch.work.network.addresses import (
+    ANY,
+    connector_options,
+    is_public,
+    read_policy,
+    refusal_in,
+)
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp

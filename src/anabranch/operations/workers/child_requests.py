@@ -22,7 +22,7 @@ from anabranch.net.net import Net, child_target
 from anabranch.operations.definitions.catalog import plain_path
 from anabranch.runtime.jobs.wire import Fetch, whole_names
 from anabranch.runtime.live_run import LiveRun
-from anabranch.work.child import WAITING, Child, child_tasks
+from anabranch.work.kinds.child import WAITING, Child, child_tasks
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _UNKNOWN: Any = object()  # only the worker can say

@@ -31,8 +31,8 @@ from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import unexpected
-from anabranch.work.redaction import Redactor, giving
 from anabranch.work.run_at_work import working_for
+from anabranch.work.secrets.redaction import Redactor, giving
 from anabranch.work.tracing import traceparent
 
 CLAIM_MAX = 1000  # jobs in one claim

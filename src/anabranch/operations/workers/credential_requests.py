@@ -13,7 +13,7 @@ from anabranch.errors import Refused
 from anabranch.net.net import Net, Step, Work
 from anabranch.net.program import Iteration, Program
 from anabranch.net.reads import keychain_names
-from anabranch.work.credential_entries import MANAGED, credential_of
+from anabranch.work.secrets.credential_entries import MANAGED, credential_of
 
 
 def require_credential(net: Net, step: str, name: str, named: Callable[[str], bool]) -> None:

@@ -29,13 +29,13 @@ from anabranch.runtime.values.payloads import Light, TooLarge, lighten
 from anabranch.runtime.values.sealing import checked_marks, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
-from anabranch.work.child import child_of
-from anabranch.work.credential_sources import Credential
-from anabranch.work.json_check import MAX_DEPTH, deeper_than
-from anabranch.work.loop_results import Loops
-from anabranch.work.payloads import StoredPayloads, encoded, purged
+from anabranch.work.kinds.child import child_of
+from anabranch.work.loops.results import Loops
 from anabranch.work.run_at_work import working_for
+from anabranch.work.secrets.credential_sources import Credential
 from anabranch.work.tracing import traceparent, working_in
+from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.values.payloads import StoredPayloads, encoded, purged
 
 RESULTS_AT_ONCE = 500  # are looked at together, and as many of them sent as fit
 RESULTS_BYTES = 4 * 1024 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from anabranch.settings import Settings
-from anabranch.work.callables import ThreadTool
+from anabranch.work.kinds.callables import ThreadTool
 from anabranch.work.port import Performer
 
 THREADS = "(threads)"  # no kind is called that

@@ -28,11 +28,11 @@ from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import out_of_files, unexpected
-from anabranch.work.payloads import is_ref
 from anabranch.work.port import Parked, Performer, Task
-from anabranch.work.redaction import Redactor, given_to_work, giving, with_credentials
 from anabranch.work.run_at_work import run_at_work
+from anabranch.work.secrets.redaction import Redactor, given_to_work, giving, with_credentials
 from anabranch.work.tracing import traceparent, working_in
+from anabranch.work.values.payloads import is_ref
 
 Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt

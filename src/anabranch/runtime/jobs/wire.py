@@ -30,9 +30,9 @@ from anabranch.runtime.jobs.executor import tries_of
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve, resolved
 from anabranch.runtime.values.sealing import Unsealed, unsealed
-from anabranch.work.collections.port import KIND
-from anabranch.work.payloads import PLACE, REF, is_ref
+from anabranch.work.loops.collections.port import KIND
 from anabranch.work.port import Task
+from anabranch.work.values.payloads import PLACE, REF, is_ref
 
 #: Names that are the same for all jobs of a run at one instant.
 SHARED = ("workload", "ctx", "results", "labels")

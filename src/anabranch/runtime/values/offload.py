@@ -10,7 +10,7 @@ import msgspec
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.runtime.values.payloads import TooLarge, lighten, may_exceed
-from anabranch.work.payloads import REF, is_ref
+from anabranch.work.values.payloads import REF, is_ref
 
 Keep = Callable[[str, str, bytes], None]  # run, sha256, content: written with the next batch
 

@@ -22,7 +22,7 @@ import msgspec
 from anabranch.kernel.state import State
 from anabranch.runtime.values.payloads import mentions_ref
 from anabranch.store.ports import Batch, Hold
-from anabranch.work.payloads import KIND, PLACE
+from anabranch.work.values.payloads import KIND, PLACE
 
 if TYPE_CHECKING:
     from anabranch.runtime.live_run import LiveRun

@@ -18,8 +18,17 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.evolve_loops import MANIFEST
 from anabranch.kernel.tracker import in_order
 from anabranch.kernel.values import ContextPatch
-from anabranch.work.payloads import KIND, PLACE, REF, decoded, encoded, hash_of, is_ref, purged
-from anabranch.work.results import ResultPolicy, seen_by_tasks, stand_in
+from anabranch.work.values.payloads import (
+    KIND,
+    PLACE,
+    REF,
+    decoded,
+    encoded,
+    hash_of,
+    is_ref,
+    purged,
+)
+from anabranch.work.values.results import ResultPolicy, seen_by_tasks, stand_in
 
 _POLICY = ResultPolicy()  # of results for which nobody has said anything
 _encode = msgspec.json.Encoder().encode

@@ -28,10 +28,10 @@ from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Store
-from anabranch.work.child import child_tasks
-from anabranch.work.loop_results import Loops, run_of
-from anabranch.work.payloads import StoredPayloads
+from anabranch.work.kinds.child import child_tasks
+from anabranch.work.loops.results import Loops, run_of
 from anabranch.work.run_at_work import run_at_work
+from anabranch.work.values.payloads import StoredPayloads
 
 DESCENT_MAX = 100  # how many runs back a descent is followed
 STARTS_KEPT = 1000

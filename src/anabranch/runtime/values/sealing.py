@@ -23,7 +23,7 @@ from anabranch.errors import DamagedRun, ExpressionError, InputError
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.store.ports import Batch
-from anabranch.work.redaction import STARS, Redactor, given_to_work
+from anabranch.work.secrets.redaction import STARS, Redactor, given_to_work
 
 LENGTH_MAX = 512  # characters of one sealed value
 _SECRET = f"{STARS}s"  # a mark that stands nowhere: a secret that is part of the values sealed

@@ -25,7 +25,7 @@ from anabranch.runtime.values.payloads import (
     may_exceed,
     resolved,
 )
-from anabranch.work.payloads import is_ref, purged
+from anabranch.work.values.payloads import is_ref, purged
 
 #: Decoded values that stay in memory, by the size of their JSON.
 CACHE_BYTES = 16 * 1024 * 1024

@@ -24,7 +24,7 @@ from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import who
 from anabranch.surfaces.cli.noting import noted
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 SOME_REFUSED = 3
 PAGE = 200

@@ -20,7 +20,7 @@ from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
 from anabranch.surfaces.cli.noting import noted
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 HEAD = ("PATH", "VERSION", "ID", "NAME", "DIALECT", "REGISTERED", "BY")
 PAGE = 500

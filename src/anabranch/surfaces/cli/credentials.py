@@ -23,7 +23,7 @@ from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Row, who
 from anabranch.surfaces.cli.noting import noted
-from anabranch.work.credential_sources import BYTES_MAX, Credential, read_credential
+from anabranch.work.secrets.credential_sources import BYTES_MAX, Credential, read_credential
 
 HEAD = ("NAME", "TYPE", "FIELDS", "VERSION", "CHANGED", "BY", "KEY")
 

@@ -44,8 +44,8 @@ from anabranch.store.factory import open_store
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.noting import SAID, note, noted
-from anabranch.work.callables import default_toolbox
-from anabranch.work.credential_sources import outside_sources
+from anabranch.work.kinds.callables import default_toolbox
+from anabranch.work.secrets.credential_sources import outside_sources
 
 if TYPE_CHECKING:
     from anabranch.app import Parts

@@ -26,7 +26,7 @@ from anabranch.surfaces.cli import render, values
 from anabranch.surfaces.cli.desk import Desk, desk
 from anabranch.surfaces.cli.orchestrating import one_of_several
 from anabranch.surfaces.cli.registries import check_registry, draw_registry
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 DEFINITIONS = (".yaml", ".yml", ".json")
 

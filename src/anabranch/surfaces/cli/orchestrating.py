@@ -16,7 +16,7 @@ from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 
 async def definition(options: argparse.Namespace, settings: Settings) -> Prepared:

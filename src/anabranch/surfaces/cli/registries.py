@@ -13,7 +13,7 @@ from anabranch.operations.read.reader import draw
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render
 from anabranch.surfaces.cli.orchestrating import check_form
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 
 async def registry(options: argparse.Namespace, settings: Settings) -> int:

@@ -32,7 +32,7 @@ from anabranch.surfaces.cli.live import SHOW_CURSOR, LiveView, until_interrupted
 from anabranch.surfaces.cli.noting import note
 from anabranch.surfaces.cli.orchestrating import definition, session_labels
 from anabranch.surfaces.cli.stop_signals import INTERRUPTED
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 
 class Session:

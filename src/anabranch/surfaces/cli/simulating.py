@@ -12,7 +12,7 @@ from anabranch.operations.definitions.inputs import require_known
 from anabranch.operations.definitions.prepare import prepare
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, values
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 if TYPE_CHECKING:
     from anabranch.testing import Simulation

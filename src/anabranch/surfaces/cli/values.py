@@ -17,7 +17,7 @@ from anabranch.errors import DefinitionError, InputError, NotFound
 from anabranch.operations.definitions.prepare import Source
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
-from anabranch.work.json_values import require_json
+from anabranch.work.values.json_values import require_json
 
 SECRET = "__secret"
 

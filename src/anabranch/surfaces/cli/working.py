@@ -19,7 +19,7 @@ from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import render, stop_signals, values
 from anabranch.surfaces.cli.desk import token_of
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 if TYPE_CHECKING:
     from anabranch.surfaces.worker.link import Link

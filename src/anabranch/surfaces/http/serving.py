@@ -32,7 +32,7 @@ from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
 from anabranch.surfaces.http import audit, auth, bad_http, descriptors, limits, server, sites
 from anabranch.surfaces.http.shares import SHARES, Shares
-from anabranch.work.callables import default_toolbox
+from anabranch.work.kinds.callables import default_toolbox
 
 log = logging.getLogger("anabranch.http")
 

@@ -49,8 +49,8 @@ from anabranch.surfaces.http.work_shapes import (
     WithdrawBody,
     Withdrawn,
 )
-from anabranch.work.oauth2 import KeychainError
 from anabranch.work.port import InlineAnswer
+from anabranch.work.secrets.oauth2 import KeychainError
 
 JOB = API + "/jobs/{run}/{job}/{attempt}"
 WORKER = Query("worker", "as whom the job was claimed", example="gpu-1")

@@ -26,7 +26,7 @@ from anabranch.surfaces.ui.context import Ui, show, ui_of
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered
 from anabranch.surfaces.ui.run import frame, run_path
 from anabranch.work.participants.port import is_negative
-from anabranch.work.payloads import REF, is_ref
+from anabranch.work.values.payloads import REF, is_ref
 
 ROWS_SHOWN = 200
 _LOOKS = {"pending": "active", "responded": "done", "timeout": "failed", "cancelled": "quiet"}

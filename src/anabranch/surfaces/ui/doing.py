@@ -12,7 +12,7 @@ from anabranch.literals import Reducer
 from anabranch.operations.read.processes import pid_of
 from anabranch.operations.runs.verbs import patches
 from anabranch.surfaces.ui.context import Ui, text_of
-from anabranch.work.json_values import require_json
+from anabranch.work.values.json_values import require_json
 
 #: Verb → what the page says afterwards.
 VERBS: Mapping[str, str] = {

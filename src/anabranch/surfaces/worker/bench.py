@@ -32,26 +32,26 @@ from anabranch.surfaces.worker.remote import (
     RemotePayloads,
     job_at_work,
 )
-from anabranch.work.callables import Toolbox
-from anabranch.work.child import Child
-from anabranch.work.collections import Collections, Limits
-from anabranch.work.credential_sources import outside_sources
 from anabranch.work.faults import out_of_files, unexpected
-from anabranch.work.keychain import Keychain
-from anabranch.work.means import Means
-from anabranch.work.payloads import encoded, hash_of
-from anabranch.work.pipeline import Pipeline
+from anabranch.work.kinds.callables import Toolbox
+from anabranch.work.kinds.child import Child
+from anabranch.work.loops.collection_reader import CollectionReader
+from anabranch.work.loops.collections import Collections, Limits
+from anabranch.work.loops.shards import Shards, Underway
+from anabranch.work.pipeline.pipeline import Pipeline
+from anabranch.work.pipeline.services import Means
 from anabranch.work.port import Parked, Task
-from anabranch.work.reading import CollectionReader
-from anabranch.work.redaction import (
+from anabranch.work.registry import close_all, standard_performers
+from anabranch.work.secrets.credential_sources import outside_sources
+from anabranch.work.secrets.keychain import Keychain
+from anabranch.work.secrets.redaction import (
     Redactor,
     given_to_work,
     giving,
     guard_logs,
     with_credentials,
 )
-from anabranch.work.registry import close_all, standard_performers
-from anabranch.work.shards import Shards, Underway
+from anabranch.work.values.payloads import encoded, hash_of
 
 NETS_KEPT = 100
 REPORT_BYTES = 8 * 1024 * 1024  # a larger result goes ahead, also where it is to stay whole

@@ -14,9 +14,9 @@ from anabranch.errors import InputError, NotFound
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.surfaces.http.work_shapes import FoundCredential
 from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
-from anabranch.work.credential_sources import Credential
-from anabranch.work.oauth2 import KeychainError
-from anabranch.work.payloads import encoded, hash_of
+from anabranch.work.secrets.credential_sources import Credential
+from anabranch.work.secrets.oauth2 import KeychainError
+from anabranch.work.values.payloads import encoded, hash_of
 
 CACHE_BYTES = 256 * 1024 * 1024  # of payloads, so that a value is fetched once and not per job
 TRANSFER_SECONDS = 300.0

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from anabranch.errors import InputError
-from anabranch.work.addresses import ANY, AddressPolicy
 from anabranch.work.chain import abi
 from anabranch.work.chain.abi_types import AbiType, Signature, signature_of, type_of
 from anabranch.work.chain.contracts import (
@@ -21,6 +20,7 @@ from anabranch.work.chain.contracts import (
 from anabranch.work.chain.documents import RULE_BYTES_MAX, hash_of, rule_bytes, text_of
 from anabranch.work.chain.errors import BadAnswer, ChainError
 from anabranch.work.chain.rpc import JsonRpc, RpcOptions
+from anabranch.work.network.addresses import ANY, AddressPolicy
 from anabranch.work.rule.ports import BadAbi, ReadFailed, RuleText, RuleUnavailable
 
 _INDEX_MAX = 63  # of a saved value: a read has up to 64 saves

@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.addresses import ANY, AddressPolicy, connector_options, refusal_in
 from anabranch.work.chain.errors import NodeMisbehaved, NodeRefused, NodeUnreachable
 from anabranch.work.chain.nesting import nests_deeper
-from anabranch.work.one_session import OneSession
+from anabranch.work.network.addresses import ANY, AddressPolicy, connector_options, refusal_in
+from anabranch.work.network.one_session import OneSession
 
 if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first call
     import aiohttp

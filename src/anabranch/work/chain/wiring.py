@@ -13,10 +13,10 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.settings import Settings
-from anabranch.work.addresses import read_policy
-from anabranch.work.keychain_kinds import read_secret_file
-from anabranch.work.redaction import Redactor
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.rule.ports import ChainIdentity, ContractReader, Executor, RuleSource
+from anabranch.work.secrets.keychain_kinds import read_secret_file
+from anabranch.work.secrets.redaction import Redactor
 
 if TYPE_CHECKING:
     from anabranch.work.chain.evm import Endpoints

@@ -29,7 +29,7 @@ from anabranch.dialects.nodes import Fields, plain
 from anabranch.dialects.source import SourceLimits, read_source
 from anabranch.errors import InputError
 from anabranch.net.problems import Position, Problem, did_you_mean
-from anabranch.work.addresses import read_policy
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.participants.entries import (
     BOOK_KEYS,
     ENTRY_KEYS,
@@ -46,7 +46,7 @@ from anabranch.work.participants.health import HealthOfParticipants
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import Participant
 from anabranch.work.participants.signed import Check, Signatures, accept, signature_check
-from anabranch.work.redaction import Redactor
+from anabranch.work.secrets.redaction import Redactor
 
 if TYPE_CHECKING:
     from anabranch.work.participants.http import Sessions

@@ -15,10 +15,10 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.net.problems import Problem, did_you_mean
-from anabranch.work.addresses import read_policy
-from anabranch.work.http_request import bare
+from anabranch.work.kinds.http.request import bare
+from anabranch.work.network.addresses import read_policy
 from anabranch.work.participants.signed import Signatures
-from anabranch.work.redaction import Redactor
+from anabranch.work.secrets.redaction import Redactor
 
 BOOK_KEYS = ("participants", "capabilities", "directory")
 DIRECTORY_KEYS = (

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.json_values import require_json
+from anabranch.work.kinds.threads import Threads
 from anabranch.work.participants.port import Ask, BadReply, Unreachable
 from anabranch.work.participants.replies import check_dispatch
 from anabranch.work.participants.signed import Check, accept
-from anabranch.work.texts import clip
-from anabranch.work.threads import Threads
+from anabranch.work.values.json_values import require_json
+from anabranch.work.values.texts import clip
 
 Answering = Callable[[Mapping[str, Any]], Any]
 

@@ -18,17 +18,17 @@ import aiohttp
 import msgspec
 
 from anabranch.work import tracing
-from anabranch.work.addresses import ANY, AddressPolicy, connector_options
-from anabranch.work.http_request import bare
-from anabranch.work.one_session import OneSession
+from anabranch.work.kinds.http.request import bare
+from anabranch.work.network.addresses import ANY, AddressPolicy, connector_options
+from anabranch.work.network.one_session import OneSession
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.names import Names
 from anabranch.work.participants.pace import Pace
 from anabranch.work.participants.port import Ask, BadReply, CannotAsk, Unreachable
 from anabranch.work.participants.replies import check_dispatch, parsed, refusal
 from anabranch.work.participants.signed import Check, accept
-from anabranch.work.redaction import Redactor
-from anabranch.work.texts import clip
+from anabranch.work.secrets.redaction import Redactor
+from anabranch.work.values.texts import clip
 
 _SPARE_DESCRIPTORS = 128  # for the store, the terminal, and whatever the program around us opens
 _FEWEST = 16

@@ -11,7 +11,7 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from anabranch.work.threads import Threads
+from anabranch.work.kinds.threads import Threads
 
 LOOK_UPS = 32  # at once
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from anabranch.work.json_check import MAX_DEPTH, deeper_than
 from anabranch.work.participants.port import BadReply
-from anabranch.work.texts import clip
+from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.values.texts import clip
 
 _decode = msgspec.json.Decoder().decode
 _REASON = 120

@@ -1,7 +1,7 @@
 """The API calls of a rule: one request, one JSON answer, within fixed bounds.
 
 Eight seconds, three redirects, a megabyte; no proxy from the environment, no cookies, nothing is
-tried twice. What a call and its redirects may reach is the policy of `work/addresses.py`. Whatever
+tried twice. What a call and its redirects may reach is the policy of `work/network`. Whatever
 goes wrong is a `CallFailed`, and the defaults take over. Messages never name
 the address, which may hold secrets.
 """
@@ -20,8 +20,8 @@ from anabranch.errors import AnabranchError
 from anabranch.expressions.cel.values import CelError, from_json
 from anabranch.expressions.placeholders import url_encoded
 from anabranch.work import tracing
-from anabranch.work.addresses import ANY, AddressClass, AddressPolicy, refusal_in
-from anabranch.work.guarded_sessions import (
+from anabranch.work.network.addresses import ANY, AddressClass, AddressPolicy, refusal_in
+from anabranch.work.network.guarded_sessions import (
     REDIRECTS,
     GuardedSessions,
     headers_onward,

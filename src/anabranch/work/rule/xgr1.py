@@ -25,8 +25,8 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.keychain_kinds import read_secret_file
 from anabranch.work.rule.ports import DecryptionFailed
+from anabranch.work.secrets.keychain_kinds import read_secret_file
 
 PREFIX, SUITE = "XGR1", "AESGCM256"
 MISSING = "encrypted rules need the package cryptography: pip install 'anabranch[market]'"

@@ -14,8 +14,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import TypeVar
 
-from anabranch.work.children import undisturbed
-from anabranch.work.threads import Threads
+from anabranch.work.kinds.commands.child_process import undisturbed
+from anabranch.work.kinds.threads import Threads
 from anabranch.work.time_limit import time_limit
 
 T = TypeVar("T")

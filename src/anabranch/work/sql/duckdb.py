@@ -14,17 +14,17 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kinds import inputs
+from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.threads import Threads
 from anabranch.work.port import Task
-from anabranch.work.redaction import given_to_work
-from anabranch.work.scripts import Scripts
+from anabranch.work.secrets.redaction import given_to_work
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.duckdb_session import Reply
 from anabranch.work.sql.own_store import refuse_own_store
 from anabranch.work.sql.task import SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
-from anabranch.work.threads import Threads
 
 MISSING = "duckdb needs the package duckdb: pip install anabranch[duckdb]"
 

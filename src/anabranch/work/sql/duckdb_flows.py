@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work import inputs
-from anabranch.work.children import undisturbed
 from anabranch.work.faults import Unavailable, fault
+from anabranch.work.kinds import inputs
+from anabranch.work.kinds.commands.child_process import undisturbed
 from anabranch.work.sql.duckdb import MISSING, DuckDb, answer_of, place
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.flows import Insertion, Row

@@ -17,11 +17,11 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.work import inputs
 from anabranch.work.faults import fault, misconfigured
+from anabranch.work.kinds import inputs
+from anabranch.work.kinds.script_sources import Scripts
 from anabranch.work.port import Task
-from anabranch.work.redaction import STARS
-from anabranch.work.scripts import Scripts
+from anabranch.work.secrets.redaction import STARS
 from anabranch.work.sql.pool import Pool
 from anabranch.work.sql.rows import CHUNK, Collector, Table, TooMuch
 from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task

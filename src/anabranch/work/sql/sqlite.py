@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.work import inputs
 from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
+from anabranch.work.kinds import inputs
+from anabranch.work.kinds.script_sources import Scripts
 from anabranch.work.port import Task
-from anabranch.work.scripts import Scripts
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.own_store import AttachGuard, refuse_own_store
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch

@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work import inputs
-from anabranch.work.redaction import brief
+from anabranch.work.kinds import inputs
+from anabranch.work.secrets.redaction import brief
 from anabranch.work.sql.text import Flavour, Statement, split, within_one_transaction
 
 _NAMES = ("command", "commands", "query")

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from anabranch.surfaces.cli.grammar import common as c
-from anabranch.work.credential_fields import TYPES
+from anabranch.work.secrets.credential_fields import TYPES
 
 if TYPE_CHECKING:
     from anabranch.surfaces.cli.grammar.common import Verbs

@@ -1,0 +1,33 @@
+"""Performers that are made when their first task comes: nobody uses all kinds in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anabranch.kernel.values import Answer
+from anabranch.work.port import Parked, Performer, Task
+from anabranch.work.secrets.redaction import given_to_work
+
+
+class Lazily:
+    """Stands for a performer until it is needed. What it works with may be secret: then every job
+    of it is given these secrets."""
+
+    def __init__(self, make: Callable[[], Performer], secrets: Sequence[str] = ()) -> None:
+        self._make = make
+        self._secrets = secrets
+        self._made: Performer | None = None
+
+    async def perform(self, task: Task) -> Answer | Parked:
+        scope = given_to_work()
+        if scope is not None:
+            for secret in self._secrets:
+                scope.learn(secret)
+        if self._made is None:
+            self._made = self._make()
+        return await self._made.perform(task)
+
+    async def close(self) -> None:
+        close = getattr(self._made, "close", None)
+        if close is not None:
+            await close()

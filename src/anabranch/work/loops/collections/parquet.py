@@ -1,0 +1,104 @@
+"""`{parquet: path}`: the rows of a Parquet file, by number. Needs the extra `parquet`.
+
+The footer of the file says how many rows each of its row groups has; reading a shard decodes only
+the groups it touches. The last groups are kept, since the next shard usually follows.
+"""
+
+from __future__ import annotations
+
+import importlib
+from bisect import bisect_right
+from collections import OrderedDict
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+from anabranch.errors import InputError
+from anabranch.work.kinds.threads import Threads
+from anabranch.work.loops.collections.files import checked, identity, opened, path_of
+from anabranch.work.loops.collections.port import (
+    KIND,
+    CollectionError,
+    Descriptor,
+    Indexed,
+    Limits,
+    Shard,
+)
+from anabranch.work.sql.rows import json_safe
+
+MISSING = "parquet needs the package pyarrow: pip install anabranch[parquet]"
+
+_CACHED = 2  # row groups
+
+
+class Parquet(Indexed):
+    options = frozenset({"columns"})
+
+    def __init__(self, threads: Threads, _limits: Limits) -> None:
+        self._threads = threads
+        self._groups: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    async def describe(self, value: Any) -> Descriptor:
+        path = path_of(value["parquet"], "parquet")
+        columns = value.get("columns")
+        if columns is not None and not isinstance(columns, list):
+            raise InputError("columns must be a list of names")
+        return await self._threads.run(partial(_described, path, columns))
+
+    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+        return await self._threads.run(partial(self._items, descriptor, shard))
+
+    def _items(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+        with checked(descriptor) as raw:
+            file = _parquet().ParquetFile(raw)
+            counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+            ends = list(accumulate(counts))
+            at, last = shard.first, shard.first + shard.count
+            found: list[tuple[str, Any]] = []
+            while at < last:
+                number = bisect_right(ends, at)
+                begin = ends[number] - counts[number]
+                rows = self._group(file, descriptor, number).slice(at - begin, last - at)
+                for row in rows.to_pylist():
+                    found.append((str(at), {name: json_safe(v) for name, v in row.items()}))
+                    at += 1
+            return found
+
+    def _group(self, file: Any, descriptor: Descriptor, number: int) -> Any:
+        columns = descriptor.get("columns")
+        known = (descriptor["path"], descriptor["mtime_ns"], descriptor["head"])
+        key = (*known, number, *(columns or ()))
+        group = self._groups.get(key)
+        if group is None:
+            try:
+                group = file.read_row_group(number, columns=columns)
+            except Exception as error:  # pyarrow raises many kinds for a damaged file
+                where = f"{descriptor['path']}: row group {number}"
+                raise CollectionError(f"{where} cannot be read: {error}") from None
+            self._groups[key] = group
+            while len(self._groups) > _CACHED:
+                self._groups.popitem(last=False)
+        return group
+
+
+def _described(path: str, columns: list[str] | None) -> Descriptor:
+    parquet = _parquet()
+    with opened(path) as raw:
+        try:
+            file = parquet.ParquetFile(raw)
+        except Exception as error:
+            raise CollectionError(f"{path} is not a Parquet file: {error}") from None
+        names = file.schema_arrow.names
+        if unknown := [name for name in columns or () if name not in names]:
+            raise InputError(f"{path} has no column '{unknown[0]}'; it has {', '.join(names)}")
+        plain: dict[str, Any] = {KIND: "parquet", "path": path, "size": file.metadata.num_rows}
+        if columns:
+            plain["columns"] = columns
+        return {**plain, **identity(raw)}
+
+
+def _parquet() -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise InputError(MISSING) from None

@@ -1,0 +1,163 @@
+"""The short way through a program: one task that never waits, and rules that only go on or fail.
+
+Most items of large loops are like that. Doing one in place, without the pipeline's bookkeeping for
+retries, jumps and parking, takes half the time. What comes out is the same; a test compares them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import AnabranchError, ExpressionError, StoreError
+from anabranch.kernel.tracker import TaskRun
+from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
+from anabranch.net.program import Program, Rule, TaskSpec
+from anabranch.net.reads import KEYCHAIN, reads_keychain
+from anabranch.work.faults import unexpected
+from anabranch.work.pipeline.controls import rule_for, told_to_fail
+from anabranch.work.pipeline.outcomes import outcome_of
+from anabranch.work.pipeline.pipeline import Means
+from anabranch.work.pipeline.scope import Scope
+from anabranch.work.port import Task
+
+Done = tuple[Answer, Sequence[ContextPatch]]  # and what it shares with the loop around
+
+
+def short_way(program: Program, means: Means, task: Task) -> Quick | None:
+    """The short way for the items of this task, where there is one."""
+    if len(program.tasks) != 1 or program.variables is not None or means.keyring is not None:
+        return None
+    spec = program.tasks[0]
+    perform_now = getattr(means.performers.get(spec.kind), "perform_now", None)
+    if perform_now is None or not _only_goes_on(spec):
+        return None
+    if KEYCHAIN in task.names and reads_keychain(spec.inputs):
+        return None
+    return Quick(spec, perform_now, task)
+
+
+def _only_goes_on(spec: TaskSpec) -> bool:
+    own = spec.output or spec.timeout_ms or spec.loop or spec.waits or spec.hooks
+    writes = spec.set_ctx or spec.set_iter or spec.set_prev
+    return not own and not writes and all(map(_goes_on, spec.rules))
+
+
+def _goes_on(rule: Rule) -> bool:
+    writes = rule.set_ctx or rule.set_iter or rule.set_prev
+    return not writes and rule.do in ("continue", "break", "fail")
+
+
+class Quick:
+    def __init__(self, spec: TaskSpec, perform_now: Callable[[Task], Answer], task: Task) -> None:
+        self._spec = spec
+        self._perform_now = perform_now
+        self._names = task.names
+        self._base = msgspec.structs.replace(
+            task, kind=spec.kind, attempt=1, program=None, memory=None, heard=None
+        )
+
+    def see(self, context: Mapping[str, Any]) -> None:
+        """What the items to come see as the context of the run."""
+        self._names = {**self._names, "ctx": context}
+
+    def perform(self, key: str, given: dict[str, Any]) -> Done:
+        """Carry out the task for one item; `given` is what its templates see as `iter`. The answer
+        says which task was executed where that went wrong."""
+        spec = self._spec
+        begin = time.monotonic()
+        answer = self._answer(key, self._seen(given, None, {}, None))
+        if answer.status == "ok" and spec.simple:
+            return answer, ()
+        found, shared = self._judged(given, answer, begin)
+        if answer.status == "ok":
+            return found, shared
+        kind = answer.fault.kind if answer.fault is not None else "unknown"
+        return msgspec.structs.replace(found, tasks=(TaskRun(spec.label, 1, kind),)), shared
+
+    def _judged(self, given: dict[str, Any], answer: Answer, begin: float) -> Done:
+        """What follows from the answer of the task."""
+        spec = self._spec
+        if answer.status in ("aborted", "cancel_run"):
+            return answer, ()
+        milliseconds = int((time.monotonic() - begin) * 1000)
+        try:
+            return self._followed(given, answer, milliseconds)
+        except AnabranchError as error:  # a write that does not work out
+            fault = Fault(error.code, f"task {spec.label}: {error}", "", _may_heal(error))
+            return Answer(status="error", outcome="error", fault=fault), ()
+        except Exception as error:
+            return unexpected(error, f"what follows task {spec.label} went wrong"), ()
+
+    def _seen(
+        self, given: dict[str, Any], prev: Any, results: Mapping[str, Any], outcome: Any
+    ) -> dict[str, Any]:
+        return {
+            **self._names,
+            "local": {
+                "prev": prev,
+                "task": self._spec.label,
+                "attempt": 1,
+                "results": results,
+                "iter": given,
+                "outcome": outcome,
+            },
+        }
+
+    def _answer(self, key: str, names: dict[str, Any]) -> Answer:
+        spec = self._spec
+        try:
+            found = spec.inputs.evaluate(names) if spec.inputs is not None else {}
+        except ExpressionError as error:
+            return failed("transform", str(error), retryable=False)
+        except Exception as error:
+            return unexpected(error, f"task {spec.label} cannot be prepared")
+        inputs = found if isinstance(found, Mapping) else {"value": found}
+        task = msgspec.structs.replace(
+            self._base, inputs=inputs, names=names, key=f"{key}/{spec.label}"
+        )
+        try:
+            answer: object = self._perform_now(task)
+        except TimeoutError as error:
+            return failed("timeout", str(error) or f"the {spec.kind} work ran out of time")
+        except Exception as defect:
+            message = f"the {spec.kind} performer failed: {defect!r}"
+            return failed("defect", message, retryable=False)
+        if isinstance(answer, Answer):
+            return answer
+        message = f"the {spec.kind} performer gave a {type(answer).__name__} for an answer"
+        return failed("defect", message, retryable=False)
+
+    def _followed(self, given: dict[str, Any], answer: Answer, milliseconds: int) -> Done:
+        """What the rule that matches makes of the answer."""
+        spec, fine = self._spec, answer.status == "ok"
+        outcome = outcome_of(answer, 1, milliseconds)
+        if fine:
+            names = self._seen(given, answer.result, {spec.label: answer.result}, outcome)
+        else:
+            names = self._seen(given, None, {}, outcome)
+        if answer.patches and fine:  # rules see what was written
+            names["ctx"] = self._written(given, answer)
+        rule = rule_for(spec, names, fine)
+        if answer.patches and not fine:  # what it writes sees what failed has written
+            names["ctx"] = self._written(given, answer)
+        writes = (*spec.set_shared, *rule.set_shared) if fine else rule.set_shared
+        shared = [ContextPatch(w.key, w.value.evaluate(names), w.reducer) for w in writes]
+        if rule.do == "fail":
+            fault = answer.fault or told_to_fail(spec, rule)
+            said = () if fine else answer.patches
+            return Answer(status="error", outcome="error", fault=fault, patches=said), shared
+        return (answer if fine else succeeded(patches=answer.patches)), shared
+
+    def _written(self, given: dict[str, Any], answer: Answer) -> Mapping[str, Any]:
+        """The context with what the answer writes; refuses what does not fit."""
+        scope = Scope(self._names.get("ctx", {}), given)
+        scope.take(answer.patches)
+        return scope.ctx
+
+
+def _may_heal(error: AnabranchError) -> bool:
+    return isinstance(error, StoreError)

@@ -1,0 +1,24 @@
+"""What a pipeline works with: performers, secrets, the store for large results, and its sleep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.work.port import Performer, Task
+from anabranch.work.values.payloads import PayloadPort
+
+KeyringFor = Callable[[Task], Awaitable[Mapping[str, Any]]]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pipeline works with."""
+
+    performers: Mapping[str, Performer]
+    payloads: PayloadPort | None = None  # for results that are too large to travel
+    keyring: KeyringFor | None = None  # the secrets a task may use
+    sleep: Sleep = asyncio.sleep

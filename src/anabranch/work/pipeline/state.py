@@ -1,0 +1,129 @@
+"""Where a passage stands: what its tasks can see, what it has taken, what it has written."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from anabranch.dialects.noetl.names import identity_of
+from anabranch.errors import InputError
+from anabranch.kernel.values import Answer, ContextPatch
+from anabranch.net.program import Program, Rule, TaskSpec
+from anabranch.work.pipeline.progress import Progress
+from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.services import Means
+from anabranch.work.port import Task, whole
+from anabranch.work.secrets.redaction import cleaned_for_store
+from anabranch.work.values.results import keep, read_policy
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a passage inside another one sees of it."""
+
+    prev: Any
+    results: Mapping[str, Any]
+    outcome: Any = None
+
+
+class Standing:
+    def __init__(self, task: Task, means: Means, scope: Scope, around: Surroundings | None) -> None:
+        self.scope = scope
+        self.progress = Progress(None if around is None else around.prev)
+        self._task = task
+        self._means = means
+        self._around = around
+
+    def begin(self, program: Program) -> None:
+        """Set the variables of the program."""
+        if program.variables is not None:
+            given = program.variables.evaluate(self.names("", 0))
+            if not isinstance(given, Mapping):
+                raise InputError(f"vars must come to a mapping, not {type(given).__name__}")
+            self.scope.iter.update(given)
+
+    def names(self, label: str, attempt: int, outcome: Any = None) -> dict[str, Any]:
+        """What the templates of a task and the rules after it can see."""
+        results: Mapping[str, Any] = self.progress.results
+        if self._around is not None:
+            results = ChainMap(self.progress.results, cast(dict[str, Any], self._around.results))
+            outcome = self._around.outcome if outcome is None else outcome
+        return {
+            **self._task.names,
+            "ctx": self.scope.ctx,
+            "local": {
+                "prev": self.progress.prev,
+                "task": label,
+                "attempt": attempt,
+                "results": results,
+                "iter": self.scope.iter,
+                "outcome": outcome,
+            },
+        }
+
+    def seen_inside(self, outcome: Any = None) -> Surroundings:
+        """For a passage inside this one."""
+        return Surroundings(self.progress.prev, self.progress.results, outcome)
+
+    # -- a good answer -----------------------------------------------------------------------
+
+    def take(self, spec: TaskSpec, answer: Answer, travels: Any) -> None:
+        """Its result becomes visible, its patches take effect."""
+        self.progress.take(spec.label, answer, travels)
+        self.scope.take(answer.patches)
+
+    async def keep(self, spec: TaskSpec, answer: Answer) -> None:
+        """The same, after what its policy says about results."""
+        if spec.output is None:
+            self.take(spec, answer, answer.result)
+            return
+        policy = read_policy(spec.output)
+        result = answer.result
+        if policy.accumulate is not None:
+            result = self.progress.gather(spec.label, policy.accumulate, result)
+            answer = msgspec.structs.replace(answer, result=result)
+        clean = cleaned_for_store(result)
+        item = identity_of(self.scope.iter)
+        travels = await keep(policy, clean, self._means.payloads, self._task.run, item)
+        if policy.decides and travels is clean:
+            answer = whole(answer)  # the limit of the engine is for results without a policy
+        self.take(spec, answer, travels)
+
+    def note_error(self, spec: TaskSpec, outcome: Mapping[str, Any]) -> None:
+        """A round that failed, among what its task accumulates, where its policy wants that."""
+        policy = None if spec.output is None else read_policy(spec.output)
+        if policy is not None and policy.accumulate is not None and policy.accumulate.errors:
+            self.progress.gather_error(spec.label, outcome["error"])
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def write(
+        self, spec: TaskSpec, rule: Rule, outcome: Mapping[str, Any], fine: bool
+    ) -> list[ContextPatch]:
+        """What is written now; gives the rule's own share of it."""
+        attempt: int = outcome["meta"]["attempt"]
+
+        def names() -> Mapping[str, Any]:
+            return self.names(spec.label, attempt, outcome)
+
+        if fine:
+            self.scope.write(names, spec.set_ctx, spec.set_iter, spec.set_shared)
+        before = len(self.scope.patches)
+        self.scope.write(names, rule.set_ctx, rule.set_iter, rule.set_shared)
+        return self.scope.patches[before:]
+
+    def set_prev(self, holder: TaskSpec | Rule, spec: TaskSpec, outcome: Mapping[str, Any]) -> None:
+        if holder.set_prev is not None:
+            names = self.names(spec.label, outcome["meta"]["attempt"], outcome)
+            self.progress.prev = holder.set_prev.evaluate(names)
+
+    # -- remembering -------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        return {"progress": self.progress.saved(), "scope": self.scope.saved()}
+
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        self.progress.restore(memory["progress"])
+        self.scope.restore(memory["scope"])
