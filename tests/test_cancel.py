@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.surfaces.http.work_shapes import Watched
+from anabranch.surfaces.http.io.work_shapes import Watched
 from anabranch.surfaces.worker.watch import Watch
 from hangs import HANG_SECONDS
 

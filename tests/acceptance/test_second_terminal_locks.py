@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.surfaces.http.server import ALL_ROUTES
+from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.ui import mounting
 
 from .beside import LOOP, SERVERS, VERBS, Site, beside, gated, locks_of, site, verbs_with_a_store

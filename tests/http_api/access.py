@@ -11,9 +11,9 @@ from typing import Any
 from aiohttp import ClientSession
 
 from anabranch.settings import Settings
+from anabranch.surfaces.http.app import Mount
 from anabranch.surfaces.http.routes import API
-from anabranch.surfaces.http.server import Mount
-from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.serve import Server
 
 DEFINITION = """apiVersion: noetl.io/v2
 kind: Playbook

@@ -14,9 +14,9 @@ from aiohttp import ClientSession, web
 
 from anabranch.app import Parts, open_store
 from anabranch.settings import Settings
-from anabranch.surfaces.http.reading import Limits
+from anabranch.surfaces.http.app import make_application
+from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
-from anabranch.surfaces.http.server import make_application
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 

@@ -10,7 +10,7 @@ import pytest
 from anabranch.errors import InputError
 from anabranch.operations.access.tokens import SCOPES
 from anabranch.settings import Settings
-from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.serve import Server
 
 from .access import START, serving
 from .support import run

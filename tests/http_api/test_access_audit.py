@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from anabranch.store.access_ports import AuditEntry, AuditFilter
+from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.routes import Route
-from anabranch.surfaces.http.server import ALL_ROUTES
 from anabranch.surfaces.ui import mounting
 
 from .access import START, Door, serving

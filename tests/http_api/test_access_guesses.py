@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.surfaces.http.sites import Policy, network_of
+from anabranch.surfaces.http.guard.origins import Policy, network_of
 
 from .access import START, Door, serving
 from .support import run

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.routes import API
-from anabranch.surfaces.http.server import ALL_ROUTES
 
 from .access import Door, serving
 from .support import run

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from anabranch.errors import StoreError
-from anabranch.surfaces.http.limits import Doorman
-from anabranch.surfaces.http.reading import Limits
-from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.guard.connection_limits import Doorman
+from anabranch.surfaces.http.io.request_body import Limits
+from anabranch.surfaces.http.serve import Server
 
 from .access import START, Door, serving
 from .support import run

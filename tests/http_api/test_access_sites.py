@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.surfaces.http.serving import is_loopback
-from anabranch.surfaces.http.sites import same_origin
+from anabranch.surfaces.http.guard.origins import same_origin
+from anabranch.surfaces.http.serve import is_loopback
 
 from .access import START, Door, serving
 from .support import run

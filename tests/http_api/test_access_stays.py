@@ -13,7 +13,7 @@ from aiohttp import ClientError, ClientResponse
 
 from anabranch.operations.access.tokens import Access
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.surfaces.http import visits
+from anabranch.surfaces.http.guard import browser_sessions
 
 from .access import START, Door, serving
 from .support import run
@@ -72,7 +72,7 @@ def test_a_stream_ends_with_the_token_that_opened_it(path: str) -> None:
 def test_a_stream_ends_also_when_another_process_revokes_its_token(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visits, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(browser_sessions, "LOOK_SECONDS", 0.05)
 
     async def go() -> None:
         async with serving(store=str(tmp_path / "s.db"), **NEEDED) as door:
@@ -88,7 +88,7 @@ def test_a_stream_ends_also_when_another_process_revokes_its_token(
 
 
 def test_a_stream_ends_when_its_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visits, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(browser_sessions, "LOOK_SECONDS", 0.05)
 
     async def go() -> None:
         async with serving(**NEEDED) as door:
@@ -233,15 +233,15 @@ def test_the_secret_before_signing_in_is_worth_nothing_afterwards() -> None:
 
 
 def test_nobody_signs_everybody_else_out_by_signing_in() -> None:
-    sessions = visits.Sessions(lambda: 0)
+    sessions = browser_sessions.Sessions(lambda: 0)
     first, _ = sessions.begin("ann")
-    for _ in range(3 * visits.SESSIONS_MAX):
+    for _ in range(3 * browser_sessions.SESSIONS_MAX):
         last, _ = sessions.begin("eve")
     assert sessions.find(first) is not None
     assert sessions.find(last) is not None
-    assert len(sessions) == 1 + visits.SESSIONS_OF_ONE
+    assert len(sessions) == 1 + browser_sessions.SESSIONS_OF_ONE
 
 
 @pytest.mark.parametrize("cookie", ["ü", "\udcff", "x" * 4000, "", '"; anabranch_session="'])
 def test_a_cookie_that_is_not_ours_is_nobody(cookie: str) -> None:
-    assert visits.Sessions(lambda: 0).find(cookie) is None
+    assert browser_sessions.Sessions(lambda: 0).find(cookie) is None

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from anabranch.operations.access.tokens import SCOPES
+from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.routes import API, TABLE, Route
-from anabranch.surfaces.http.server import ALL_ROUTES
 from anabranch.surfaces.ui import mounting
 
 from .access import Door, serving

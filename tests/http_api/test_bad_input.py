@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.surfaces.http.reading import Limits
+from anabranch.surfaces.http.app import ALL_ROUTES
+from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.routes import API, Route
-from anabranch.surfaces.http.server import ALL_ROUTES
 
 from .support import HELLO, Client, Reply, gated, playbook, run, serving, step
 

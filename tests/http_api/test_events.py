@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.surfaces.http.events import STREAMS
-from anabranch.surfaces.http.reading import Limits
+from anabranch.surfaces.http.io.request_body import Limits
+from anabranch.surfaces.http.resources.events import STREAMS
 
 from .support import ASKING, HELLO, Client, gated, looping, run, serving
 

@@ -10,11 +10,11 @@ from aiohttp import web
 
 from anabranch import cancel
 from anabranch.operations.definitions.prepare import Prepared
-from anabranch.surfaces.http import definitions
-from anabranch.surfaces.http.definitions import Compilations
-from anabranch.surfaces.http.limits import in_time
-from anabranch.surfaces.http.problems import ApiError
-from anabranch.surfaces.http.threads import in_thread
+from anabranch.surfaces.http.guard.connection_limits import in_time
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.threads import in_thread
+from anabranch.surfaces.http.resources import definitions
+from anabranch.surfaces.http.resources.definitions import Compilations
 
 from .support import run
 

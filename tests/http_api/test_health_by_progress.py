@@ -157,7 +157,7 @@ def test_a_receiver_that_takes_nothing_is_a_warning_until_it_does() -> None:
 
 def test_a_courier_that_stands_still_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        from anabranch.surfaces.http.webhooks import COURIER
+        from anabranch.surfaces.http.resources.webhooks import COURIER
 
         async with serving(health_stall_seconds=0.3) as client:
             courier = client.app[COURIER]

@@ -109,7 +109,7 @@ def test_a_definition_that_many_begin_at_once_is_compiled_once(
         compiled.append(asked)
         return prepare(*asked, **more)
 
-    monkeypatch.setattr("anabranch.surfaces.http.definitions.prepare", counting)
+    monkeypatch.setattr("anabranch.surfaces.http.resources.definitions.prepare", counting)
 
     async def go() -> None:
         async with serving() as client:

@@ -22,11 +22,11 @@ from anabranch.operations.definitions.templates import Templates
 from anabranch.operations.webhooks.sender import Posted, Poster
 from anabranch.settings import Settings
 from anabranch.surfaces.cli.main import VERBS
+from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.openapi import PARAMETERS, document
+from anabranch.surfaces.http.resources.workflows import EXAMPLE as TEMPLATE
 from anabranch.surfaces.http.routes import API
-from anabranch.surfaces.http.server import ALL_ROUTES
-from anabranch.surfaces.http.serving import Server
-from anabranch.surfaces.http.workflows import EXAMPLE as TEMPLATE
+from anabranch.surfaces.http.serve import Server
 from seeds import seeds
 
 from .support import ASKING, HELLO, playbook, run, serving, step

@@ -14,7 +14,7 @@ from anabranch.errors import InputError
 from anabranch.operations.sessions.rpc_methods import ABSENT, METHODS
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AuditFilter
-from anabranch.surfaces.http.rpc import opened
+from anabranch.surfaces.http.resources.rpc import opened
 from anabranch.work.chain.permits import PermitRefused, verified
 from work.chain.contracts import registry, returned
 from work.chain.contracts import rule as rule_contract

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.surfaces.http import reading, scanning
-from anabranch.surfaces.http.problems import ApiError
+from anabranch.surfaces.http.io import json_limits, request_body
+from anabranch.surfaces.http.io.problems import ApiError
 from seeds import seeds
 
 BODY_BYTES = 16 * 1024 * 1024
@@ -40,14 +40,14 @@ def test_what_is_counted_is_what_is_there_wherever_the_pieces_end(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = Random(seed)
-    monkeypatch.setattr(scanning, "PIECE_BYTES", dice.choice((1, 2, 3, 7, 64)))
+    monkeypatch.setattr(json_limits, "PIECE_BYTES", dice.choice((1, 2, 3, 7, 64)))
     for _ in range(20):
         plain = [value(dice) for _ in range(5)]
         indent, ascii_only = dice.choice((None, 1)), dice.random() < 0.5
         text = json.dumps(plain, indent=indent, ensure_ascii=ascii_only).encode()
-        seen = scanning.scan(text, 200)
+        seen = json_limits.scan(text, 200)
         assert (seen.depth, seen.deepest) == (0, depth_of(plain))
-        assert seen.keys == scanning.keys_in(plain)
+        assert seen.keys == json_limits.keys_in(plain)
         assert seen.containers == json.dumps(_without_text(plain)).count("[") + _objects(plain)
 
 
@@ -66,7 +66,7 @@ def _objects(each: Any) -> int:
 
 
 def parsed(body: bytes) -> Any:
-    return reading.parse(body, Any, 200)
+    return request_body.parse(body, Any, 200)
 
 
 def refused(body: bytes) -> str:

@@ -13,9 +13,9 @@ import pytest
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
 from anabranch.operations.definitions.prepare import check
-from anabranch.surfaces.http import definitions
-from anabranch.surfaces.http.auth import COOKIE
-from anabranch.surfaces.http.limits import Doorman
+from anabranch.surfaces.http.guard.auth import COOKIE
+from anabranch.surfaces.http.guard.connection_limits import Doorman
+from anabranch.surfaces.http.resources import definitions
 from hangs import HANG_SECONDS
 
 from .access import DEFINITION, START, Door, serving

@@ -77,7 +77,7 @@ class Rough(Inbox):
 SERVER = """
 import asyncio, sys
 from anabranch.settings import Settings
-from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.serve import Server
 
 DEFINITION = '''
 apiVersion: noetl.io/v2

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from anabranch.settings import Settings
-from anabranch.surfaces.http import serving
+from anabranch.surfaces.http import serve
 from hangs import HANG_SECONDS
 
 from .support import run
@@ -32,7 +32,7 @@ workflow: [{step: start, tool: {kind: http, url: "{{ workload.url }}"}}]
 def test_a_server_for_others_does_not_call_its_own_machine_unless_told(
     loopback: bool, setting: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "is_loopback", lambda _address: loopback)
+    monkeypatch.setattr(serve, "is_loopback", lambda _address: loopback)
     monkeypatch.setattr("anabranch.operations.access.tokens.Access.has_admin", lambda _self: True)
     seen: list[str] = []
 
@@ -47,7 +47,7 @@ def test_a_server_for_others_does_not_call_its_own_machine_unless_told(
         host, port = runner.addresses[0][:2]
         settings = Settings(store=str(tmp_path / "store.db"), serve_port=0, http_addresses=setting)
         try:
-            async with asyncio.timeout(HANG_SECONDS), serving.Server(settings, mounts=()) as server:
+            async with asyncio.timeout(HANG_SECONDS), serve.Server(settings, mounts=()) as server:
                 verbs = server.parts.verbs
                 begun = await verbs.start(CALLS, {"url": f"http://{host}:{port}/own"})
                 state = await verbs.wait(begun)

@@ -16,7 +16,7 @@ from aiohttp import ClientSession, web
 from anabranch import app
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
-from anabranch.surfaces.http.server import make_application
+from anabranch.surfaces.http.app import make_application
 from anabranch.surfaces.worker.bench import Bench
 from anabranch.surfaces.worker.link import Link
 from anabranch.surfaces.worker.worker import Terms, Worker

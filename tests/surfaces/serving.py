@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.settings import Settings
-from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.serve import Server
 
 
 @contextmanager

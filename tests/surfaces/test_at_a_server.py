@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.serve import Server
 
 from .alike import differences, plain
 from .serving import served

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.surfaces.client import Client
-from anabranch.surfaces.http.serving import Server
+from anabranch.surfaces.http.serve import Server
 
 from .serving import served
 from .support import HEAD, Here

@@ -20,7 +20,7 @@ from anabranch.kernel.state import State
 from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces import ui
-from anabranch.surfaces.http.server import make_application
+from anabranch.surfaces.http.app import make_application
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 

@@ -15,7 +15,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import pytest
 
 from anabranch.settings import Settings
-from anabranch.surfaces.http import serving
+from anabranch.surfaces.http import serve
 from hangs import HANG_SECONDS
 
 from .support import ASKED, TWO_STEPS, Server
@@ -156,8 +156,8 @@ class Locked:
         self.call(self.server.start())
         self.url = self.server.url
 
-    async def _made(self, settings: Settings) -> serving.Server:
-        return serving.Server(settings, grace_seconds=0.2)
+    async def _made(self, settings: Settings) -> serve.Server:
+        return serve.Server(settings, grace_seconds=0.2)
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

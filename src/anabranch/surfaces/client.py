@@ -21,7 +21,7 @@ import msgspec
 
 from anabranch import errors
 from anabranch.net.problems import Position, Problem
-from anabranch.surfaces.http.auth import FIRST_TOKEN, LOOPBACK_NAMES
+from anabranch.surfaces.http.guard.auth import FIRST_TOKEN, LOOPBACK_NAMES
 from anabranch.surfaces.http.routes import API
 
 SECONDS = 150.0  # above what a server gives itself for one answer

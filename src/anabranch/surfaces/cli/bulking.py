@@ -160,14 +160,14 @@ def _body(asked: Bulk) -> dict[str, Any]:
         "limit": min(wanted.limit, PAGE_MAX),
     }
     if wanted.before is not None:
-        from anabranch.surfaces.http.reading import cursor
+        from anabranch.surfaces.http.io.request_body import cursor
 
         body["cursor"] = cursor(*wanted.before)
     return body
 
 
 def _page(told: dict[str, Any]) -> BulkReport:
-    from anabranch.surfaces.http.reading import read_cursor
+    from anabranch.surfaces.http.io.request_body import read_cursor
 
     after = told["next"]
     return msgspec.convert(

@@ -35,7 +35,7 @@ from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.desk import Row, SessionDesk, Told, token_of, who
 from anabranch.surfaces.client import Client, checked_url, problem_of
-from anabranch.surfaces.http.auth import LOOPBACK_NAMES
+from anabranch.surfaces.http.guard.auth import LOOPBACK_NAMES
 
 PAGE = 500  # the most that one page of a list has
 EVENTS = 1000

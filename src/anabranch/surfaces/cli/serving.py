@@ -22,7 +22,7 @@ from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import render, stop_signals, values
 
 if TYPE_CHECKING:
-    from anabranch.surfaces.http.serving import Server
+    from anabranch.surfaces.http.serve import Server
 
 EXAMPLE = Path(__file__).parent / "scenes" / "harbour.yaml"
 EXAMPLE_NAME = "harbour"
@@ -41,7 +41,7 @@ async def dev(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _serve(options: argparse.Namespace, settings: Settings, *, example: bool) -> int:
-    from anabranch.surfaces.http.serving import Server  # only these verbs need a web server
+    from anabranch.surfaces.http.serve import Server  # only these verbs need a web server
 
     _require_no_server(options, settings)
     values.import_tools(options.tools)

@@ -16,9 +16,9 @@ import msgspec
 from aiohttp import web
 
 from anabranch import __version__
-from anabranch.surfaces.http.problems import MEDIA as PROBLEM
-from anabranch.surfaces.http.problems import ProblemDocument
-from anabranch.surfaces.http.reading import answer
+from anabranch.surfaces.http.io.problems import MEDIA as PROBLEM
+from anabranch.surfaces.http.io.problems import ProblemDocument
+from anabranch.surfaces.http.io.request_body import answer
 from anabranch.surfaces.http.routes import API, Query, Route
 
 _NAME = re.compile(r"{(\w+)}")

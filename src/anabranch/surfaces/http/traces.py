@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from anabranch.errors import InputError
-from anabranch.surfaces.http.metrics import METERS
+from anabranch.surfaces.http.resources.metrics import METERS
 from anabranch.surfaces.http.routes import PARTS, SETTINGS, Header
 from anabranch.surfaces.tracing import Tracer, otlp_exporter, standard_endpoint
 from anabranch.work import tracing

@@ -21,7 +21,7 @@ from anabranch.net.net import Net
 from anabranch.operations.read.dispatches import Dispatch, by_step
 from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Head
-from anabranch.surfaces.http.looking import Looking
+from anabranch.surfaces.http.io.readers import Looking
 from anabranch.surfaces.ui.context import Ui, show, ui_of
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered
 from anabranch.surfaces.ui.run import frame, run_path

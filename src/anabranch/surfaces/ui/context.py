@@ -18,9 +18,9 @@ from anabranch.net.net import Net
 from anabranch.operations.access.tokens import SCOPES
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.store.ports import Head
-from anabranch.surfaces.http.auth import CALLER, GATEKEEPER
-from anabranch.surfaces.http.looking import Readers
-from anabranch.surfaces.http.problems import ApiError, status_of
+from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
+from anabranch.surfaces.http.io.problems import ApiError, status_of
+from anabranch.surfaces.http.io.readers import Readers
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.chronicle import Chronicles

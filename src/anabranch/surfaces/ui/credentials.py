@@ -17,8 +17,8 @@ from anabranch.operations.access.credentials import CredentialCard
 from anabranch.operations.definitions.catalog import Catalog
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionFilter
-from anabranch.surfaces.http.looking import Looking
-from anabranch.surfaces.http.threads import in_thread
+from anabranch.surfaces.http.io.readers import Looking
+from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.ui.context import show, ui_of
 
 PATHS = 200  # of the catalog, the newest version of each

@@ -17,9 +17,9 @@ from anabranch.operations.definitions.catalog import Catalog, wanted
 from anabranch.operations.definitions.catalog import Draft as Registration
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
-from anabranch.surfaces.http.audit import SUBJECT
+from anabranch.surfaces.http.guard.audit import SUBJECT
+from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.routes import actor_of
-from anabranch.surfaces.http.threads import in_thread
 from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.drafts import TEXT_MAX, Draft, examined, keep, runnable
 from anabranch.surfaces.ui.examples import EXAMPLES

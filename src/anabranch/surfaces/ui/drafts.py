@@ -20,7 +20,7 @@ from anabranch.operations.definitions.inputs import Wanted, inputs_of, parameter
 from anabranch.operations.definitions.prepare import Prepared, check, prepare
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.definitions.templates import Templates
-from anabranch.surfaces.http.threads import in_thread
+from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.ui.context import Ui
 from anabranch.surfaces.ui.forms import given_of
 

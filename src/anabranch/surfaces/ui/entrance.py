@@ -8,9 +8,9 @@ from aiohttp import web
 
 from anabranch.errors import Denied
 from anabranch.operations.access.tokens import Caller, entry
-from anabranch.surfaces.http.auth import COOKIE, GATEKEEPER, sign_in, sign_out
-from anabranch.surfaces.http.problems import ApiError
-from anabranch.surfaces.http.sites import address_of
+from anabranch.surfaces.http.guard.auth import COOKIE, GATEKEEPER, sign_in, sign_out
+from anabranch.surfaces.http.guard.origins import address_of
+from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.ui.context import form_of, show, text_of
 
 

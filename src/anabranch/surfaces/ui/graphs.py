@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from anabranch.net.draw_svg import svg
 from anabranch.net.net import Net
-from anabranch.surfaces.http.threads import in_thread
+from anabranch.surfaces.http.io.threads import in_thread
 
 KEPT = 32
 

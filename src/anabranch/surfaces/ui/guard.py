@@ -22,10 +22,10 @@ from aiohttp import BodyPartReader, web
 from multidict import MultiDict, MultiDictProxy
 
 from anabranch.errors import AnabranchError
-from anabranch.surfaces.http.auth import CALLER, GATEKEEPER, session_csrf
-from anabranch.surfaces.http.problems import ApiError
-from anabranch.surfaces.http.reading import LIMITS, read_bytes
-from anabranch.surfaces.http.sites import is_secure, same_origin
+from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER, session_csrf
+from anabranch.surfaces.http.guard.origins import is_secure, same_origin
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.request_body import LIMITS, read_bytes
 
 COOKIE = "anabranch_form"
 FIELD = "csrf"

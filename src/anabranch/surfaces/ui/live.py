@@ -20,8 +20,8 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
-from anabranch.surfaces.http.looking import Looking
-from anabranch.surfaces.http.shares import long_request
+from anabranch.surfaces.http.guard.shares import long_request
+from anabranch.surfaces.http.io.readers import Looking
 from anabranch.surfaces.ui import facts, guard
 from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, ui_of
 from anabranch.surfaces.ui.paths import Paths

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from anabranch.errors import InputError
 from anabranch.operations.runs.bulk import VERBS, Bulk, BulkReport, Bulks, Outcome
-from anabranch.surfaces.http.audit import ACTION, SUBJECT
-from anabranch.surfaces.http.auth import CALLER
+from anabranch.surfaces.http.guard.audit import ACTION, SUBJECT
+from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, show, text_of, ui_of
 from anabranch.surfaces.ui.doing import REDUCERS, reducer_of, values_of
 from anabranch.surfaces.ui.filters import LIST, Filter

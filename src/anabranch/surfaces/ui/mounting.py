@@ -5,11 +5,11 @@ from __future__ import annotations
 from aiohttp import web
 
 from anabranch.errors import NotFound
-from anabranch.surfaces.http.audit import PAGE_ACTIONS
-from anabranch.surfaces.http.auth import PAGE_SCOPES
-from anabranch.surfaces.http.decisions import APPROVALS
-from anabranch.surfaces.http.looking import READERS
-from anabranch.surfaces.http.problems import answer_errors
+from anabranch.surfaces.http.guard.audit import PAGE_ACTIONS
+from anabranch.surfaces.http.guard.auth import PAGE_SCOPES
+from anabranch.surfaces.http.io.problems import answer_errors
+from anabranch.surfaces.http.io.readers import READERS
+from anabranch.surfaces.http.resources.decisions import APPROVALS
 from anabranch.surfaces.http.routes import PARTS, Scope
 from anabranch.surfaces.ui import (
     approvals,

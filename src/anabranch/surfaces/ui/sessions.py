@@ -13,7 +13,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.explain import Waiting, explain
 from anabranch.kernel.state import State
 from anabranch.store.ports import Head
-from anabranch.surfaces.http.audit import SUBJECT
+from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.rendering import html, rendered

@@ -24,7 +24,7 @@ from anabranch.runtime.values.payloads import TooLarge, lighten
 from anabranch.runtime.values.sealing import Unsealed, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
-from anabranch.surfaces.http.work_shapes import Begun, Source
+from anabranch.surfaces.http.io.work_shapes import Begun, Source
 from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
 from anabranch.surfaces.worker.remote import (
     RemoteCredentials,

@@ -12,7 +12,7 @@ from typing import Any
 
 from anabranch.errors import InputError, NotFound
 from anabranch.operations.workers.job_data import ResultsPage
-from anabranch.surfaces.http.work_shapes import FoundCredential
+from anabranch.surfaces.http.io.work_shapes import FoundCredential
 from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
 from anabranch.work.secrets.credential_sources import Credential
 from anabranch.work.secrets.oauth2 import KeychainError

@@ -13,7 +13,7 @@ import random
 from typing import Any
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.surfaces.http.work_shapes import Watched
+from anabranch.surfaces.http.io.work_shapes import Watched
 from anabranch.surfaces.worker.link import DELAY_SECONDS, Away, Final, Key, Link
 
 log = logging.getLogger("anabranch.worker")

@@ -1,0 +1,114 @@
+"""The application: the table of routes, mounted, behind the middlewares that guard it.
+
+    errors → guards (hosts, tokens, limits: handed in) → handler
+
+`make_application` only puts together; who opens the engine, binds the address and stops in order is
+`anabranch serve`. Other surfaces mount themselves with `mounts`: each gets the application before
+it starts, and may add routes and things that live as long as it does (`cleanup_ctx`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from anabranch.app import Parts
+from anabranch.operations.access.write_batcher import Clerk
+from anabranch.operations.runs.approvals import Approvals
+from anabranch.settings import Settings
+from anabranch.surfaces.http import openapi, traces
+from anabranch.surfaces.http.guard.idempotency import CLERK, REPEATS, Repeats, keep_answers
+from anabranch.surfaces.http.guard.shares import SHARES, Shares
+from anabranch.surfaces.http.io import readers
+from anabranch.surfaces.http.io.problems import answer_errors
+from anabranch.surfaces.http.io.request_body import LIMITS, PARSED_AT_ONCE, PARSING, Limits
+from anabranch.surfaces.http.resources import (
+    bulk,
+    catalog,
+    credentials,
+    decisions,
+    definitions,
+    events,
+    health,
+    loops,
+    metrics,
+    participants,
+    payloads,
+    rpc,
+    runs,
+    sessions,
+    start,
+    tokens,
+    wait,
+    webhooks,
+    workers,
+    workflows,
+)
+from anabranch.surfaces.http.routes import PARTS, SETTINGS, TABLE, Route, table_of
+
+Middleware = Any  # what `web.middleware` makes
+Mount = Callable[[web.Application], None]
+
+#: Everything the API offers.
+ALL_ROUTES: tuple[Route, ...] = (
+    *openapi.ROUTES,
+    *definitions.ROUTES,
+    *start.ROUTES,
+    *runs.ROUTES,
+    *events.ROUTES,
+    *loops.ROUTES,
+    *decisions.ROUTES,
+    *sessions.ROUTES,
+    *rpc.ROUTES,
+    *workflows.ROUTES,
+    *participants.ROUTES,
+    *payloads.ROUTES,
+    *tokens.ROUTES,
+    *credentials.ROUTES,
+    *catalog.ROUTES,
+    *wait.ROUTES,
+    *workers.ROUTES,
+    *bulk.ROUTES,
+    *webhooks.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+)
+
+
+def make_application(
+    parts: Parts,
+    settings: Settings,
+    *,
+    routes: Sequence[Route] = ALL_ROUTES,
+    guards: Sequence[Middleware] = (),
+    mounts: Sequence[Mount] = (),
+    limits: Limits | None = None,
+    clerk: Clerk | None = None,
+) -> web.Application:
+    """An application over an engine that is open, or will be when it starts."""
+    chosen, routes = limits or Limits(), rpc.opened(routes, settings)
+    app = web.Application(
+        middlewares=[answer_errors, *guards], client_max_size=chosen.body_bytes + 1
+    )
+    app[PARTS], app[SETTINGS], app[LIMITS] = parts, settings, chosen
+    app[TABLE] = dict(table_of(tuple(routes)))
+    app[readers.READERS] = readers.Readers(parts, settings)
+    app[events.STREAMS], app[SHARES] = events.Streams(), Shares(settings)
+    app[decisions.APPROVALS] = Approvals(parts.nets)
+    app[REPEATS], app[CLERK] = Repeats(), clerk or Clerk(parts.store)
+    app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
+    app[openapi.DESCRIBED] = openapi.Described(routes)
+    app[definitions.COMPILED] = definitions.Compilations()
+    app.cleanup_ctx.extend(
+        [readers.close_readers, keep_answers, events.hear_news, decisions.hear_news]
+    )
+    app.on_shutdown.append(events.end_streams)
+    app.on_shutdown.append(workers.let_go)
+    for route in routes:
+        app.router.add_route(route.method, route.path, route.handler)
+    for mount in (metrics.mount, health.mount, webhooks.mount, traces.mount, *mounts):
+        mount(app)
+    return app

@@ -1,0 +1,107 @@
+"""Every change that somebody asks for over HTTP leaves a line in the audit trail.
+
+Also one that was refused: who tried what they may not is worth knowing. Not written are requests by
+nobody in particular (no token, a wrong one; those are counted and logged). What workers say about
+their jobs is in the log of the run, job by job; here it is counted by token, verb and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from anabranch.errors import AnabranchError
+from anabranch.operations.access.tokens import entry
+from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER, scope_of
+from anabranch.surfaces.http.guard.origins import SAFE, address_of
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.routes import API
+
+#: What a request was about, and what it is called, where its path does not say so: handlers may
+#: set these.
+SUBJECT = web.RequestKey("anabranch.subject", str)
+ACTION = web.RequestKey("anabranch.action", str)
+#: (method, path as it was added to the router) → the action of a page, as the API calls it.
+PAGE_ACTIONS = web.AppKey("anabranch.page_actions", dict[tuple[str, str], str])
+NAMES = ("run", "fingerprint", "token", "webhook", "credential", "template", "pool")
+UNWRITTEN = ("read", "open")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def keep_trail(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if not _is_change(request):
+        return await handler(request)
+    outcome = "failed"
+    response: web.StreamResponse | None = None
+    try:
+        response = await handler(request)
+        outcome = "done" if response.status < 400 else f"refused: {response.status}"
+        return response
+    except (ApiError, AnabranchError) as error:
+        outcome = f"refused: {error.code}"
+        raise
+    except web.HTTPException as error:
+        response = error
+        outcome = "done" if error.status < 400 else f"refused: {error.status}"
+        raise
+    finally:
+        await _write(request, response, outcome)
+
+
+def _is_change(request: web.Request) -> bool:
+    if request.method in SAFE:
+        return False
+    return scope_of(request) not in UNWRITTEN
+
+
+async def _write(request: web.Request, response: web.StreamResponse | None, outcome: str) -> None:
+    caller = request.get(CALLER)
+    if caller is None:
+        return
+    keeper = request.app[GATEKEEPER]
+    line = entry(
+        caller,
+        action_of(request),
+        keeper.now(),
+        subject=_subject(request, response),
+        outcome=outcome,
+        address=address_of(request),
+    )
+    often = scope_of(request) == "work"
+    await (keeper.trail.tally(line) if often else keeper.trail.write(line))
+
+
+def action_of(request: web.Request) -> str:
+    """`POST /api/v1/runs/{run}/pause` is `runs.pause`, `DELETE /api/v1/tokens/{id}` is
+    `tokens.delete`, `POST /api/v1/runs` is `runs.create`."""
+    if ACTION in request:
+        return request[ACTION]
+    resource = request.match_info.route.resource
+    path = resource.canonical if resource is not None else request.path
+    named = (request.app.get(PAGE_ACTIONS) or {}).get((request.method, path))
+    if named is not None:
+        return named.format_map(request.match_info)
+    parts = [part for part in path.removeprefix(API).split("/") if part]
+    words = [part for part in parts if not part.startswith("{")]
+    ends_in_name = not parts or parts[-1].startswith("{")
+    if request.method != "POST":
+        words.append({"DELETE": "delete", "PUT": "put", "PATCH": "change"}.get(request.method, ""))
+    elif ends_in_name:
+        words.append("change")
+    elif len(words) == 1:
+        words.append("create")
+    return ".".join(word for word in words if word)
+
+
+def _subject(request: web.Request, response: web.StreamResponse | None) -> str:
+    if SUBJECT in request:
+        return request[SUBJECT]
+    for name in NAMES:
+        if name in request.match_info:
+            return request.match_info[name][:200]
+    location = response.headers.get("Location", "") if response is not None else ""
+    path = location.partition("?")[0]
+    return path.rpartition("/")[2][:200] if path.startswith((API, "/runs/")) else ""

@@ -1,0 +1,303 @@
+"""Who asks, and whether they may: every request passes here before its handler.
+
+    token   Authorization: Bearer anb_…, or the cookie of a session that was made from a token
+    scope   what the route table says of the route; pages say it in PAGE_SCOPES
+
+A server on a loopback address asks for no token unless it is told to: whoever can reach it has an
+account on the machine, and `X-Actor` says who they are. A token that is shown counts all the same.
+
+Whoever shows wrong tokens is soon not heard. An address is shared by many, so a right token is
+heard all the same: only an id that exists is looked at then, and of each id only a few times.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from aiohttp import web
+
+from anabranch.errors import Denied
+from anabranch.operations.access.audit_log import Trail
+from anabranch.operations.access.tokens import Access, Caller, Guesses, everything, id_in
+from anabranch.surfaces.http.guard.browser_sessions import SESSION_MS, Session, Sessions, Stays
+from anabranch.surfaces.http.guard.origins import (
+    LOOPBACK_NAMES,
+    SAFE,
+    Policy,
+    address_of,
+    came_through_proxy,
+    is_secure,
+    network_of,
+)
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.routes import ACTOR, API, LOCAL, Scope, route_of
+
+__all__ = ["LOOPBACK_NAMES", "SAFE"]  # others find them here
+
+log = logging.getLogger("anabranch.access")
+
+CALLER = web.RequestKey("anabranch.caller", Caller)
+#: (method, path as it was added to the router) → scope, for pages that are not in the route table.
+#: A page that is not named here needs `read`, and a change by it `admin`.
+PAGE_SCOPES = web.AppKey("anabranch.page_scopes", dict[tuple[str, str], Scope])
+
+COOKIE = "anabranch_session"
+CSRF_HEADER = "X-CSRF-Token"
+LOGIN = "/login"  # where people without a session are sent; the page is the UI's
+#: Whoever has no token cannot ask the server for one: the first is made beside it.
+FIRST_TOKEN = (
+    "the first token is made on the server's machine with "
+    "`anabranch token create --scope admin --name YOU --store FILE`"
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True)
+class Gatekeeper:
+    access: Access
+    policy: Policy
+    trail: Trail
+    now: Callable[[], int]
+    guesses: Guesses = field(default_factory=Guesses)
+    sessions: Sessions = field(init=False)
+    stays: Stays = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions(self.now)
+        self.stays = Stays(self.access, self.sessions)
+
+
+GATEKEEPER = web.AppKey("anabranch.gatekeeper", Gatekeeper)
+
+
+# -- tokens, sessions, scopes ----------------------------------------------------------------------
+
+
+@web.middleware
+async def check_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
+    scope = scope_of(request)
+    caller, session = _caller(request, scope)
+    if caller is None:
+        if scope == "open":
+            return await handler(request)
+        return _ask_who(request)
+    request[CALLER], request[ACTOR] = caller, caller.actor
+    _check_named(request, caller)
+    try:
+        caller.require(scope)
+    except Denied as denied:
+        hint = "use a token with that scope: `anabranch token create --scope …` makes one"
+        raise ApiError(403, denied.code, denied.message, hint) from None
+    if not caller.token or not _may_be_cut(request, scope):
+        return await handler(request)
+    with request.app[GATEKEEPER].stays.staying(request, caller.token, session):
+        return await handler(request)
+
+
+def _may_be_cut(request: web.Request, scope: str) -> bool:
+    """Whether it does no harm when nobody hears the answer: reading, and what workers repeat."""
+    return request.method in SAFE or scope == "work"
+
+
+def scope_of(request: web.Request) -> str:
+    """What a route needs. A path that does not exist needs nothing: it is not there for anybody."""
+    route = route_of(request)
+    if route is not None:
+        return route.scope
+    resource = request.match_info.route.resource
+    if resource is None:
+        return "open"
+    default: Scope = "read" if request.method in SAFE else "admin"
+    pages = request.app.get(PAGE_SCOPES)
+    return (pages or {}).get((request.method, resource.canonical), default)
+
+
+def _caller(request: web.Request, scope: str) -> tuple[Caller | None, str]:
+    """Who asks, and the key of their session if they have one."""
+    keeper = request.app[GATEKEEPER]
+    shown = request.headers.get("Authorization")
+    if shown is not None:
+        return _by_token(request, keeper, shown), ""
+    session = _session(request)
+    if session is not None:
+        return _by_session(request, keeper, session, scope), session.key
+    if not keeper.policy.open or came_through_proxy(request):
+        return None, ""
+    return everything(_named_actor(request) or LOCAL), ""
+
+
+def _by_token(request: web.Request, keeper: Gatekeeper, shown: str) -> Caller:
+    kind, _, text = shown.partition(" ")
+    if kind.lower() != "bearer":
+        raise _unauthorized("token_form", "the Authorization header does not begin with Bearer")
+    text, now = text.strip(), keeper.now()
+    network = network_of(address_of(request))
+    own = f"{network} {id_in(text)}"  # this token from there
+    waiting = keeper.guesses.wait_ms(network, now)
+    if waiting and (not keeper.access.knows(id_in(text)) or keeper.guesses.wait_ms(own, now)):
+        raise _too_many(waiting)
+    try:
+        return _noted(keeper, keeper.access.check(text))
+    except Denied as denied:
+        if denied.code != "token_wrong":
+            raise _unauthorized(denied.code, denied.message) from None
+        keeper.guesses.failed(network, now)
+        if keeper.access.knows(id_in(text)):
+            keeper.guesses.failed(own, now)
+        if waiting:
+            raise _too_many(waiting) from None
+        log.warning("a wrong token was shown from %s", network)
+        raise _unauthorized(denied.code, denied.message) from None
+
+
+def _too_many(waiting_ms: int) -> ApiError:
+    seconds = -(-waiting_ms // 1000)
+    said = f"too many wrong tokens from this address; others are looked at in {seconds} s"
+    headers = {"Retry-After": str(seconds)}
+    hint = "use a token that is right"
+    return ApiError(429, "too_many_guesses", said, hint, headers=headers)
+
+
+def _by_session(
+    request: web.Request, keeper: Gatekeeper, session: Session, scope: str
+) -> Caller | None:
+    try:
+        caller = keeper.access.caller_of(session.token)
+    except Denied as denied:
+        if scope == "open":
+            return None
+        if _is_for_people(request):
+            _ask_who(request)
+        raise _unauthorized(denied.code, denied.message) from None
+    if request.method not in SAFE and request.path.startswith(f"{API}/"):
+        given = request.headers.get(CSRF_HEADER, "")
+        if not secrets.compare_digest(given.encode("utf-8", "replace"), session.csrf.encode()):
+            said = f"a change by a session needs its secret in the header {CSRF_HEADER}"
+            raise ApiError(403, "csrf", said, "reload the page, or use a token instead")
+    return _noted(keeper, caller)
+
+
+def _noted(keeper: Gatekeeper, caller: Caller) -> Caller:
+    at = keeper.access.to_note(caller.token)
+    if at is not None:
+        keeper.trail.used(caller.token, at)
+    return caller
+
+
+def _check_named(request: web.Request, caller: Caller) -> None:
+    """A token speaks for nobody but the one it is named after."""
+    named = _named_actor(request)
+    if caller.token and named and named != caller.actor:
+        said = f"the token speaks for {caller.actor!r}, not for {named!r}"
+        raise ApiError(403, "actor", said, "leave X-Actor (--actor) out")
+
+
+def _named_actor(request: web.Request) -> str:
+    name = request.headers.get("X-Actor", "").strip()
+    if len(name) > 100 or not name.isprintable():
+        raise ApiError(400, "actor", "X-Actor is not a name", "give at most 100 printable letters")
+    return name
+
+
+def _ask_who(request: web.Request) -> web.StreamResponse:
+    """People get the page to sign in, programs a problem."""
+    if _is_for_people(request):
+        raise web.HTTPSeeOther(f"{LOGIN}?next={quote(request.path_qs, safe='')}")
+    if request.app[GATEKEEPER].policy.open:
+        said = "this came through a proxy, and whoever does not sit at this machine needs a token"
+        raise _unauthorized("token_missing", said)
+    raise _unauthorized("token_missing", "this server asks for a token")
+
+
+def _is_for_people(request: web.Request) -> bool:
+    wants_page = "text/html" in request.headers.get("Accept", "")
+    return wants_page and request.method in SAFE and not request.path.startswith(f"{API}/")
+
+
+def _unauthorized(code: str, said: str) -> ApiError:
+    hint = f"send Authorization: Bearer anb_…; {FIRST_TOKEN}"
+    return ApiError(401, code, said, hint, headers={"WWW-Authenticate": 'Bearer realm="anabranch"'})
+
+
+# -- sessions of browsers --------------------------------------------------------------------------
+
+
+def sign_in(request: web.Request, response: web.StreamResponse, token: str) -> Caller:
+    """Begin a session with a token; raises `ApiError` as the API does (401, 429)."""
+    keeper = request.app[GATEKEEPER]
+    caller = _by_token(request, keeper, f"Bearer {token.strip()}")
+    keeper.sessions.end(request.cookies.get(COOKIE, ""))  # whoever was signed in here no longer is
+    text, _ = keeper.sessions.begin(caller.token)
+    response.set_cookie(
+        COOKIE,
+        text,
+        httponly=True,
+        samesite="Strict",
+        secure=is_secure(request),
+        path="/",
+        max_age=SESSION_MS // 1000,
+    )
+    return caller
+
+
+def sign_out(request: web.Request, response: web.StreamResponse) -> Caller | None:
+    """End the session, and whatever it listens to at the moment; says whose it was."""
+    keeper, cookie = request.app[GATEKEEPER], request.cookies.get(COOKIE)
+    if cookie:
+        keeper.sessions.end(cookie)
+        keeper.stays.look()
+    response.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
+    caller = request.get(CALLER)
+    return caller if caller is not None and caller.token else None
+
+
+def session_csrf(request: web.Request) -> str:
+    """What forms carry, and scripts send in X-CSRF-Token; empty without a session."""
+    session = _session(request)
+    return session.csrf if session is not None else ""
+
+
+def _session(request: web.Request) -> Session | None:
+    cookie = request.cookies.get(COOKIE)
+    keeper = request.app.get(GATEKEEPER)
+    return keeper.sessions.find(cookie) if cookie and keeper is not None else None
+
+
+def caller_of(request: web.Request) -> Caller:
+    if CALLER not in request:
+        raise _unauthorized("token_missing", "this server asks for a token")
+    return request[CALLER]
+
+
+# -- headers ---------------------------------------------------------------------------------------
+
+
+def content_security_policy(**more: str) -> str:
+    """Nothing is loaded from anywhere, but what is named: `script_src="'self'"`."""
+    parts = {"default_src": "'none'", "base_uri": "'none'", "frame_ancestors": "'none'", **more}
+    return "; ".join(f"{name.replace('_', '-')} {value}" for name, value in parts.items())
+
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": content_security_policy(),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """For `on_response_prepare`: also errors have them; a page may have set its own before."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", "no-store")
+    if is_secure(request):
+        response.headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+    response.headers["Server"] = "anabranch"

@@ -1,0 +1,191 @@
+"""What a server takes upon itself at once: connections, and the time of one request.
+
+A connection on which no request is being served is idle: it has sent nothing, half a head, or is
+kept for the next request. Idle ones are closed after a while. When there are too many connections,
+the one that is idle longest makes room, so a thousand that only sit there keep nobody out. Where
+none is idle, whoever has most streams and waits gives up one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from anabranch.surfaces.http.guard.auth import CALLER
+from anabranch.surfaces.http.io.problems import ApiError
+
+STREAM = "text/event-stream"
+REQUEST_SECONDS = 120.0
+SWEEP_SECONDS = 1.0
+LIMIT = web.RequestKey("anabranch.time_limit", asyncio.Timeout)
+SLOW_READER = 10  # whoever is still reading an answer may take so much longer
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Doorman:
+    """Knows every connection: `admit` wraps the protocols that a listening socket makes."""
+
+    def __init__(self, *, most: int = 1000, idle_seconds: float = 30.0) -> None:
+        self.most = most
+        self.idle_seconds = idle_seconds
+        self.turned_away = 0
+        #: Frees the connection of a request that only waits, and gives it; None if none should go.
+        self.spare: Callable[[], Any] = lambda: None
+        self._since: dict[Any, float] = {}  # idle transports, longest first → when that began
+        self._busy: set[Any] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._since) + len(self._busy)
+
+    def admit(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        return lambda: _Watched(make(), self)
+
+    def came(self, transport: asyncio.Transport) -> bool:
+        if len(self) >= self.most and not self._make_room():
+            self.turned_away += 1
+            transport.abort()
+            return False
+        self._since[transport] = asyncio.get_running_loop().time()
+        if self._sweep is None:
+            self._sweep_later()
+        return True
+
+    def left(self, transport: asyncio.Transport) -> None:
+        self._since.pop(transport, None)
+        self._busy.discard(transport)
+
+    def begin(self, transport: Any) -> None:
+        if self._since.pop(transport, None) is not None:
+            self._busy.add(transport)
+
+    def end(self, transport: Any) -> None:
+        if transport in self._busy:
+            self._busy.discard(transport)
+            self._since[transport] = asyncio.get_running_loop().time()
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def _make_room(self) -> bool:
+        for transport in self._since:
+            self.left(transport)
+            transport.abort()
+            return True
+        waiting = self.spare()
+        if waiting is not None:
+            self.left(waiting)
+        return waiting is not None
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(min(SWEEP_SECONDS, self.idle_seconds), self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        now = asyncio.get_running_loop().time()
+        for transport, since in list(self._since.items()):
+            if since > now - self.idle_seconds:
+                break  # the rest came later
+            patient = since > now - self.idle_seconds * SLOW_READER
+            if not (patient and transport.get_write_buffer_size()):
+                self.left(transport)
+                transport.abort()
+        if self._since or self._busy:
+            self._sweep_later()
+
+
+class _Watched(asyncio.Protocol):
+    """Hands everything on, and says when a connection comes and goes."""
+
+    def __init__(self, inner: asyncio.Protocol, doorman: Doorman) -> None:
+        self._inner = inner
+        self._doorman = doorman
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._doorman.came(transport):
+            self._transport = transport
+            self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._doorman.left(self._transport)
+            self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._transport is not None else None
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+def in_hand(doorman: Doorman) -> Any:
+    """A middleware: while somebody is served, their connection is not idle.
+
+    Somebody is who has shown a token, or sits at this machine. A stranger may ask, too, but slowly
+    sent forms at the entrance keep nobody out: such a connection makes room like an idle one.
+    """
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        transport = request.transport
+        if CALLER not in request or transport is None:
+            return await handler(request)
+        doorman.begin(transport)
+        try:
+            return await handler(request)
+        finally:
+            doorman.end(transport)
+
+    return middleware
+
+
+@web.middleware
+async def as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A body that is packed is refused: nobody knows how large it is before it is unpacked."""
+    packed = request.headers.get("Content-Encoding", "").strip().lower()
+    if packed not in ("", "identity"):
+        said = f"the body is said to be packed ({packed[:40]})"
+        raise ApiError(415, "packed_body", said, "send it as it is, without Content-Encoding")
+    return await handler(request)
+
+
+def in_time(seconds: float = REQUEST_SECONDS) -> Any:
+    """A middleware: an answer that is no stream is there in time, or the client is told."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                request[LIMIT] = limit
+                return await handler(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            said = f"there is no answer within {seconds:g} seconds; what was begun may still happen"
+            raise ApiError(
+                504, "slow_answer", said, "look at the run before trying again"
+            ) from None
+
+    return middleware
+
+
+async def let_stream(request: web.Request, response: web.StreamResponse) -> None:
+    """For `on_response_prepare`: a stream that has begun may take as long as it likes."""
+    if response.content_type == STREAM and LIMIT in request:
+        request[LIMIT].reschedule(None)

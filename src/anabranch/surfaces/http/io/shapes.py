@@ -1,0 +1,251 @@
+"""What the API answers with, as types: the schemas of the OpenAPI document come from here.
+
+What only one module takes or gives is a type of that module.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.kernel.explain import Waiting
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.items import LoopItem
+from anabranch.operations.runs.approvals import Approval
+from anabranch.store.damage import damage_of
+from anabranch.store.ports import DefinitionCard, Head
+from anabranch.surfaces.http.io.problems import PlaceProblem
+
+
+class _Shape(msgspec.Struct):
+    pass
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """There is nothing more to say; an empty object will do."""
+
+
+class RunCard(_Shape):
+    """A run in a list."""
+
+    run: str
+    name: str
+    dialect: str
+    status: str
+    definition: str
+    labels: dict[str, str]
+    parent: str | None
+    origin: str | None
+    finished: bool
+    events: int
+    created_at: int
+    updated_at: int
+    next_wake: int | None
+    problems: int
+    missing: list[str]
+    created: str
+    updated: str
+    damage: str = ""  # what is wrong with what the store holds of it
+
+
+class RunPage(_Shape):
+    items: list[RunCard]
+    next: str | None
+
+
+class Started(_Shape):
+    """The run that was begun; with an Idempotency-Key every repeat gets the same."""
+
+    run: str
+    origin: str | None = None
+
+
+class StepShown(_Shape, omit_defaults=True):
+    runs: int
+    status: str
+    statuses: list[str]  # of the last runs, if there are many
+    result: Any
+    earlier: dict[str, int] | None = None  # how many of the others are in which status
+
+
+class JoinShown(_Shape):
+    target: str
+    verdict: str
+    selected: list[str]
+    late: int
+
+
+class RunProblem(_Shape):
+    code: str
+    message: str
+
+
+class RunShown(_Shape, omit_defaults=True):
+    """Everything about one run that fits on a page."""
+
+    run: str
+    name: str
+    dialect: str
+    status: str
+    result: Any
+    steps: dict[str, StepShown]
+    joins: list[JoinShown]
+    problem: RunProblem | None
+    input: Any
+    context: Any
+    labels: dict[str, str]
+    definition: str
+    origin: str | None
+    parent: str | None
+    created_at: int
+    updated_at: int
+    finished_at: int | None
+    events: int
+    failures: list[dict[str, Any]]
+    redacted: dict[str, int]  # step → places in its answers with stars for a secret
+    loops: list[dict[str, Any]]
+    waiting: list[Waiting]
+    created: str
+    updated: str
+    session: dict[str, Any] | None = None
+    joins_dropped: int | None = None
+    execution_number: str | None = None  # of a playbook: what `execution_id` is in its queries
+
+
+class Explained(_Shape):
+    run: str
+    name: str
+    status: str
+    engine: str | None
+    waiting: list[Waiting]
+
+
+class EventPage(_Shape):
+    """Ask for the rest with `after=next`; `next` is null at the end of the log."""
+
+    items: list[EventRecord]
+    next: int | None
+    finished: bool
+
+
+class RunStatus(_Shape):
+    """How the run stands after what was asked was recorded."""
+
+    run: str
+    status: str
+
+
+class Woken(_Shape):
+    run: str
+    woken: int | None  # None where it is not counted
+
+
+class LoopPage(_Shape):
+    items: list[dict[str, Any]]
+
+
+class ItemPage(_Shape):
+    loop: str
+    step: str
+    status: str
+    total: int | None
+    succeeded: int
+    failed: int
+    items: list[LoopItem]
+    next: int | None
+    failures: dict[str, int] | None
+
+
+class JoinPage(_Shape):
+    """Joins that were settled, and those that wait, slot by slot."""
+
+    items: list[JoinShown]
+    open: list[Waiting]
+    dropped: int
+
+
+class RowPage(_Shape):
+    items: list[dict[str, Any]]
+
+
+class ApprovalPage(_Shape):
+    items: list[Approval]
+    next: str | None
+
+
+class Checked(_Shape):
+    ok: bool
+    name: str | None
+    dialect: str | None
+    fingerprint: str | None
+    problems: list[PlaceProblem]
+
+
+class DefinitionListed(_Shape):
+    fingerprint: str
+    dialect: str
+    name: str
+    origin: str
+    created_at: int
+    created: str
+
+
+class DefinitionShown(DefinitionListed):
+    source: str
+
+
+class Published(DefinitionListed):
+    """`new` is false where the very same definition was there already."""
+
+    new: bool
+    problems: list[PlaceProblem]
+
+
+class DefinitionPage(_Shape):
+    items: list[DefinitionListed]
+    next: str | None
+
+
+class Respelled(_Shape):
+    definition: str
+    changed: bool
+
+
+class Graph(_Shape):
+    format: Literal["mermaid", "dot", "svg"]
+    graph: str
+
+
+def instant(ms: int) -> str:
+    """RFC 3339, for people."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def run_card(head: Head, missing: list[str]) -> RunCard:
+    return RunCard(
+        run=head.run,
+        name=head.name,
+        dialect=head.dialect,
+        status=head.status,
+        definition=head.definition,
+        labels=dict(head.labels),
+        parent=head.parent,
+        origin=head.origin,
+        finished=head.finished,
+        events=head.seq,
+        created_at=head.created_at,
+        updated_at=head.updated_at,
+        next_wake=head.next_wake,
+        problems=head.problems,
+        missing=missing,
+        created=instant(head.created_at),
+        updated=instant(head.updated_at),
+        damage=damage_of(head),
+    )
+
+
+def listed(card: DefinitionCard) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.structs.asdict(card)
+    return {**fields, "created": instant(card.created_at)}

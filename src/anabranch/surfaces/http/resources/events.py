@@ -1,0 +1,364 @@
+"""The events of a run: in pages, and as a stream that goes on where it was broken off.
+
+A stream shows what is in the log, in order and once. The id of an event is its number, so
+`Last-Event-ID` says exactly where to go on. The log is also the queue of every follower: whoever
+reads slowly is behind, looks at the log again and costs one page of memory; whoever takes nothing
+for a while is told so (`event: dropped`) and let go. Whoever keeps up is handed each turn as it
+becomes durable, which spares the look at the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from anabranch.operations.read.event_pages import Follower, Places
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
+from anabranch.runtime.effects import Published
+from anabranch.store.ports import Head
+from anabranch.surfaces.http.guard.shares import long_request
+from anabranch.surfaces.http.io import shapes
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.readers import Looking, glance, look
+from anabranch.surfaces.http.io.request_body import LIMITS, answer, bad_parameter, read_query
+from anabranch.surfaces.http.resources.runs import RUN
+from anabranch.surfaces.http.routes import PARTS, Header, Query, Route
+
+log = logging.getLogger("anabranch.http")
+
+EVENTS_MAX = 1000
+STREAM_PAGE = 200
+STREAM_BYTES = 64 * 1024  # of a page; a follower that does not read costs a few of them
+NEWS_KEPT = 8  # turns that become durable before a follower that rests has woken up
+LAST_WORDS_SECONDS = 2.0  # to read why one was dropped
+_encode = msgspec.json.Encoder().encode
+
+
+class Ear:
+    """One follower, as the engine sees it.
+
+    What becomes durable while it rests is handed to it. What comes while it writes is not kept: a
+    follower that reads slowly must not cost memory. It is `behind` then, and looks at the log.
+    """
+
+    def __init__(self) -> None:
+        self.behind = True
+        self._rests = False
+        self._news: list[Published] = []
+        self._bell = asyncio.Event()
+
+    def hear(self, news: Published) -> None:
+        if self._rests and len(self._news) < NEWS_KEPT:
+            self._news.append(news)
+        else:
+            self.behind = True
+        self._bell.set()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    async def rest(self) -> None:
+        """Until there is something; at once, if there was while it did not listen."""
+        self._rests = True
+        if not self.behind:
+            await self._bell.wait()
+
+    def take(self) -> list[Published]:
+        """What it heard; from now on it does not listen until it rests again."""
+        news, self._news = self._news, []
+        self._rests = False
+        self._bell.clear()
+        return news
+
+
+class Streams:
+    """Who follows which run."""
+
+    def __init__(self) -> None:
+        self.places = Places()
+        self._following: dict[str, set[Ear]] = {}
+        self._all: set[Ear] = set()
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def hear(self, news: Published) -> None:
+        for ear in self._following.get(news.run, ()):
+            ear.hear(news)
+
+    def follow(self, run: str) -> Ear:
+        ear = Ear()
+        self._following.setdefault(run, set()).add(ear)
+        self._all.add(ear)
+        return ear
+
+    def leave(self, run: str, ear: Ear) -> None:
+        self._all.discard(ear)
+        ears = self._following.get(run, set())
+        ears.discard(ear)
+        if not ears:
+            self._following.pop(run, None)
+
+    def close(self) -> None:
+        """The server stops: every follower is told, and comes back later."""
+        self.closing = True
+        for ear in self._all:
+            ear.ring()
+
+
+STREAMS = web.AppKey("streams", Streams)
+
+
+async def hear_news(app: web.Application) -> AsyncIterator[None]:
+    stop = app[PARTS].engine.listen(app[STREAMS].hear)
+    yield
+    stop()
+
+
+async def end_streams(app: web.Application) -> None:
+    app[STREAMS].close()
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+async def page(request: web.Request) -> web.StreamResponse:
+    asked, run = read_query(request), request.match_info["run"]
+    places, after, limit = request.app[STREAMS].places, asked["after"], asked["limit"]
+
+    def read(by: Looking) -> shapes.EventPage:
+        head = by.read.find(run)
+        follower = places.take(head.run, after) if after else None
+        if follower is None:
+            follower = Follower(head.run, by.read.private(head.run))
+            follower.skip_to(by.store, after)
+        records = follower.page(by.store, limit) if follower.seq == after else []
+        more = bool(records) and records[-1].seq < head.seq
+        if more:
+            places.keep(follower)
+        shown = list(with_tasks(records)) if asked["tasks"] else records
+        return shapes.EventPage(shown, records[-1].seq if more else None, head.finished)
+
+    return answer(await look(request, read))
+
+
+# -- the stream ------------------------------------------------------------------------------------
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    with long_request(request, "streams"):
+        return await _stream(request)
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    streams, limits = request.app[STREAMS], request.app[LIMITS]
+    after = _after(request)
+    if len(streams) >= limits.streams:
+        said = f"{limits.streams} followers are connected, which is the most"
+        raise ApiError(503, "too_many_streams", said, "try again later, or ask for pages")
+    run = request.match_info["run"]
+    follower = await glance(request, lambda by: _follower(by, run, after))
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+    )
+    response.enable_chunked_encoding()
+    ear = streams.follow(follower.run)
+    try:
+        await response.prepare(request)
+        await _Following(request, response, follower, ear).go()
+    finally:
+        streams.leave(follower.run, ear)
+    return response
+
+
+def _after(request: web.Request) -> int:
+    """A browser that comes back says which event it saw last; that counts more than the query."""
+    given = request.headers.get("Last-Event-ID", "").strip()
+    asked: int = read_query(request)["after"]
+    if not given:
+        return asked
+    if not (given.isascii() and given.isdecimal() and len(given) <= 15):
+        raise bad_parameter("Last-Event-ID", "is not a number", "send the id of the last event")
+    return int(given)
+
+
+def _follower(by: Looking, run: str, after: int) -> Follower:
+    head = by.read.find(run)
+    if after > head.seq:
+        said = f"event {after} does not exist: the run has {head.seq}"
+        raise ApiError(409, "ahead_of_log", said, "follow from an event that you have seen")
+    if after:
+        by.weigh(head.run)
+    follower = Follower(head.run, by.read.net(head).private)
+    follower.skip_to(by.store, after)
+    return follower
+
+
+class _Said(NamedTuple):
+    """Some events on the wire; with the last one of the run, the end of the stream too."""
+
+    data: bytes
+    ended: bool
+
+
+class _Following:
+    """One client and the run it follows."""
+
+    def __init__(
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        follower: Follower,
+        ear: Ear,
+    ) -> None:
+        self._request, self._response = request, response
+        self._follower, self._ear = follower, ear
+        self._limits = request.app[LIMITS]
+        self._tasks: bool = read_query(request)["tasks"]
+
+    async def go(self) -> None:
+        try:
+            await self._write(b"retry: 2000\n\n")
+            while not await self._said_all():
+                await self._rest()
+        except TimeoutError:
+            await self._drop()
+        except ConnectionError:
+            pass  # it has gone
+
+    async def _said_all(self) -> bool:
+        """Write what is new; true when nothing will follow."""
+        for news in self._ear.take():
+            records = self._follower.hear(news)
+            if records is None:
+                self._ear.behind = True
+                break
+            if await self._tell(self._said(records)):
+                return True
+        if self._ear.behind and await self._read_on():
+            return True
+        if self._request.app[STREAMS].closing:
+            await self._end("server_stops")
+            return True
+        return False
+
+    async def _read_on(self) -> bool:
+        """Write what the log has; true when nothing will follow."""
+        while True:
+            self._ear.behind = False  # before the log is read: what comes later is missed again
+            before = self._follower.seq
+            said, head = await glance(self._request, self._next)
+            if await self._tell(said):
+                return True
+            if head is not None and before < self._follower.seq < head.seq:
+                continue
+            if head is not None and not (head.finished and head.seq <= self._follower.seq):
+                return False
+            await self._end("finished")
+            return True
+
+    def _next(self, by: Looking) -> tuple[_Said, Head | None]:
+        head = by.store.head(self._follower.run)
+        by.weigh(self._follower.run, self._follower.seq)
+        return self._said(self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)), head
+
+    def _said(self, records: list[EventRecord]) -> _Said:
+        """As bytes: a follower that takes its time keeps nothing else in memory."""
+        ended = bool(records) and records[-1].kind == "run.finished"
+        last = self._last_word("finished") if ended else b""
+        shown = with_tasks(records) if self._tasks else records
+        return _Said(b"".join(map(frame, shown)) + last, ended)
+
+    async def _tell(self, said: _Said) -> bool:
+        """True when the run has ended with it."""
+        if said.data:
+            await self._write(said.data)
+        return said.ended
+
+    async def _rest(self) -> None:
+        """Until something is recorded; a heartbeat now and then keeps proxies awake."""
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.stream_beat_seconds):
+                    await self._ear.rest()
+                return
+            except TimeoutError:
+                await self._write(b": beat\n\n")
+
+    async def _end(self, reason: str) -> None:
+        await self._write(self._last_word(reason))
+
+    def _last_word(self, reason: str) -> bytes:
+        return _named("end", {"reason": reason, "seq": self._follower.seq})
+
+    async def _write(self, data: bytes) -> None:
+        async with asyncio.timeout(self._limits.stream_write_seconds):
+            await self._response.write(data)
+
+    async def _drop(self) -> None:
+        """It takes nothing. What is already on its way is followed by the reason, then cut off."""
+        run, seq = self._follower.run, self._follower.seq
+        log.warning("a follower of run %s takes nothing: dropped at event %d", run, seq)
+        last_words = _named("dropped", {"reason": "too_slow", "seq": seq})
+        try:
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._response.write(last_words)
+                await self._response.write_eof()
+        except (TimeoutError, ConnectionError):
+            pass
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+
+def frame(record: EventRecord) -> bytes:
+    """One event on the wire; JSON has no line ends of its own. What a task did is part of the
+    report that follows, and has no id: who is cut off in between hears all of it again."""
+    if record.kind in (STARTED, PROCESSED):
+        return b"event: %b\ndata: %b\n\n" % (record.kind.encode(), _encode(record))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, record.kind.encode(), _encode(record))
+
+
+def _named(event: str, data: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), _encode(data))
+
+
+_TASKS = Query(
+    "tasks",
+    "also what each task did: `task.started` and `task.processed`, before the report of its job",
+    "boolean",
+    default=False,
+)
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{RUN}/events",
+        "read",
+        page,
+        "The events of a run in order; ask for the next page with `after=next`",
+        returns=shapes.EventPage,
+        query=(
+            Query("after", "only events behind this", "integer", default=0),
+            Query("limit", "how many at most", "integer", least=1, most=EVENTS_MAX, default=200),
+            _TASKS,
+        ),
+    ),
+    Route(
+        "GET",
+        f"{RUN}/events/stream",
+        "read",
+        stream,
+        "Follow a run: its events from the log and then live, until it has finished",
+        query=(Query("after", "only events behind this", "integer", default=0), _TASKS),
+        media="text/event-stream",
+        errors=(409, 429, 503),
+        headers=(Header("Last-Event-ID", "the last event seen; goes before `after`"),),
+    ),
+)

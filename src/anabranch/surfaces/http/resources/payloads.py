@@ -1,0 +1,87 @@
+"""Payloads: values too large for the log, by their hash; and whatever a reference leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+
+from aiohttp import web
+
+from anabranch.errors import NotFound
+from anabranch.operations.read import references
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.readers import Looking, look
+from anabranch.surfaces.http.io.request_body import answer, bad_parameter, read_query
+from anabranch.surfaces.http.routes import API, Query, Route
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_GZIP = b"\x1f\x8b"  # no JSON text begins like this
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    sha256 = request.match_info["sha256"].removeprefix("anabranch:sha256:")
+    if not _HASH.fullmatch(sha256):
+        said = "a payload is named by its SHA-256, 64 digits 0-9a-f"
+        raise ApiError(400, "payload_hash", said, "take it from `_ref` of a result")
+    content = await look(request, lambda by: by.store.payload(sha256))
+    if content is None:
+        raise NotFound(f"there is no payload {sha256}; it may have been deleted")
+    plain = await asyncio.to_thread(_unpacked, content)
+    return web.Response(
+        body=plain,
+        content_type="application/json",
+        headers={"ETag": f'"{sha256}"', "Cache-Control": "private, max-age=31536000, immutable"},
+    )
+
+
+async def referred(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    ref = asked["ref"]
+    if not ref:
+        raise bad_parameter("ref", "is missing", f"send one of {references.FORMS}")
+
+    def read(by: Looking) -> references.Referred:
+        found = references.read_reference(
+            by.read, ref, offset=asked["offset"], limit=asked["limit"]
+        )
+        return asyncio.run(found)  # in a thread of its own
+
+    return answer(await look(request, read))
+
+
+def _unpacked(content: bytes) -> bytes:
+    return gzip.decompress(content) if content[:2] == _GZIP else content
+
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{API}/payloads/{{sha256}}",
+        "read",
+        show,
+        "A value that was too large for the log",
+        errors=(410,),
+    ),
+    Route(
+        "GET",
+        f"{API}/results",
+        "read",
+        referred,
+        "What a reference leads to: the result of a step, the items of a loop, a payload",
+        returns=references.Referred,
+        query=(
+            Query("ref", "the reference", example="anabranch:run:last/step/report"),
+            Query("offset", "of a loop: the first item", "integer", default=0),
+            Query(
+                "limit",
+                "of a loop: how many items at most",
+                "integer",
+                least=1,
+                most=references.PAGE_MAX,
+                default=1000,
+            ),
+        ),
+        errors=(404, 410, 422),
+    ),
+)

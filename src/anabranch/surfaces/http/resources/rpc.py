@@ -1,0 +1,258 @@
+"""`/rpc`: the JSON-RPC interface of orchestrations, so that clients made for a chain connect.
+
+The setting `rpc_access` says who is heard: nobody (`off`), whoever has a token that may operate
+(`token`), or everybody, so that permits alone decide (`permit`). Errors of a call are answers of
+JSON-RPC with status 200; what is wrong with the request itself is a problem as anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from msgspec.structs import replace
+
+from anabranch.app import Parts
+from anabranch.errors import AnabranchError, DefinitionError, InputError
+from anabranch.operations.access.tokens import Caller, entry
+from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, Permitted
+from anabranch.settings import Settings
+from anabranch.surfaces.http.guard.auth import CALLER, COOKIE, GATEKEEPER
+from anabranch.surfaces.http.guard.origins import address_of
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.request_body import check_media, read_bytes
+from anabranch.surfaces.http.routes import PARTS, SETTINGS, Route
+from anabranch.work.chain.permits import PermitRefused
+
+log = logging.getLogger("anabranch.http")
+
+PATH = "/rpc"
+BATCH_MAX = 20
+DEPTH_MAX = 32
+#: By code of JSON-RPC. Those from -32000 down are ours: the public texts name none.
+PARSE, REQUEST, METHOD, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
+FAILED, PERMIT, REFUSED = -32000, -32001, -32002
+_REFUSALS = ("not_allowed", "step_only", "other_owner")
+CHANGES = ("xgr_validateDataTransfer", "xgr_wakeUpProcess", "xgr_control", "xgr_manageGrants")
+
+
+class RpcRequest(msgspec.Struct):
+    """One call; a list of up to 20 of them is a batch."""
+
+    jsonrpc: str
+    method: str
+    params: list[Any] = []
+    id: int | str | None = None
+
+
+class Chain:
+    """What permits and starts need to know of the chain."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def chain_id(self) -> int:
+        if self._settings.chain_id:
+            return self._settings.chain_id
+        from anabranch.work.chain.contracts import chain_id
+        from anabranch.work.chain.rpc import JsonRpc
+        from anabranch.work.chain.wiring import rpc_options
+
+        rpc = JsonRpc(self._node("a permit names its chain"), rpc_options(self._settings))
+        try:
+            return await chain_id(rpc)
+        finally:
+            await rpc.close()
+
+    async def load(self, registry: str, ostc_id: str, ostc_hash: str, starter: str) -> str:
+        from anabranch.work.chain.authority import owners_and_executors
+        from anabranch.work.chain.errors import WrongChain
+        from anabranch.work.chain.loader import load_orchestration
+        from anabranch.work.chain.wiring import rpc_options
+
+        loaded = await load_orchestration(
+            self._node("a session is started from a registry"),
+            registry,
+            ostc_id,
+            expect_hash=ostc_hash or None,
+            encrypted_rules=bool(self._settings.rule_keys_file),
+            starter=starter,
+            authority=owners_and_executors,
+            options=rpc_options(self._settings),
+        )
+        wanted = self._settings.chain_id
+        if wanted and loaded.chain_id != wanted:
+            raise WrongChain(f"the node is one of chain {loaded.chain_id}, not of chain {wanted}")
+        return loaded.bundle()
+
+    def _node(self, why: str) -> str:
+        if not self._settings.chain_url:
+            hint = "set chain_url" if why.startswith("a session") else "set chain_id or chain_url"
+            raise InputError(f"{why}, and this server knows none: {hint}", code="no_chain")
+        return self._settings.chain_url
+
+
+async def rpc(request: web.Request) -> web.StreamResponse:
+    _check_open(request)
+    body = await read_bytes(request)
+    check_media(request)
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return _answer(_error(None, PARSE, "the body is not JSON"))
+    if not isinstance(asked, list):
+        return _answer(await _one(request, asked))
+    if not 0 < len(asked) <= BATCH_MAX:
+        return _answer(_error(None, REQUEST, f"a batch has 1 to {BATCH_MAX} calls"))
+    replies = [await _one(request, each) for each in asked]
+    return _answer([reply for reply in replies if reply is not None] or None)
+
+
+def _check_open(request: web.Request) -> None:
+    if request.app[SETTINGS].rpc_access == "off":
+        said = "this server does not answer JSON-RPC"
+        hint = "start it with the setting rpc_access: token or permit"
+        raise ApiError(404, "rpc_off", said, hint)
+    if COOKIE in request.cookies and "Authorization" not in request.headers:
+        said = "a browser that is signed in does not call methods here"
+        raise ApiError(403, "csrf", said, "use a token, or no cookie")
+
+
+async def _one(request: web.Request, asked: Any) -> dict[str, Any] | None:
+    if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0":
+        return _error(None, REQUEST, 'a call is an object with "jsonrpc": "2.0"')
+    number, method, params = asked.get("id"), asked.get("method"), asked.get("params", [])
+    if not isinstance(number, int | str | None) or isinstance(number, bool):
+        return _error(None, REQUEST, "`id` is a number or a text")
+    if not isinstance(method, str) or not isinstance(params, list | dict):
+        return _error(number, REQUEST, "a call has a `method` and a list of `params`")
+    given = params if isinstance(params, list) else [params]
+    reply = await _called(request, number, method, given)
+    return reply if "id" in asked else None
+
+
+async def _called(
+    request: web.Request, number: int | str | None, method: str, params: Sequence[Any]
+) -> dict[str, Any]:
+    permitted = _permitted(request.app[PARTS], request.app[SETTINGS])
+    try:
+        result = await permitted.call(method, params)
+        reply = {"jsonrpc": "2.0", "id": number, "result": result}
+        outcome = "done"
+    except AnabranchError as error:
+        reply, outcome = _refused(number, error), f"refused: {error.code}"
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        log.exception("%s failed", method[:80])
+        reply, outcome = _error(number, INTERNAL, "this is a defect of ours: see the log"), "failed"
+    if method in CHANGES:
+        await _written(request, permitted, outcome)
+    return reply
+
+
+def _permitted(parts: Parts, settings: Settings) -> Permitted:
+    async def first_step(run: str) -> None:
+        async for record in parts.verbs.events(run):
+            if record.kind == "token.finished" and record.fields.get("token") == 1:
+                return
+
+    return Permitted(
+        parts.sessions,
+        parts.verbs,
+        Chain(settings),
+        parts.engine.clock.now,
+        first_step,
+        parts.store,
+    )
+
+
+async def _written(request: web.Request, permitted: Permitted, outcome: str) -> None:
+    """A line of the audit trail: who signed, with which token if there was one."""
+    keeper = request.app.get(GATEKEEPER)
+    if keeper is None:
+        return
+    asked, caller = permitted.last, request.get(CALLER)
+    who = asked.signer or (caller.actor if caller is not None else "nobody")
+    line = entry(
+        Caller(who, frozenset(), caller.token if caller is not None else ""),
+        f"rpc.{asked.method.removeprefix('xgr_')}",
+        keeper.now(),
+        subject=asked.subject,
+        outcome=outcome,
+        address=address_of(request),
+    )
+    await keeper.trail.write(line)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def _refused(number: int | str | None, error: AnabranchError) -> dict[str, Any]:
+    match error:
+        case NotHere():
+            return _error(number, METHOD, error.message, error.code, methods=list(METHODS))
+        case PermitRefused():
+            return _error(number, PERMIT, error.message, error.code)
+        case InputError(code="params"):
+            return _error(number, PARAMS, error.message, error.code)
+        case DefinitionError():
+            told = "; ".join(str(one) for one in error.problems[:5])
+            return _error(number, FAILED, told or error.message, error.code)
+    code = REFUSED if error.code in _REFUSALS else FAILED
+    return _error(number, code, error.message, error.code)
+
+
+def _error(
+    number: int | str | None, code: int, message: str, name: str = "", **more: Any
+) -> dict[str, Any]:
+    told: dict[str, Any] = {"code": code, "message": message}
+    if name:
+        told["data"] = {"code": name, **more}
+    return {"jsonrpc": "2.0", "id": number, "error": told}
+
+
+def _answer(value: Any) -> web.Response:
+    if value is None:  # nobody wants to know: notifications
+        return web.Response(status=204)
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, content_type="application/json")
+
+
+def opened(routes: Sequence[Route], settings: Settings) -> tuple[Route, ...]:
+    """The routes of this server: permits alone decide where the operator says so."""
+    if settings.rpc_access != "permit":
+        return tuple(routes)
+    if settings.chain_execution == "send":
+        raise InputError(
+            "rpc_access is permit and chain_execution is send: whoever owns a registry could send "
+            "calls with the key of this server; choose rpc_access token, or chain_execution record "
+            "or simulate",
+            code="rpc_sends",
+        )
+    return tuple(replace(one, scope="open") if one.path == PATH else one for one in routes)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        PATH,
+        "operate",
+        rpc,
+        "Call a method of the `xgr_` namespace (JSON-RPC 2.0)",
+        body=RpcRequest,
+        returns=dict[str, Any],
+        example={
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "xgr_getNextProcessId",
+            "params": [{"from": "0x" + "a" * 40}],
+        },
+        errors=(403, 404, 413, 415),
+    ),
+)

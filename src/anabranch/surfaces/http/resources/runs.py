@@ -1,0 +1,270 @@
+"""Runs: list, show, explain, and everything a person may tell them."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+from aiohttp import web
+
+from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
+from anabranch.kernel import stimuli as s
+from anabranch.literals import Reducer, RunStatus
+from anabranch.operations.read.processes import pid_of
+from anabranch.operations.runs.verbs import patches
+from anabranch.runtime.messages.codec import Sayable
+from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, Once, once
+from anabranch.surfaces.http.io import shapes
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.readers import Looking, glance, look
+from anabranch.surfaces.http.io.request_body import (
+    answer,
+    bad_parameter,
+    cursor,
+    read_body,
+    read_cursor,
+    read_query,
+)
+from anabranch.surfaces.http.resources.definitions import CURSOR, FORMAT, PAGE, RAW, drawing
+from anabranch.surfaces.http.routes import API, PARTS, Query, Route, actor_of
+
+RUN = f"{API}/runs/{{run}}"
+
+
+class Reason(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+class PatchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Values to write to the context, by name."""
+
+    values: dict[str, Any]
+    reducer: Reducer = "set"
+
+
+class WakeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """One waiting process by its number, or all that wait at a step."""
+
+    process: int = 0
+    step: str = ""
+    payload: dict[str, Any] = {}
+    runner: str = ""  # on whose behalf, where that is not the owner
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+async def list_all(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    limit = asked["limit"]
+    wanted = HeadFilter(
+        statuses=asked["status"],
+        dialect=asked["dialect"],
+        name=asked["name"],
+        labels=dict(_label(text) for text in asked["label"]),
+        run_prefix=asked["prefix"] or "",
+        parent=asked["parent"],
+        created_after=asked["created_after"],
+        created_before=asked["created_before"],
+        before=read_cursor(asked["cursor"], int, str) if asked["cursor"] else None,
+        limit=limit + 1,
+    )
+    pairs = await look(
+        request, lambda by: [(head, by.read.missing(head)) for head in by.store.heads(wanted)]
+    )
+    last = pairs[limit - 1][0] if len(pairs) > limit else None
+    page = shapes.RunPage(
+        items=[shapes.run_card(head, missing) for head, missing in pairs[:limit]],
+        next=cursor(last.created_at, last.run) if last is not None else None,
+    )
+    return answer(page)
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise bad_parameter("label", f"is {text[:100]!r}", "write it as label=key=value")
+    return key, value
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    run = request.match_info["run"]
+    shown = await glance(request, lambda by: by.read.show(run))
+    shown["created"] = shapes.instant(shown["created_at"])
+    shown["updated"] = shapes.instant(shown["updated_at"])
+    return answer(shown)
+
+
+async def explain(request: web.Request) -> web.StreamResponse:
+    run = request.match_info["run"]
+    return answer(await glance(request, lambda by: by.read.explain(run)))
+
+
+async def graph(request: web.Request) -> web.StreamResponse:
+    asked, run = read_query(request), request.match_info["run"]
+    form: str = asked["format"]
+    text = await look(request, lambda by: by.read.graph(run, form))
+    return drawing(text, form, raw=asked["raw"])
+
+
+async def joins(request: web.Request) -> web.StreamResponse:
+    run = request.match_info["run"]
+
+    def both(by: Looking) -> dict[str, Any]:
+        shown = by.read.show(run)
+        waiting = [one for one in shown["waiting"] if one.get("slots")]
+        return {"items": shown["joins"], "open": waiting, "dropped": shown.get("joins_dropped", 0)}
+
+    return answer(await look(request, both))
+
+
+# -- telling ---------------------------------------------------------------------------------------
+
+
+async def tell(request: web.Request, said: Sayable) -> shapes.RunStatus:
+    """Say it, and tell how the run stands once that is durable."""
+    parts, run = request.app[PARTS], request.match_info["run"]
+    found = parts.verbs.read.find(run).run
+    await parts.verbs.send(found, said)
+    head = parts.store.head(found)
+    return shapes.RunStatus(found, head.status if head is not None else "")
+
+
+async def pause(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, Reason, optional=True)
+    return answer(await tell(request, s.Pause(actor_of(request), body.reason)))
+
+
+async def resume(request: web.Request) -> web.StreamResponse:
+    await read_body(request, shapes.Nothing, optional=True)
+    return answer(await tell(request, s.Resume(actor_of(request))))
+
+
+async def cancel(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, Reason, optional=True)
+    return answer(await tell(request, s.Cancel(actor_of(request), body.reason)))
+
+
+async def patch(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, PatchRequest)
+    said = s.PatchContext(patches(body.values, body.reducer), actor_of(request))
+
+    async def do(_this: Once) -> tuple[int, Any]:
+        return 200, await tell(request, said)
+
+    return await once(request, msgspec.to_builtins(body), do)
+
+
+async def wake(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, WakeRequest)
+    if bool(body.process) == bool(body.step) or body.process < 0:
+        raise ApiError(422, "usage", "name a process or a step", "send `process`, or `step`")
+
+    async def do(_this: Once) -> tuple[int, Any]:
+        parts = request.app[PARTS]
+        head = parts.verbs.read.find(request.match_info["run"])
+        if head.dialect != ORCHESTRATION:
+            said = s.Wake(body.process, body.step, body.payload, actor_of(request))
+            await parts.verbs.send(head.run, said)
+            return 200, shapes.Woken(head.run, None)
+        woken = await parts.sessions.wake_up_process(
+            pid_of(head.run, body.process) if body.process else head.run,
+            step=body.step,
+            payload=body.payload,
+            runner=body.runner,
+            actor=actor_of(request),
+        )
+        return 200, shapes.Woken(head.run, woken["woken"])
+
+    return await once(request, msgspec.to_builtins(body), do)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def _told(verb: str, handler: Any, summary: str, **more: Any) -> Route:
+    given: dict[str, Any] = {
+        "body": Reason,
+        "bodiless": True,
+        "returns": shapes.RunStatus,
+        "example": {"reason": "the supplier called"},
+        "errors": (409,),
+        **more,
+    }
+    return Route("POST", f"{RUN}/{verb}", "operate", handler, summary, **given)
+
+
+_FILTERS = (
+    Query("status", "only runs in this status", choices=get_args(RunStatus), many=True),
+    Query("dialect", "only runs of this language", example="noetl"),
+    Query("name", "only runs of definitions of this name", example="hello"),
+    Query("label", "only runs with this label: key=value", many=True, example="tenant=north"),
+    Query("prefix", "only runs whose id begins so"),
+    Query("parent", "only children of this run"),
+    Query("created_after", "begun at this instant (ms) or later", "integer"),
+    Query("created_before", "begun before this instant (ms)", "integer"),
+    PAGE,
+    CURSOR,
+)
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{API}/runs",
+        "read",
+        list_all,
+        "List runs, newest first",
+        returns=shapes.RunPage,
+        query=_FILTERS,
+    ),
+    Route("GET", RUN, "read", show, "Show a run", returns=shapes.RunShown),
+    Route(
+        "GET",
+        f"{RUN}/explain",
+        "read",
+        explain,
+        "Say what a run waits for, and who can move it",
+        returns=shapes.Explained,
+    ),
+    Route(
+        "GET",
+        f"{RUN}/graph",
+        "read",
+        graph,
+        "Draw a run: its definition with what became of the steps",
+        returns=shapes.Graph,
+        query=(FORMAT, RAW),
+        also=("text/plain", "image/svg+xml"),
+    ),
+    Route(
+        "GET",
+        f"{RUN}/joins",
+        "read",
+        joins,
+        "Joins that were settled, and open ones slot by slot",
+        returns=shapes.JoinPage,
+    ),
+    _told("pause", pause, "Begin nothing new in this run until it is resumed"),
+    _told("resume", resume, "Let a paused run go on", body=shapes.Nothing, example={}),
+    _told("cancel", cancel, "End a run: its work is told to stop"),
+    _told(
+        "patch",
+        patch,
+        "Write to the context of a run; tokens held by admission are looked at again",
+        body=PatchRequest,
+        bodiless=False,
+        example={"values": {"approved": True}, "reducer": "set"},
+        headers=(KEY_HEADER,),
+    ),
+    _told(
+        "wake",
+        wake,
+        "Let a waiting process go on now",
+        body=WakeRequest,
+        bodiless=False,
+        returns=shapes.Woken,
+        example={"process": 2, "payload": {"paid": True}},
+        headers=(KEY_HEADER,),
+    ),
+)

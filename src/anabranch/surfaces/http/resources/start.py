@@ -1,0 +1,184 @@
+"""Beginning runs: of a definition, of what is kept here, and once more of one that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from anabranch.errors import NotFound
+from anabranch.net.net import child_target
+from anabranch.operations.definitions.prepare import TEXT, Prepared
+from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
+from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, Once, once
+from anabranch.surfaces.http.io import shapes
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.readers import look
+from anabranch.surfaces.http.io.request_body import answer, read_body
+from anabranch.surfaces.http.io.threads import in_thread
+from anabranch.surfaces.http.resources.definitions import EXAMPLE
+from anabranch.surfaces.http.resources.definitions import prepared as compiled
+from anabranch.surfaces.http.routes import API, PARTS, Route
+from anabranch.surfaces.http.traces import TRACE_HEADER, traced
+
+
+class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What to begin: a definition (text or JSON), or what is kept here: one by its fingerprint, by
+    its path or number in the catalog, or a template with its parameters."""
+
+    definition: str | dict[str, Any] | None = None
+    fingerprint: str | None = None
+    template: str | None = None
+    path: str | None = None  # of the catalog
+    catalog_id: int | None = None  # its number there
+    version: int | None = None  # of the template or the path, instead of the newest
+    parameters: dict[str, Any] = {}  # of the template
+    input: dict[str, Any] = {}
+    start: str | None = None  # the step to begin with, instead of the entry
+    labels: dict[str, str] = {}
+    run: str | None = None  # an id of your own choice
+    rules: dict[str, Any] | None = None  # of an orchestration, by alias or address
+    file: str = TEXT  # what the file of the definition is called; none is read
+    allow_extra_input: bool = False  # take input that the definition has no use for
+
+
+async def start(request: web.Request) -> web.StreamResponse:
+    body = await read_body(request, StartRequest)
+    _check_start(body)
+
+    async def begin(this: Once) -> tuple[int, Any]:
+        parts, chosen = request.app[PARTS], this.run if body.run is None else body.run
+        if this.resumed and chosen is not None and parts.engine.known(chosen):
+            return 201, shapes.Started(chosen)
+        ready = await _prepared(request, body)
+        begun = await parts.verbs.start(
+            ready,
+            body.input,
+            run=chosen,
+            step=body.start,
+            labels=body.labels,
+            trace=traced(request),
+            allow_extra_input=body.allow_extra_input,
+        )
+        return 201, shapes.Started(begun)
+
+    return _located(await once(request, msgspec.to_builtins(body), begin, again=True))
+
+
+def _check_start(body: StartRequest) -> None:
+    given = [body.definition, body.fingerprint, body.template, body.path, body.catalog_id]
+    if sum(one is not None for one in given) != 1:
+        said = "a run is begun from a definition, a fingerprint, a path or a template, one of them"
+        hint = "send `definition`, or `fingerprint`, `path`, `catalog_id` or `template`"
+        raise ApiError(422, "usage", said, hint)
+    if body.definition is None and body.rules is not None:
+        said = "rules belong to a definition that is sent along"
+        raise ApiError(422, "usage", said, "leave out `rules`: a kept definition has its own")
+    if body.template is None and body.parameters:
+        said = "parameters belong to a template"
+        raise ApiError(422, "usage", said, "send `template`, or leave them out")
+    if body.template is None and body.path is None and body.version is not None:
+        said = "a version belongs to a template or a path"
+        raise ApiError(422, "usage", said, "send `template` or `path`, or leave it out")
+
+
+def _located(response: web.Response) -> web.Response:
+    assert isinstance(response.body, bytes)
+    run = msgspec.json.decode(response.body, type=shapes.Started).run
+    response.headers["Location"] = f"{API}/runs/{run}"
+    return response
+
+
+async def _prepared(request: web.Request, body: StartRequest) -> Prepared:
+    if body.definition is not None:
+        return await compiled(request, body.definition, body.rules, body.file)
+    if body.template is not None:
+        name, given, version = body.template, body.parameters, body.version
+        made = await look(request, lambda by: Templates(by.store).materialise(name, given, version))
+        return made[0]
+    if body.path is not None or body.catalog_id is not None:
+        return await _from_catalog(request, body)
+    parts, fingerprint = request.app[PARTS], body.fingerprint or ""
+    definition = parts.store.definition(fingerprint)
+    if definition is None:
+        raise NotFound(f"there is no definition {fingerprint[:100]!r}")
+    if definition.dialect == TEMPLATE:
+        said = f"{fingerprint[:100]} is the template {definition.name}, and no definition"
+        raise ApiError(422, "usage", said, "send its name as `template`")
+    net = await asyncio.to_thread(parts.nets.get, fingerprint)
+    return Prepared(definition, net, ())
+
+
+async def _from_catalog(request: web.Request, body: StartRequest) -> Prepared:
+    """Never a file: whoever may start runs here may not read files by naming them."""
+    fields = {"path": body.path, "version": body.version, "catalog_id": body.catalog_id}
+    target = child_target(fields)
+    if body.path is not None and body.version is None:
+        target = f"catalog://{target.removeprefix('catalog://')}"
+    found = await in_thread(request.app[PARTS].catalog.prepared, target)
+    assert found is not None, "it is in the catalog, or an error"
+    return found
+
+
+async def redrive(request: web.Request) -> web.StreamResponse:
+    await read_body(request, shapes.Nothing, optional=True)
+    run = request.match_info["run"]
+
+    async def begin(this: Once) -> tuple[int, Any]:
+        parts = request.app[PARTS]
+        origin = parts.verbs.read.find(run).run
+        if this.run is not None and parts.engine.known(this.run):
+            return 201, shapes.Started(this.run, origin)
+        begun = await parts.verbs.redrive(run, new=this.run, trace=traced(request))
+        return 201, shapes.Started(begun, origin)
+
+    return _located(await once(request, None, begin, again=True))
+
+
+async def plan_redrive(request: web.Request) -> web.StreamResponse:
+    run = request.match_info["run"]
+    return answer(await look(request, lambda by: prepare_redrive(by.read, run).plan()))
+
+
+ROUTES = (
+    Route(
+        "POST",
+        f"{API}/runs",
+        "operate",
+        start,
+        "Begin a run; it is durable when this answers",
+        body=StartRequest,
+        returns=shapes.Started,
+        example={"definition": EXAMPLE, "input": {"name": "Ada"}, "labels": {"tenant": "north"}},
+        status=201,
+        errors=(404, 409),
+        headers=(KEY_HEADER, TRACE_HEADER),
+    ),
+    Route(
+        "GET",
+        f"{API}/runs/{{run}}/redrive",
+        "read",
+        plan_redrive,
+        "Say what a redrive would run again, why, and what it would reuse; nothing is begun",
+        returns=RedrivePlan,
+        errors=(409,),
+    ),
+    Route(
+        "POST",
+        f"{API}/runs/{{run}}/redrive",
+        "operate",
+        redrive,
+        "Begin a linked run that redoes what failed and what depends on it, and keeps the rest",
+        body=shapes.Nothing,
+        bodiless=True,
+        returns=shapes.Started,
+        example={},
+        status=201,
+        errors=(409,),
+        headers=(KEY_HEADER, TRACE_HEADER),
+    ),
+)

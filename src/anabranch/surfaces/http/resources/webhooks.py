@@ -1,0 +1,262 @@
+"""Webhooks over HTTP, and the courier that lives as long as the application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import msgspec
+from aiohttp import web
+
+from anabranch.operations.access.secret_key import key_of
+from anabranch.operations.webhooks.dispatcher import Courier
+from anabranch.operations.webhooks.matcher import Finder
+from anabranch.operations.webhooks.sender import Poster
+from anabranch.operations.webhooks.webhooks import (
+    DeliveryCard,
+    HookCard,
+    HookChange,
+    HookDraft,
+    Webhooks,
+)
+from anabranch.store.hook_ports import DeliveryFilter
+from anabranch.surfaces.http.io.request_body import (
+    answer,
+    cursor,
+    read_body,
+    read_cursor,
+    read_query,
+)
+from anabranch.surfaces.http.resources.health import HEALTH
+from anabranch.surfaces.http.resources.metrics import METERS
+from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
+
+log = logging.getLogger("anabranch.http")
+
+WEBHOOKS = web.AppKey("webhooks", Webhooks)
+COURIER = web.AppKey("courier", Courier)
+
+ALL = f"{API}/webhooks"
+ONE = f"{ALL}/{{webhook}}"
+DELIVERIES = f"{ONE}/deliveries"
+EXAMPLE = {
+    "url": "https://example.org/anabranch",
+    "kinds": ["run.finished", "gate.opened"],
+    "labels": {"tenant": "a"},
+}
+
+
+class HookList(msgspec.Struct, frozen=True, kw_only=True):
+    items: list[HookCard]
+    next: None = None
+
+
+class DeliveryPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: list[DeliveryCard]
+    next: str | None
+
+
+class Redelivered(msgspec.Struct, frozen=True, kw_only=True):
+    count: int
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+
+
+async def create(request: web.Request) -> web.StreamResponse:
+    draft = await read_body(request, HookDraft)
+    card = await asyncio.to_thread(request.app[WEBHOOKS].create, draft)
+    request.app[COURIER].changed()
+    return answer(card, 201, {"Location": f"{ALL}/{card.id}", "Cache-Control": "no-store"})
+
+
+async def list_all(request: web.Request) -> web.StreamResponse:
+    return answer(HookList(items=await asyncio.to_thread(request.app[WEBHOOKS].all)))
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
+    return answer(await asyncio.to_thread(hooks.show, name))
+
+
+async def change(request: web.Request) -> web.StreamResponse:
+    given = await read_body(request, HookChange)
+    hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
+    card = await asyncio.to_thread(hooks.change, name, given)
+    request.app[COURIER].changed()
+    return answer(card)
+
+
+async def rotate(request: web.Request) -> web.StreamResponse:
+    hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
+    card = await asyncio.to_thread(hooks.rotate, name)
+    request.app[COURIER].changed()
+    return answer(card, headers={"Cache-Control": "no-store"})
+
+
+async def remove(request: web.Request) -> web.StreamResponse:
+    hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
+    await asyncio.to_thread(hooks.remove, name)
+    request.app[COURIER].changed()
+    return answer(Removed(id=name))
+
+
+async def deliveries(request: web.Request) -> web.StreamResponse:
+    asked = read_query(request)
+    limit = asked["limit"]
+    before = read_cursor(asked["cursor"], int, str, int) if asked["cursor"] else None
+    wanted = DeliveryFilter(
+        hook=request.match_info["webhook"],
+        state=asked["state"],
+        run=asked["run"],
+        before=(before[0], before[1], before[2]) if before else None,
+        limit=limit + 1,
+    )
+    found = await asyncio.to_thread(request.app[WEBHOOKS].deliveries, wanted)
+    last = found[limit - 1] if len(found) > limit else None
+    following = cursor(last.found_at, last.run, last.seq) if last is not None else None
+    return answer(DeliveryPage(items=found[:limit], next=following))
+
+
+async def delivery(request: web.Request) -> web.StreamResponse:
+    hooks, names = request.app[WEBHOOKS], request.match_info
+    return answer(await asyncio.to_thread(hooks.delivery, names["webhook"], names["delivery"]))
+
+
+async def redeliver(request: web.Request) -> web.StreamResponse:
+    hooks, names = request.app[WEBHOOKS], request.match_info
+    card = await asyncio.to_thread(hooks.redeliver, names["webhook"], names["delivery"])
+    request.app[COURIER].changed()
+    return answer(card, 202)
+
+
+async def redeliver_dead(request: web.Request) -> web.StreamResponse:
+    hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
+    count = await asyncio.to_thread(hooks.redeliver_dead, name)
+    request.app[COURIER].changed()
+    return answer(Redelivered(count=count), 202)
+
+
+async def carry(app: web.Application) -> AsyncIterator[None]:
+    """The courier works from the start of the application to its end."""
+    courier, engine = app[COURIER], app[PARTS].engine
+    left = await asyncio.to_thread(app[WEBHOOKS].protect)
+    if left:
+        log.warning(
+            "the secrets of %d webhooks are in the store in plain text: `anabranch webhook rotate` "
+            "makes new ones, or install 'anabranch[market]' to have them encrypted",
+            left,
+        )
+    courier.start()
+    stop = engine.listen(courier.news)
+    yield
+    stop()
+    await courier.close()
+
+
+def mount(app: web.Application) -> None:
+    parts, settings = app[PARTS], app[SETTINGS]
+    clock = parts.engine.clock
+    key = key_of(parts.store, settings)
+    app[WEBHOOKS] = Webhooks(parts.store, clock, settings.webhook_addresses, key)
+    app[COURIER] = Courier(
+        parts.store,
+        Finder(parts.store, parts.nets, settings.webhook_body_bytes),
+        Poster(settings.webhook_addresses, settings.webhook_timeout_seconds),
+        clock=clock,
+        settings=settings,
+    )
+    app[METERS].registry.add(app[COURIER].attempts)
+    app[HEALTH].courier = app[COURIER]
+    app.cleanup_ctx.append(carry)
+
+
+_STATE = Query("state", "only those", choices=("pending", "done", "dead"), example="dead")
+_PAGED = (
+    _STATE,
+    Query("run", "only those of this run"),
+    Query("limit", "how many at most", "integer", least=1, most=500, default=50),
+    Query("cursor", "`next` of the page before"),
+)
+
+ROUTES = (
+    Route(
+        "POST",
+        ALL,
+        "admin",
+        create,
+        "Have events sent somewhere; the answer holds the secret, once",
+        body=HookDraft,
+        returns=HookCard,
+        example=EXAMPLE,
+        status=201,
+        errors=(409,),
+    ),
+    Route("GET", ALL, "admin", list_all, "All webhooks and how they stand", returns=HookList),
+    Route("GET", ONE, "admin", show, "One webhook", returns=HookCard),
+    Route(
+        "PATCH",
+        ONE,
+        "admin",
+        change,
+        "Change what it is told, where, or whether at all",
+        body=HookChange,
+        returns=HookCard,
+        example={"enabled": False},
+    ),
+    Route(
+        "DELETE",
+        ONE,
+        "admin",
+        remove,
+        "Remove it, with everything that was still to be delivered",
+        returns=Removed,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/rotate",
+        "admin",
+        rotate,
+        "Make a new secret; the answer holds it, once",
+        returns=HookCard,
+        errors=(409,),
+    ),
+    Route(
+        "GET",
+        DELIVERIES,
+        "admin",
+        deliveries,
+        "What was sent, waits or was given up, newest first",
+        returns=DeliveryPage,
+        query=_PAGED,
+    ),
+    Route(
+        "GET",
+        f"{DELIVERIES}/{{delivery}}",
+        "admin",
+        delivery,
+        "One delivery with its body",
+        returns=DeliveryCard,
+    ),
+    Route(
+        "POST",
+        f"{DELIVERIES}/{{delivery}}/redeliver",
+        "admin",
+        redeliver,
+        "Send it once more, under the same id",
+        returns=DeliveryCard,
+        errors=(409,),
+        status=202,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/redeliver",
+        "admin",
+        redeliver_dead,
+        "Send everything again that was given up",
+        returns=Redelivered,
+        status=202,
+    ),
+)

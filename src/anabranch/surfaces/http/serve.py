@@ -1,0 +1,324 @@
+"""One process that serves: sockets, engine, application, and the order in which they end.
+
+    start   bind → open the store and the engine → listen
+    stop    listen no more → end the streams → let requests end → finish jobs or hand them back
+
+The address is bound before the store is touched: a server that cannot listen moves no run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from anabranch import app as root
+from anabranch.cancel import cancel_and_wait
+from anabranch.errors import AnabranchError, InputError, StoreInUse
+from anabranch.operations.access.audit_log import Trail
+from anabranch.operations.access.tokens import Access
+from anabranch.operations.access.write_batcher import Clerk
+from anabranch.settings import Settings
+from anabranch.store.ports import Store
+from anabranch.store.private_file import exposure
+from anabranch.surfaces.http import app
+from anabranch.surfaces.http.guard import (
+    audit,
+    auth,
+    bad_http,
+    connection_limits,
+    descriptors,
+    origins,
+)
+from anabranch.surfaces.http.guard.shares import SHARES, Shares
+from anabranch.work.kinds.callables import default_toolbox
+
+log = logging.getLogger("anabranch.http")
+
+STREAMS_SECONDS = 3.0  # how long requests in hand may still take when a server stops
+HANDSHAKE_SECONDS = 10.0
+BACKLOG = 1024
+HTTP_ADDRESSES_FOR_OTHERS = "public private"  # neither this machine nor metadata services
+
+
+class Server:
+    """`async with Server(settings) as server:` — it listens at `server.url` until the end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        mounts: Sequence[app.Mount] | None = None,
+        grace_seconds: float | None = None,
+        **more: Any,  # for `make_application`
+    ) -> None:
+        self.settings = settings
+        self._mounts = mounts
+        self._grace = grace_seconds
+        self._more = more
+        self._tls = tls_context(settings)
+        self._sockets: list[socket.socket] = []
+        self._store: Store | None = None
+        self._runner: web.AppRunner | None = None
+        self._listening: list[asyncio.Server] = []
+        self._chores: list[asyncio.Task[None]] = []
+        self.parts: root.Parts
+        self.access: Access
+        self.keeper: auth.Gatekeeper
+        self.shares: Shares
+        self.open = True  # no token is asked for
+        self._files = descriptors.files_max()
+        most = descriptors.connections_max(settings.serve_connections_max, self._files)
+        self.doorman = connection_limits.Doorman(most=most)
+        self._no_more_errors: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Server:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    @property
+    def url(self) -> str:
+        host, port = self._sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._tls else 'http'}://{shown}:{port}"
+
+    async def start(self) -> None:
+        self._sockets = bind(self.settings.serve_host, self.settings.serve_port)
+        store = self._store = root.open_store(self.settings)
+        loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
+        settings = self.settings if loopback else for_others(self.settings)
+        self.parts = root.Parts(store, settings, default_toolbox)
+        self.parts.engine.be_patient()
+        now = self.parts.engine.clock.now
+        self.access = Access(store, now)
+        self._check_reachable(loopback)
+        await self._open_engine()
+        if exposed := exposure(Path(self.settings.store)):
+            log.warning("%s", exposed)
+        self._clerk = Clerk(store)
+        trail = Trail(store, now, days=self.settings.audit_days, clerk=self._clerk)
+        policy = policy_of(self.settings, loopback, self._sockets)
+        self.open = policy.open
+        self.keeper = auth.Gatekeeper(self.access, policy, trail, now)
+        await self._listen(self._application(self.keeper))
+        loop = asyncio.get_running_loop()
+        for chore in (trail.sweep_forever(), self.keeper.stays.look_forever()):
+            self._chores.append(loop.create_task(chore))
+
+    def _check_reachable(self, loopback: bool) -> None:
+        if loopback or self.access.has_admin():
+            return
+        raise InputError(
+            f"{self.settings.serve_host} can be reached from other machines, and this store has no "
+            "admin token: make one (`anabranch token create --scope admin`), or leave --host out",
+            code="no_tokens",
+        )
+
+    async def _open_engine(self) -> None:
+        try:
+            await self.parts.open()
+        except StoreInUse as error:
+            raise StoreInUse(
+                f"{error.message} (`anabranch --help` lists the verbs that work beside it)"
+            ) from None
+
+    def _application(self, keeper: auth.Gatekeeper) -> web.Application:
+        guards = (
+            origins.check_site,
+            connection_limits.as_it_is,
+            audit.keep_trail,  # around the next: a change that somebody may not make is written too
+            auth.check_caller,
+            connection_limits.in_hand(self.doorman),  # behind it: no caller keeps others out
+            connection_limits.in_time(),
+        )
+        mounts = standard_mounts() if self._mounts is None else self._mounts
+        made = app.make_application(
+            self.parts,
+            self.settings,
+            guards=guards,
+            mounts=mounts,
+            clerk=self._clerk,
+            **self._more,
+        )
+        made[auth.GATEKEEPER], made[origins.POLICY] = keeper, keeper.policy
+        self.shares = made[SHARES]
+        self.doorman.spare = self.shares.spare
+        made.on_response_prepare.extend([auth.add_headers, connection_limits.let_stream])
+        return made
+
+    async def _listen(self, made: web.Application) -> None:
+        self._runner = web.AppRunner(
+            made,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=STREAMS_SECONDS,
+            keepalive_timeout=self.doorman.idle_seconds,
+            auto_decompress=False,  # a body comes as it is: see `limits.as_it_is`
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None
+        factory = self.doorman.admit(bad_http.listening(self._runner.server))
+        loop = asyncio.get_running_loop()
+        self._no_more_errors = descriptors.AcceptErrors().install()
+        for one in self._sockets:
+            handshake = HANDSHAKE_SECONDS if self._tls else None
+            self._listening.append(
+                await loop.create_server(
+                    factory,
+                    sock=one,
+                    ssl=self._tls,
+                    backlog=descriptors.accepted_at_once(self._files),
+                    ssl_handshake_timeout=handshake,
+                )
+            )
+            one.listen(BACKLOG)  # more may wait than are accepted at once
+
+    async def stop(self) -> None:
+        """In order, and also when it never came to listen."""
+        for listening in self._listening:
+            listening.close()
+        self._listening.clear()
+        await cancel_and_wait(*self._chores)
+        self._chores.clear()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            await self.keeper.trail.close()
+            self._runner = None
+        self.doorman.close()
+        if self._no_more_errors is not None:
+            self._no_more_errors()
+            self._no_more_errors = None
+        if hasattr(self, "parts"):
+            await self.parts.close(self._grace)
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        for one in self._sockets:
+            one.close()
+
+    async def broken(self) -> AnabranchError:
+        """Returns when the engine has stopped by itself, with the reason."""
+        return await self.parts.engine.stopped()
+
+
+def standard_mounts() -> Sequence[app.Mount]:
+    """What stands beside the API."""
+    from anabranch.surfaces.ui.mounting import mount as mount_pages
+
+    return (mount_pages,)
+
+
+def policy_of(
+    settings: Settings, loopback: bool, sockets: Sequence[socket.socket] = ()
+) -> origins.Policy:
+    """On a loopback address the server is also called what it was told to listen on."""
+    names = {name.lower() for name in settings.serve_names.split()}
+    if loopback:
+        names |= {one.getsockname()[0] for one in sockets} | {settings.serve_host.lower()}
+    return origins.Policy(
+        loopback=loopback,
+        tokens_required=settings.require_tokens == "yes",
+        hosts=frozenset(names - {""}),
+        proxies=frozenset(settings.serve_proxies.split()),
+    )
+
+
+def for_others(settings: Settings) -> Settings:
+    """The settings of a server that other machines reach: what was left open is narrower there.
+    Its tokens are held by people who have no account on this machine."""
+    if settings.http_addresses:
+        return settings
+    return replace(settings, http_addresses=HTTP_ADDRESSES_FOR_OTHERS)
+
+
+def is_loopback(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(found, "ipv4_mapped", None)
+    return bool((inner or found).is_loopback)
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host, bound; or an error that says what to change."""
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (socket.gaierror, UnicodeError, OverflowError):
+        raise InputError(f"there is no address {host!r} to listen on", code="address") from None
+    sockets: list[socket.socket] = []
+    refused: OSError | None = None
+    for family, kind, protocol, _, address in dict.fromkeys(found[:1] if port == 0 else found):
+        try:
+            sockets.append(_bound(family, kind, protocol, address))
+        except OSError as error:
+            refused = error
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                break  # a machine without IPv6 has a localhost all the same
+    else:
+        if sockets:
+            return sockets
+    for one in sockets:
+        one.close()
+    assert refused is not None
+    raise _cannot_bind(host, port, refused)
+
+
+def _bound(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+        made.setblocking(False)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _cannot_bind(host: str, port: int, error: OSError) -> InputError:
+    if error.errno == errno.EADDRINUSE:
+        said = f"port {port} of {host} is in use: stop what listens there, or choose another --port"
+    elif error.errno == errno.EACCES:
+        said = f"port {port} may not be used by this user: choose one above 1023 with --port"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        said = f"{host} is no address of this machine: choose another --host"
+    else:
+        said = f"cannot listen on {host} port {port}: {error.strerror}"
+    return InputError(said, code="address")
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.tls_cert and not settings.tls_key:
+        return None
+    if not settings.tls_cert or not settings.tls_key:
+        raise InputError("TLS needs both --tls-cert and --tls-key", code="tls")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or error.strerror or str(error)
+        raise InputError(
+            f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: "
+            f"{reason}",
+            code="tls",
+        ) from None
+    return context
