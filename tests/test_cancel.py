@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.surfaces.http.io.work_shapes import Watched
-from anabranch.surfaces.worker.watch import Watch
+from anabranch.surfaces.worker.cancel_watch import Watch
 from hangs import HANG_SECONDS
 
 
@@ -84,7 +84,7 @@ def test_a_worker_stops_listening_at_whatever_moment_it_is_told(
     turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The moment that once was missed: the question is answered, its end is awaited."""
-    monkeypatch.setattr("anabranch.surfaces.worker.watch.MOMENT_SECONDS", 0)
+    monkeypatch.setattr("anabranch.surfaces.worker.cancel_watch.MOMENT_SECONDS", 0)
 
     async def listens(moment: int) -> None:
         async with Watch(Answering(turns)) as watch:  # type: ignore[arg-type]

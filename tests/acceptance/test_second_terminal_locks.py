@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from anabranch.surfaces.http.app import ALL_ROUTES
-from anabranch.surfaces.ui import mounting
+from anabranch.surfaces.ui import routes
 
 from .beside import LOOP, SERVERS, VERBS, Site, beside, gated, locks_of, site, verbs_with_a_store
 
@@ -39,7 +39,7 @@ def addresses() -> list[tuple[str, str, Any]]:
     for route in ALL_ROUTES:
         changes = route.method in ("POST", "PATCH")
         found.append((route.method, route.path, route.example or {} if changes else None))
-    for page in mounting.routes():
+    for page in routes.routes():
         path = page.path.replace("{anything:(?!api/).*}", "nowhere")
         found.append((page.method, path, {} if page.method == "POST" else None))
     return found

@@ -294,13 +294,13 @@ def test_participants_and_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("place", ["worker", "claim"])
 def test_a_job_that_a_worker_cannot_prepare(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from anabranch.operations.workers import claims
-    from anabranch.surfaces.worker import bench
+    from anabranch.surfaces.worker import task_environment
 
     def odd(*_given: Any) -> Any:
         raise ODD["nul"]
 
     if place == "worker":
-        monkeypatch.setattr(bench, "unpack", odd)
+        monkeypatch.setattr(task_environment, "unpack", odd)
     else:
         monkeypatch.setattr(claims, "pack", odd)
 

@@ -10,7 +10,7 @@ import pytest
 from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.routes import Route
-from anabranch.surfaces.ui import mounting
+from anabranch.surfaces.ui import routes
 
 from .access import START, Door, serving
 from .support import run
@@ -73,7 +73,7 @@ def test_every_form_that_changes_something_leaves_a_line() -> None:
                     assert reply.status in (303, 404, 409, 422, 200), (one, reply.status)
                 line, *rest = lines(door)
                 assert len(rest) == before, one
-                wanted = mounting.ACTIONS[one].format(verb="cancel")
+                wanted = routes.ACTIONS[one].format(verb="cancel")
                 assert (line.actor, line.action) == ("ann", wanted), one
 
     run(go())

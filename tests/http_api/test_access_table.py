@@ -15,7 +15,7 @@ from aiohttp import web
 from anabranch.operations.access.tokens import SCOPES
 from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.routes import API, TABLE, Route
-from anabranch.surfaces.ui import mounting
+from anabranch.surfaces.ui import routes
 
 from .access import Door, serving
 from .support import run
@@ -146,11 +146,11 @@ def test_every_form_says_what_it_needs_and_what_it_is_called() -> None:
     async def go() -> None:
         async with serving(pages=True) as door:
             changing = {one for one in pages(application(door)) if one[0] != "GET"}
-            assert changing <= set(mounting.SCOPES)
-            assert changing - UNCHANGING == set(mounting.ACTIONS)
-            opened = {one for one, scope in mounting.SCOPES.items() if scope == "open"}
+            assert changing <= set(routes.SCOPES)
+            assert changing - UNCHANGING == set(routes.ACTIONS)
+            opened = {one for one, scope in routes.SCOPES.items() if scope == "open"}
             assert opened == OPEN_PAGES
-            assert {mounting.SCOPES[one] for one in UNCHANGING} == {"read", "open"}
+            assert {routes.SCOPES[one] for one in UNCHANGING} == {"read", "open"}
 
     run(go())
 
@@ -162,7 +162,7 @@ def test_a_page_opens_with_its_scope_and_no_other(scope: str) -> None:
             token = door.token(scope) if scope else ""
             for method, path in pages(application(door)):
                 default = "read" if method == "GET" else "admin"
-                needed = mounting.SCOPES.get((method, path), default)
+                needed = routes.SCOPES.get((method, path), default)
                 reply = await door.ask(method, filled(path), token)
                 refused = reply.headers.get("WWW-Authenticate") or "scope" in reply.text[-3000:]
                 may = needed == "open" or (scope and needed in MAY[scope])

@@ -17,8 +17,8 @@ from anabranch import app
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.surfaces.http.app import make_application
-from anabranch.surfaces.worker.bench import Bench
-from anabranch.surfaces.worker.link import Link
+from anabranch.surfaces.worker.server_client import Link
+from anabranch.surfaces.worker.task_environment import Bench
 from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS

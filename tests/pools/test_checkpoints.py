@@ -11,8 +11,8 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.kernel.state import State
-from anabranch.surfaces.worker import bench as benches
-from anabranch.surfaces.worker import errand, link
+from anabranch.surfaces.worker import job_runner, server_client
+from anabranch.surfaces.worker import task_environment as benches
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.loops import checkpoints
 
@@ -70,8 +70,8 @@ def _done(event: e.JobProgressed) -> int:
 def test_items_that_a_checkpoint_has_are_not_done_again_and_all_count_once(
     pad: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.05, 0.2))
-    monkeypatch.setattr(errand, "BEATS_PER_LEASE", 3000)  # often, under a lease that never runs out
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(job_runner, "BEATS_PER_LEASE", 3000)  # often; its lease never runs out
 
     async def scenario() -> None:
         notes = Notes(pad)
@@ -106,8 +106,8 @@ def test_a_lease_that_runs_out_hands_the_checkpoint_to_the_next_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also when a busy machine lets it run out sooner: then the same worker goes on from there."""
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.05, 0.2))
-    monkeypatch.setattr(errand, "BEATS_PER_LEASE", 30)
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(job_runner, "BEATS_PER_LEASE", 30)
 
     async def scenario() -> None:
         silent, heard = Notes(), Notes()

@@ -12,7 +12,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.operations.workers import cancel_watch
-from anabranch.surfaces.worker import link
+from anabranch.surfaces.worker import server_client
 
 from .proxy import bad_network
 from .support import ONE, Server, run, serving, until, working
@@ -107,7 +107,7 @@ def test_work_whose_time_is_up_is_stopped_on_the_worker_too(tmp_path: Path) -> N
 def test_a_watch_that_is_cut_off_is_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.05, 0.2))
 
     async def scenario() -> None:
         file = tmp_path / "pid"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from anabranch.kernel import events as e
-from anabranch.surfaces.worker import link
+from anabranch.surfaces.worker import server_client
 from anabranch.work.kinds.callables import Toolbox
 
 from .proxy import bad_network
@@ -47,7 +47,7 @@ ONE_OF_A_CROWD = playbook("  - {step: far, spec: {pool: gpu}, tool: {kind: crowd
 def test_that_a_server_is_away_and_back_is_said_once_however_many_jobs_are_at_work(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.02, 0.1))
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.02, 0.1))
     caplog.set_level(logging.INFO, "anabranch.worker")
 
     def said(words: str) -> int:
@@ -89,11 +89,11 @@ def test_pauses_between_tries_grow_up_to_a_limit_and_are_drawn(
 
     async def away() -> None:
         if len(pauses) < 12:
-            raise link.Away("closed")
+            raise server_client.Away("closed")
 
-    monkeypatch.setattr(link, "asyncio", SimpleNamespace(sleep=slept))
-    run(link.until_heard(away))
-    first, most = link.DELAY_SECONDS
+    monkeypatch.setattr(server_client, "asyncio", SimpleNamespace(sleep=slept))
+    run(server_client.until_heard(away))
+    first, most = server_client.DELAY_SECONDS
     assert first / 2 <= pauses[0] <= first
     assert all(most / 2 <= pause <= most for pause in pauses[-3:])
     assert len(set(pauses)) == len(pauses)
@@ -169,7 +169,7 @@ def _waits(server: Server, worker: str) -> bool:
 def test_an_answer_that_was_lost_on_its_way_is_repeated_and_counted_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.02, 0.1))
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.02, 0.1))
 
     async def scenario() -> None:
         crowd = Crowd()
@@ -210,8 +210,8 @@ def test_a_worker_of_a_server_behind_a_wrong_door_waits_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proxy that answers 502 while the server is being started again is no reason to give up."""
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.02, 0.1))
-    assert {502, 503, 504} <= link.PATIENCE
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.02, 0.1))
+    assert {502, 503, 504} <= server_client.PATIENCE
     path = tmp_path / "store.db"
 
     async def scenario() -> None:

@@ -14,9 +14,9 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.settings import Settings
-from anabranch.surfaces.worker import link
-from anabranch.surfaces.worker.bench import Bench, Said
-from anabranch.surfaces.worker.errand import worded
+from anabranch.surfaces.worker import server_client
+from anabranch.surfaces.worker.job_runner import worded
+from anabranch.surfaces.worker.task_environment import Bench, Said
 from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.port import InlineAnswer, Parked
@@ -308,7 +308,7 @@ def test_how_far_a_shard_is_can_be_seen_while_it_is_at_work() -> None:
 def test_a_result_is_kept_until_a_server_that_was_away_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.05, 0.2))
     toolbox = Toolbox()
     begun, go_on, done = asyncio.Event(), asyncio.Event(), []
 
@@ -346,7 +346,7 @@ def test_a_result_is_kept_until_a_server_that_was_away_is_back(
 def test_a_network_that_cuts_connections_loses_and_doubles_nothing(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "DELAY_SECONDS", (0.01, 0.1))
+    monkeypatch.setattr(server_client, "DELAY_SECONDS", (0.01, 0.1))
 
     async def scenario() -> None:
         async with serving() as server, bad_network(server.url, seed=seed) as network:
@@ -380,7 +380,7 @@ def test_every_kind_of_answer_has_its_words() -> None:
 
 def test_a_server_that_is_no_address_is_refused() -> None:
     with pytest.raises(InputError, match="give its URL"):
-        link.Link("localhost:8629")
+        server_client.Link("localhost:8629")
 
 
 def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
@@ -395,9 +395,9 @@ def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            async with link.Link(url, worker="w1") as way:
+            async with server_client.Link(url, worker="w1") as way:
                 bench = Bench(way, Settings(), Toolbox())
-                with pytest.raises(link.Final, match="this token is not known"):
+                with pytest.raises(server_client.Final, match="this token is not known"):
                     await Worker(way, bench, Terms(pool="gpu")).run()
                 await bench.close()
         finally:

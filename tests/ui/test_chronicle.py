@@ -11,7 +11,7 @@ from anabranch.operations.read.event_view import EventRecord
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
 from anabranch.surfaces.ui.chronicle import LANES_KEPT, Chronicle
-from anabranch.surfaces.ui.log import PAGE, event_page
+from anabranch.surfaces.ui.pages.log import PAGE, event_page
 
 
 def told(*events: tuple[int, e.Event]) -> Chronicle:

@@ -9,7 +9,7 @@ from multidict import MultiDict
 
 from anabranch.errors import InputError
 from anabranch.operations.definitions.inputs import Wanted
-from anabranch.surfaces.ui.forms import blamed, fields_of, given_of
+from anabranch.surfaces.ui.views.forms import blamed, fields_of, given_of
 
 
 def form(**typed: str) -> Any:

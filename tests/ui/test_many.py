@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
-from anabranch.surfaces.ui import many
+from anabranch.surfaces.ui.pages import bulk
 
 from .scenes import events_of, shot
 from .support import HELD, TWO_STEPS, Server, eventually
@@ -129,8 +129,8 @@ def test_all_that_fit_the_filter_are_reached_not_only_the_page(page: Any, server
 def test_very_many_are_done_in_portions_that_somebody_lets_go_on(
     page: Any, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(many, "AT_ONCE", 2)
-    monkeypatch.setattr(many, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(bulk, "AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "BUDGET_SECONDS", 0.0)
     runs = [server.run(HELD, labels={"batch": "slow"}) for _ in range(3)]
     page.goto("/runs?label=batch%3Dslow")
     page.get_by_label("Tick all").check()

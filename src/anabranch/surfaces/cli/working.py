@@ -22,15 +22,15 @@ from anabranch.surfaces.cli.desk import token_of
 from anabranch.work.kinds.callables import default_toolbox
 
 if TYPE_CHECKING:
-    from anabranch.surfaces.worker.link import Link
+    from anabranch.surfaces.worker.server_client import Link
     from anabranch.surfaces.worker.worker import Terms, Worker
 
 HEALTH_SECONDS = 60.0
 
 
 async def worker(options: argparse.Namespace, settings: Settings) -> int:
-    from anabranch.surfaces.worker.bench import Bench
-    from anabranch.surfaces.worker.link import Link
+    from anabranch.surfaces.worker.server_client import Link
+    from anabranch.surfaces.worker.task_environment import Bench
     from anabranch.surfaces.worker.worker import Terms, Worker
 
     if not settings.server:

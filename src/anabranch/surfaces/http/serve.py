@@ -219,7 +219,7 @@ class Server:
 
 def standard_mounts() -> Sequence[app.Mount]:
     """What stands beside the API."""
-    from anabranch.surfaces.ui.mounting import mount as mount_pages
+    from anabranch.surfaces.ui.routes import mount as mount_pages
 
     return (mount_pages,)
 

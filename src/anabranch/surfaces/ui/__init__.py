@@ -3,6 +3,6 @@
 `mount(app)` adds them to the application that has the engine in `app[PARTS]`.
 """
 
-from anabranch.surfaces.ui.mounting import mount
+from anabranch.surfaces.ui.routes import mount
 
 __all__ = ["mount"]

@@ -16,7 +16,7 @@ from anabranch.kernel import events as e
 from anabranch.store.ports import Journal, Record
 from anabranch.surfaces.ui.gathers import Gathers
 from anabranch.surfaces.ui.paths import Paths
-from anabranch.surfaces.ui.words import span
+from anabranch.surfaces.ui.views.formatting import span
 
 LANES_KEPT = 2000
 RUNS_KEPT = 32

@@ -24,8 +24,8 @@ from anabranch.surfaces.http.io.readers import Readers
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.chronicle import Chronicles
-from anabranch.surfaces.ui.graphs import Graphs
 from anabranch.surfaces.ui.rendering import html, rendered
+from anabranch.surfaces.ui.views.graphs import Graphs
 
 log = logging.getLogger("anabranch.ui")
 

@@ -22,13 +22,14 @@ from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.readers import Looking
-from anabranch.surfaces.ui import facts, guard
+from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, ui_of
+from anabranch.surfaces.ui.pages.run import run_path
+from anabranch.surfaces.ui.pages.runs import counters
 from anabranch.surfaces.ui.paths import Paths
 from anabranch.surfaces.ui.rendering import HEADERS, fragment
-from anabranch.surfaces.ui.run import run_path
-from anabranch.surfaces.ui.runs import counters
 from anabranch.surfaces.ui.troubles import troubles_of
+from anabranch.surfaces.ui.views import run_facts
 
 REST_SECONDS = 0.2
 LIST_REST_SECONDS = 1.0
@@ -123,7 +124,7 @@ class Watch(msgspec.Struct):
     csrf: str  # for the forms in its parts
     may: Mapping[str, bool]
     paths: Paths
-    before: facts.Moving | None = None
+    before: run_facts.Moving | None = None
     parts: dict[str, str] = {}
 
     def hear(self, published: Published) -> bool:
@@ -159,9 +160,9 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
         begun = time.perf_counter()
         head = ui.head(watch.run)
         state, net = ui.state(head), ui.net(head)
-        moving = facts.moving_of(state)
+        moving = run_facts.moving_of(state)
         if watch.before is None or moving.seq != watch.before.seq:
-            told = facts.changes(moving, watch.before) | {"moves": watch.moves()}
+            told = run_facts.changes(moving, watch.before) | {"moves": watch.moves()}
             await stream.say("run", told)
             watch.before = moving
         for name, text in (await _parts(watch, net, state)).items():
@@ -179,7 +180,7 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
 
 async def _parts(watch: Watch, net: Net, state: State) -> dict[str, str]:
     ui, base = watch.ui, run_path(watch.run)
-    loops, waits = facts.loop_rows(state, ui.now()), facts.waits_of(net, state)
+    loops, waits = run_facts.loop_rows(state, ui.now()), run_facts.waits_of(net, state)
     troubles = await troubles_of(ui, watch.run, net, state)
     given = (base, watch.csrf, watch.may)
     how = (status_of(state), state.finished)

@@ -16,7 +16,7 @@ import jinja2
 from aiohttp import web
 from markupsafe import Markup
 
-from anabranch.surfaces.ui import words
+from anabranch.surfaces.ui.views import formatting
 
 CSP = "; ".join(
     (
@@ -52,13 +52,13 @@ def templates() -> jinja2.Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "look": words.look,
-        "instant": words.instant,
-        "machine_instant": words.machine_instant,
-        "span": words.span,
-        "amount": words.amount,
-        "shown_json": words.shown_json,
-        "short_json": words.short_json,
+        "look": formatting.look,
+        "instant": formatting.instant,
+        "machine_instant": formatting.machine_instant,
+        "span": formatting.span,
+        "amount": formatting.amount,
+        "shown_json": formatting.shown_json,
+        "short_json": formatting.short_json,
     }
     made.globals["static"] = static_path
     return made

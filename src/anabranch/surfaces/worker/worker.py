@@ -18,10 +18,10 @@ import msgspec
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.workers.claims import Claimed
 from anabranch.runtime.jobs.wire import Parcel
-from anabranch.surfaces.worker.bench import Bench
-from anabranch.surfaces.worker.errand import RELEASE_SECONDS, Errand, Tally
-from anabranch.surfaces.worker.link import Away, Final, Link, until_heard
-from anabranch.surfaces.worker.watch import Watch
+from anabranch.surfaces.worker.cancel_watch import Watch
+from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS, Errand, Tally
+from anabranch.surfaces.worker.server_client import Away, Final, Link, until_heard
+from anabranch.surfaces.worker.task_environment import Bench
 
 log = logging.getLogger("anabranch.worker")
 

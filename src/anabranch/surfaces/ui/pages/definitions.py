@@ -21,12 +21,12 @@ from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.http.routes import actor_of
 from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, text_of, ui_of
-from anabranch.surfaces.ui.drafts import TEXT_MAX, Draft, examined, keep, runnable
-from anabranch.surfaces.ui.examples import EXAMPLES
-from anabranch.surfaces.ui.forms import blamed, fields_of, given_of, read_json
 from anabranch.surfaces.ui.guard import Upload
+from anabranch.surfaces.ui.pages.run import run_path
 from anabranch.surfaces.ui.rendering import HEADERS, rendered, trusted
-from anabranch.surfaces.ui.run import run_path
+from anabranch.surfaces.ui.views.drafts import TEXT_MAX, Draft, examined, keep, runnable
+from anabranch.surfaces.ui.views.examples import EXAMPLES
+from anabranch.surfaces.ui.views.forms import blamed, fields_of, given_of, read_json
 
 RECENT = 20
 VERSIONS = 50

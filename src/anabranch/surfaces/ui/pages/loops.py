@@ -11,10 +11,10 @@ from anabranch.kernel import stimuli as s
 from anabranch.literals import ItemState
 from anabranch.operations.read.items import Page, find_loop
 from anabranch.store.ports import Head
-from anabranch.surfaces.ui import facts
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
+from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import html, rendered
-from anabranch.surfaces.ui.run import frame, run_path
+from anabranch.surfaces.ui.views import run_facts
 
 PAGE = 50
 EXAMPLE_LETTERS = 160
@@ -37,7 +37,7 @@ async def panel(request: web.Request) -> web.StreamResponse:
 
 
 def _rows(ui: Ui, head: Head) -> list[dict[str, Any]]:
-    return facts.loop_rows(ui.state(head), ui.now())
+    return run_facts.loop_rows(ui.state(head), ui.now())
 
 
 async def _items(request: web.Request, run: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import Ui, show, ui_of
 from anabranch.surfaces.ui.fates import Fate, fate_of, said
 from anabranch.surfaces.ui.gathers import GatherView, Judgement, SlotView
+from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import html, rendered
-from anabranch.surfaces.ui.run import frame, run_path
 
 SLOTS_SHOWN = 200
 LOSERS_SHOWN = 50

@@ -23,8 +23,8 @@ from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.io.readers import Looking
 from anabranch.surfaces.ui.context import Ui, show, ui_of
+from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered
-from anabranch.surfaces.ui.run import frame, run_path
 from anabranch.work.participants.port import is_negative
 from anabranch.work.values.payloads import REF, is_ref
 

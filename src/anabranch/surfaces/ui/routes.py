@@ -11,26 +11,25 @@ from anabranch.surfaces.http.io.problems import answer_errors
 from anabranch.surfaces.http.io.readers import READERS
 from anabranch.surfaces.http.resources.decisions import APPROVALS
 from anabranch.surfaces.http.routes import PARTS, Scope
-from anabranch.surfaces.ui import (
+from anabranch.surfaces.ui import live, rendering
+from anabranch.surfaces.ui.chronicle import Chronicles
+from anabranch.surfaces.ui.context import UI, Ui, answer_in_pages, see
+from anabranch.surfaces.ui.pages import (
     approvals,
-    asked,
+    bulk,
     credentials,
     definitions,
-    entrance,
     joins,
-    live,
+    login,
     loops,
-    many,
     participants,
     redrives,
-    rendering,
     run,
     runs,
     sessions,
 )
-from anabranch.surfaces.ui.chronicle import Chronicles
-from anabranch.surfaces.ui.context import UI, Ui, answer_in_pages, see
-from anabranch.surfaces.ui.graphs import Graphs
+from anabranch.surfaces.ui.views import dispatches
+from anabranch.surfaces.ui.views.graphs import Graphs
 
 #: What a token must allow; whatever is not named is only looked at.
 SCOPES: dict[tuple[str, str], Scope] = {
@@ -85,11 +84,11 @@ def routes() -> list[web.RouteDef]:
         web.get("/", _home),
         web.get("/static/{version}/{name}", rendering.serve_static),
         web.get("/favicon.ico", _icon),
-        web.get("/login", entrance.ask),
-        web.post("/login", entrance.enter),
-        web.post("/logout", entrance.leave),
+        web.get("/login", login.ask),
+        web.post("/login", login.enter),
+        web.post("/logout", login.leave),
         web.get("/runs", runs.list_runs),
-        web.post("/runs", many.do_with_many),
+        web.post("/runs", bulk.do_with_many),
         web.get("/live/runs", live.follow_runs),
         web.get("/live/runs/{run}", live.follow_run),
         web.get("/live/approvals", live.follow_approvals),
@@ -106,12 +105,12 @@ def routes() -> list[web.RouteDef]:
         web.get("/runs/{run}/joins", joins.page),
         web.get("/runs/{run}/redrive", redrives.page),
         web.get("/runs/{run}/joins/panel", joins.panel),
-        web.get("/runs/{run}/dispatches", asked.page),
-        web.get("/runs/{run}/dispatches/panel", asked.panel),
-        web.get("/runs/{run}/dispatches/{dispatch}", asked.answer),
-        web.get("/runs/{run}/snapshot.json", asked.snapshot),
-        web.get("/runs/{run}/receipts", asked.receipts),
-        web.get("/runs/{run}/receipts/panel", asked.receipts_panel),
+        web.get("/runs/{run}/dispatches", dispatches.page),
+        web.get("/runs/{run}/dispatches/panel", dispatches.panel),
+        web.get("/runs/{run}/dispatches/{dispatch}", dispatches.answer),
+        web.get("/runs/{run}/snapshot.json", dispatches.snapshot),
+        web.get("/runs/{run}/receipts", dispatches.receipts),
+        web.get("/runs/{run}/receipts/panel", dispatches.receipts_panel),
         web.get("/runs/{run}/loops/{loop}", loops.panel),
         web.post("/runs/{run}/loops/{loop}", loops.tune),
         web.post("/runs/{run}/gates/{gate}", approvals.decide),

@@ -22,7 +22,7 @@ from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.definitions.templates import Templates
 from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.ui.context import Ui
-from anabranch.surfaces.ui.forms import given_of
+from anabranch.surfaces.ui.views.forms import given_of
 
 TEXT_MAX = 2 * 1024 * 1024
 

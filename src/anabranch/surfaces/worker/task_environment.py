@@ -25,13 +25,13 @@ from anabranch.runtime.values.sealing import Unsealed, seal
 from anabranch.settings import Settings
 from anabranch.store.ports import Definition
 from anabranch.surfaces.http.io.work_shapes import Begun, Source
-from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
-from anabranch.surfaces.worker.remote import (
+from anabranch.surfaces.worker.remote_values import (
     RemoteCredentials,
     RemoteLoops,
     RemotePayloads,
     job_at_work,
 )
+from anabranch.surfaces.worker.server_client import Final, Key, Link, until_heard
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from anabranch.surfaces.ui.context import Ui, show, ui_of
-from anabranch.surfaces.ui.filters import AGES, DIALECTS, Filter
-from anabranch.surfaces.ui.words import STATUSES
+from anabranch.surfaces.ui.views.filters import AGES, DIALECTS, Filter
+from anabranch.surfaces.ui.views.formatting import STATUSES
 
 PAGE = 50
 

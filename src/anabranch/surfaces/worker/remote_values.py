@@ -13,7 +13,7 @@ from typing import Any
 from anabranch.errors import InputError, NotFound
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.surfaces.http.io.work_shapes import FoundCredential
-from anabranch.surfaces.worker.link import Final, Key, Link, until_heard
+from anabranch.surfaces.worker.server_client import Final, Key, Link, until_heard
 from anabranch.work.secrets.credential_sources import Credential
 from anabranch.work.secrets.oauth2 import KeychainError
 from anabranch.work.values.payloads import encoded, hash_of

@@ -15,7 +15,6 @@ from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.store.ports import Head
-from anabranch.surfaces.ui import doing, facts
 from anabranch.surfaces.ui.context import (
     Ui,
     actor_of,
@@ -24,9 +23,11 @@ from anabranch.surfaces.ui.context import (
     show,
     ui_of,
 )
-from anabranch.surfaces.ui.log import EventPage, event_page
+from anabranch.surfaces.ui.pages import actions
+from anabranch.surfaces.ui.pages.log import EventPage, event_page
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered, trusted
 from anabranch.surfaces.ui.troubles import troubles_of
+from anabranch.surfaces.ui.views import run_facts
 
 LANES = 200
 LAST_EVENTS = 100
@@ -42,7 +43,7 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
     """What every page of a run needs: its head, what went wrong, and why it waits."""
     state, net = ui.state(head), ui.net(head)
     troubles = await troubles_of(ui, head.run, net, state)
-    moving = facts.moving_of(state)
+    moving = run_facts.moving_of(state)
     return {
         "head": head,
         "base": run_path(head.run),
@@ -53,9 +54,9 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "state": state,
         "net": net,
         "counts": moving.counts,
-        "waits": facts.waits_of(net, state),
+        "waits": run_facts.waits_of(net, state),
         "aside": _aside(ui, head, net, state),
-        "loops": facts.loop_rows(state, ui.now()),
+        "loops": run_facts.loop_rows(state, ui.now()),
         "troubles": troubles,
     }
 
@@ -83,7 +84,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
         request,
         "run.html",
         graph=trusted(drawn),
-        moving=asdict(facts.moving_of(given["state"])),
+        moving=asdict(run_facts.moving_of(given["state"])),
         focus=request.query.get("step", ""),
         **given,
     )
@@ -184,7 +185,7 @@ async def data(request: web.Request) -> web.StreamResponse:
         context=await _whole(ui, public(dict(state.ctx), net.private)),
         result=summary["result"],
         steps=summary["steps"],
-        reducers=doing.REDUCERS,
+        reducers=actions.REDUCERS,
         **given,
     )
 
@@ -236,11 +237,11 @@ async def do(request: web.Request) -> web.StreamResponse:
     """A verb for this run."""
     form = await form_of(request)
     ui, verb = ui_of(request), request.match_info["verb"]
-    if verb not in doing.VERBS:
-        raise InputError(f"there is no verb {verb[:40]!r}: {', '.join(doing.VERBS)}")
+    if verb not in actions.VERBS:
+        raise InputError(f"there is no verb {verb[:40]!r}: {', '.join(actions.VERBS)}")
     head = ui.head(request.match_info["run"])
-    came = await doing.do(ui, verb, head.run, actor_of(request), form)
-    raise see(run_path(came or head.run), doing.VERBS[verb])
+    came = await actions.do(ui, verb, head.run, actor_of(request), form)
+    raise see(run_path(came or head.run), actions.VERBS[verb])
 
 
 def _number(request: web.Request, name: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.surfaces.http.io.work_shapes import Watched
-from anabranch.surfaces.worker.link import DELAY_SECONDS, Away, Final, Key, Link
+from anabranch.surfaces.worker.server_client import DELAY_SECONDS, Away, Final, Key, Link
 
 log = logging.getLogger("anabranch.worker")
 

@@ -20,9 +20,9 @@ from anabranch.kernel.values import Answer, failed
 from anabranch.operations.workers.cancel_watch import CANCELLED
 from anabranch.operations.workers.pools import Beat
 from anabranch.runtime.jobs.wire import Parcel
-from anabranch.surfaces.worker.bench import Bench, Said
-from anabranch.surfaces.worker.link import Away, Final, Link, until_heard
-from anabranch.surfaces.worker.watch import Watch
+from anabranch.surfaces.worker.cancel_watch import Watch
+from anabranch.surfaces.worker.server_client import Away, Final, Link, until_heard
+from anabranch.surfaces.worker.task_environment import Bench, Said
 from anabranch.work.port import Parked
 
 log = logging.getLogger("anabranch.worker")

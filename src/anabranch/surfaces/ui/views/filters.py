@@ -12,7 +12,7 @@ from multidict import MultiDict, MultiMapping
 
 from anabranch.errors import InputError
 from anabranch.store.ports import Head, HeadFilter
-from anabranch.surfaces.ui.words import STATUSES
+from anabranch.surfaces.ui.views.formatting import STATUSES
 
 DIALECTS = ("noetl", "xrc729", "arca")
 #: What can be chosen without typing an instant, in milliseconds.

@@ -19,8 +19,8 @@ from anabranch.operations.runs.bulk import VERBS, Bulk, BulkReport, Bulks, Outco
 from anabranch.surfaces.http.guard.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, show, text_of, ui_of
-from anabranch.surfaces.ui.doing import REDUCERS, reducer_of, values_of
-from anabranch.surfaces.ui.filters import LIST, Filter
+from anabranch.surfaces.ui.pages.actions import REDUCERS, reducer_of, values_of
+from anabranch.surfaces.ui.views.filters import LIST, Filter
 
 TICKED_MAX = 500
 AT_ONCE = 200  # runs of a filter that are told in one go

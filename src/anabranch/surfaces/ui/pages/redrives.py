@@ -7,7 +7,7 @@ from aiohttp import web
 from anabranch.errors import AnabranchError
 from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.surfaces.ui.context import show, ui_of
-from anabranch.surfaces.ui.run import frame
+from anabranch.surfaces.ui.pages.run import frame
 
 
 async def page(request: web.Request) -> web.StreamResponse:
