@@ -14,7 +14,7 @@ import yaml
 import anabranch
 from anabranch.kernel.summary import loops_of
 from anabranch.operations.definitions.prepare import canonical_text, check
-from anabranch.surfaces.cli.exit_codes import EXIT
+from anabranch.surfaces.cli.output.exit_codes import EXIT
 from anabranch.testing import error, ok, play
 from hangs import HANG_SECONDS
 

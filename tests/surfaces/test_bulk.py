@@ -65,7 +65,7 @@ def test_beside_an_engine_it_goes_through_the_mailbox_and_to_a_server_over_http(
 def test_more_runs_than_fit_on_a_page_are_all_done(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch.surfaces.cli.bulking.PAGE", 1)
+    monkeypatch.setattr("anabranch.surfaces.cli.commands.bulk.bulk.PAGE", 1)
     told = here.run("bulk", "purge", "--all", "--json").json
     assert (told["found"], told["done"], told["refused"]) == (3, 1, 2)
     assert set(statuses(here)) == {"a1", "a2"}

@@ -13,7 +13,7 @@ from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.read.reader import Reader
 from anabranch.runtime.nets import Nets
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.surfaces.cli import demo
+from anabranch.surfaces.cli.demo import demo
 
 
 @pytest.mark.slow

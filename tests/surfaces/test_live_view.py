@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from anabranch.surfaces.cli.live import _cut
+from anabranch.surfaces.cli.output.live import _cut
 from hangs import HANG_SECONDS
 
 from .support import HEAD, Terminal

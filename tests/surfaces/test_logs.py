@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from anabranch.surfaces.cli.logs import FORM, OneLine
+from anabranch.surfaces.cli.output.logs import FORM, OneLine
 
 
 def shown(message: str, *given: object, **more: object) -> str:

@@ -11,7 +11,9 @@ from aiohttp import web
 from anabranch.dialects.xrc729.bundle import hash_of
 from anabranch.errors import AnabranchError
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import looking, parser, registries, running
+from anabranch.surfaces.cli import parser
+from anabranch.surfaces.cli.commands.inspect import inspect, registries
+from anabranch.surfaces.cli.commands.run import run
 from anabranch.work.chain.errors import NodeUnreachable
 from hangs import HANG_SECONDS
 from work.chain.contracts import registry, returned
@@ -21,7 +23,7 @@ from work.support import server
 
 from .support import Here
 
-VERBS = {"registry": registries.registry, "check": looking.check, "graph": looking.graph}
+VERBS = {"registry": registries.registry, "check": inspect.check, "graph": inspect.graph}
 RULE = '{"payload":{"n":{"type":"int64"}},"onValid":{"payload":{"n":"[n] + 1"}}}'
 
 
@@ -44,7 +46,7 @@ def run_here(here: Here, evm: Evm, *words: str) -> int:
             given = ["run", *words, "--rpc", url, "--json", "--input", "n=1"]
             options = parser.build().parse_args(given)
             settings = Settings(store=str(here.store), chain_url=url)
-            return await running.run(options, settings)
+            return await run.run(options, settings)
 
     return asyncio.run(whole())
 
@@ -76,7 +78,7 @@ def test_a_load_waits_for_a_node_no_longer_than_the_setting_says(here: Here) -> 
         async with server(silent) as url:
             words = ["run", "--registry", "0x" + "1" * 40, "--ostc", "orders", "--rpc", url]
             given = Settings(store=str(here.store), chain_url=url, chain_timeout_seconds=0.05)
-            await running.run(parser.build().parse_args(words), given)
+            await run.run(parser.build().parse_args(words), given)
 
     with pytest.raises(NodeUnreachable, match=r"no complete answer within 0\.05 s"):
         asyncio.run(asyncio.wait_for(whole(), HANG_SECONDS))

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from anabranch.surfaces.cli import render
+from anabranch.surfaces.cli.output import render
 from hangs import HANG_SECONDS
 
 from .support import HEAD, HELLO, Here, Terminal

@@ -14,8 +14,9 @@ from typing import Any
 from anabranch import settings as config
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import logs, parser, render, stop_signals
-from anabranch.surfaces.cli.exit_codes import LEFT_WAITING
+from anabranch.surfaces.cli import parser, stop_signals
+from anabranch.surfaces.cli.output import logs, render
+from anabranch.surfaces.cli.output.exit_codes import LEFT_WAITING
 
 FAILED = 1
 BAD_USAGE = 2
@@ -31,45 +32,45 @@ LEFT = ("missing_requirements",)
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
-#: The module beside this one and the function; a command loads only what it needs.
+#: The module below this package and the function; a command loads only what it needs.
 VERBS = {
-    "run": "running.run",
-    "check": "looking.check",
-    "registry": "registries.registry",
-    "fmt": "looking.fmt",
-    "register": "catalog.register",
-    "catalog": "catalog.catalog",
-    "graph": "looking.graph",
-    "runs": "looking.runs",
-    "show": "looking.show",
-    "events": "looking.events",
-    "explain": "looking.explain",
-    "get": "looking.get",
-    "resume": "running.resume",
-    "pause": "saying.pause",
-    "cancel": "saying.cancel",
-    "patch": "saying.patch",
-    "loop": "saying.loop",
-    "decide": "saying.decide",
-    "redrive": "running.redrive",
-    "purge": "keeping.purge",
-    "bulk": "bulking.bulk",
-    "session": "sessions.session",
-    "dispatches": "workflows.dispatches",
-    "snapshot": "workflows.snapshot",
-    "template": "workflows.template",
-    "participants": "participants.participants",
-    "passport": "passports.passport",
-    "serve": "serving.serve",
-    "dev": "serving.dev",
-    "token": "tokens.token",
-    "credential": "credentials.credential",
-    "store": "stores.store",
-    "webhook": "webhooks.webhook",
-    "simulate": "simulating.simulate",
-    "test": "plans.test",
-    "worker": "working.worker",
-    "demo": "demo.demo",
+    "run": "commands.run.run.run",
+    "check": "commands.inspect.inspect.check",
+    "registry": "commands.inspect.registries.registry",
+    "fmt": "commands.inspect.inspect.fmt",
+    "register": "commands.catalog.catalog.register",
+    "catalog": "commands.catalog.catalog.catalog",
+    "graph": "commands.inspect.inspect.graph",
+    "runs": "commands.inspect.inspect.runs",
+    "show": "commands.inspect.inspect.show",
+    "events": "commands.inspect.inspect.events",
+    "explain": "commands.inspect.inspect.explain",
+    "get": "commands.inspect.inspect.get",
+    "resume": "commands.run.run.resume",
+    "pause": "commands.control.control.pause",
+    "cancel": "commands.control.control.cancel",
+    "patch": "commands.control.control.patch",
+    "loop": "commands.control.control.loop",
+    "decide": "commands.control.control.decide",
+    "redrive": "commands.run.run.redrive",
+    "purge": "commands.bulk.purge.purge",
+    "bulk": "commands.bulk.bulk.bulk",
+    "session": "commands.sessions.sessions.session",
+    "dispatches": "commands.workflows.workflows.dispatches",
+    "snapshot": "commands.workflows.workflows.snapshot",
+    "template": "commands.workflows.workflows.template",
+    "participants": "commands.workflows.participants.participants",
+    "passport": "commands.workflows.passports.passport",
+    "serve": "commands.serve.serve.serve",
+    "dev": "commands.serve.serve.dev",
+    "token": "commands.serve.tokens.token",
+    "credential": "commands.credentials.credentials.credential",
+    "store": "commands.stores.stores.store",
+    "webhook": "commands.webhooks.webhooks.webhook",
+    "simulate": "commands.run.simulate.simulate",
+    "test": "commands.run.plans.test",
+    "worker": "commands.serve.worker.worker",
+    "demo": "demo.demo.demo",
 }
 
 
@@ -109,7 +110,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _verb(name: str) -> Verb:
-    module, _, function = VERBS[name].partition(".")
+    module, _, function = VERBS[name].rpartition(".")
     verb: Verb = getattr(import_module(f"anabranch.surfaces.cli.{module}"), function)
     return verb
 

@@ -1,4 +1,4 @@
-"""The command line: every verb in the order of the help. What each takes is in `grammar`."""
+"""The command line: every verb in the order of the help. Its arguments stand beside it."""
 
 from __future__ import annotations
 
@@ -6,60 +6,58 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from anabranch.surfaces.cli.grammar import (
-    catalog,
-    credentials,
-    epilogs,
-    keeping,
-    looking,
-    running,
-    saying,
-    serving,
-    sessions,
-    stores,
-    webhooks,
-    workflows,
-)
-from anabranch.surfaces.cli.grammar.common import Formatter, Parser
+from anabranch.surfaces.cli.commands import epilogs
+from anabranch.surfaces.cli.commands.bulk import arguments as bulk
+from anabranch.surfaces.cli.commands.catalog import arguments as catalog
+from anabranch.surfaces.cli.commands.common import Formatter, Parser
+from anabranch.surfaces.cli.commands.control import arguments as control
+from anabranch.surfaces.cli.commands.credentials import arguments as credentials
+from anabranch.surfaces.cli.commands.inspect import arguments as inspect
+from anabranch.surfaces.cli.commands.run import arguments as run
+from anabranch.surfaces.cli.commands.serve import arguments as serve
+from anabranch.surfaces.cli.commands.sessions import arguments as sessions
+from anabranch.surfaces.cli.commands.stores import arguments as stores
+from anabranch.surfaces.cli.commands.webhooks import arguments as webhooks
+from anabranch.surfaces.cli.commands.workflows import arguments as workflows
 
 _VERBS: tuple[Callable[[Any], None], ...] = (
-    running.add_run,
-    looking.add_check,
-    looking.add_registry,
-    looking.add_fmt,
+    run.add_run,
+    inspect.add_check,
+    inspect.add_registry,
+    inspect.add_fmt,
     catalog.add_register,
     catalog.add_catalog,
-    looking.add_graph,
-    looking.add_runs,
-    looking.add_show,
-    looking.add_events,
-    looking.add_explain,
-    looking.add_get,
-    running.add_resume,
-    saying.add_pause,
-    saying.add_cancel,
-    saying.add_patch,
-    saying.add_loop,
-    saying.add_decide,
-    running.add_redrive,
-    keeping.add_purge,
-    keeping.add_bulk,
+    inspect.add_graph,
+    inspect.add_runs,
+    inspect.add_show,
+    inspect.add_events,
+    inspect.add_explain,
+    inspect.add_get,
+    run.add_resume,
+    control.add_pause,
+    control.add_cancel,
+    control.add_patch,
+    control.add_loop,
+    control.add_decide,
+    run.add_redrive,
+    bulk.add_purge,
+    bulk.add_bulk,
     sessions.add_session,
     workflows.add_dispatches,
     workflows.add_snapshot,
     workflows.add_template,
     workflows.add_participants,
     workflows.add_passport,
-    serving.add_serve,
-    serving.add_dev,
-    serving.add_token,
+    serve.add_serve,
+    serve.add_dev,
+    serve.add_token,
     credentials.add_credential,
     stores.add_store,
     webhooks.add_webhook,
-    serving.add_worker,
-    running.add_simulate,
-    running.add_test,
-    running.add_demo,
+    serve.add_worker,
+    run.add_simulate,
+    run.add_test,
+    run.add_demo,
 )
 
 

@@ -1,0 +1,30 @@
+"""The grammar of `register` and `catalog`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.surfaces.cli.commands import common as c
+
+if TYPE_CHECKING:
+    from anabranch.surfaces.cli.commands.common import Verbs
+
+
+def add_register(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "register", "Keep definitions in the catalog, by their metadata.path.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="`-` reads standard input")
+    parser.add_argument(
+        "--path", metavar="PATH", help="of one file: its path, instead of metadata.path"
+    )
+    c.tools(parser)
+    c.actor(parser)
+
+
+def add_catalog(verbs: Verbs) -> None:
+    actions = c.family(verbs, "catalog", "Look at the definitions that were registered.")
+    listed = c.action(actions, "list", "List the paths, each in its newest version.")
+    listed.add_argument("--prefix", default="", metavar="PATH", help="only paths that begin so")
+    show = c.action(actions, "show", "Print a definition.")
+    show.add_argument("path", metavar="PATH[@N]", help="its path; @N for a version")
+    versions = c.action(actions, "versions", "List the versions of a path, newest first.")
+    versions.add_argument("path", metavar="PATH", help="its path")

@@ -1,0 +1,250 @@
+"""What the verbs of the command line share: how one is made, and arguments that several take."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from anabranch import settings as config
+from anabranch.surfaces.cli.commands import epilogs
+
+if TYPE_CHECKING:
+    Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=96)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what was probably meant, and complains with the usage of the verb that was asked."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, left = super().parse_known_args(args, namespace)
+        if left:  # the parser of the whole command line would show the usage of nothing else
+            options = [word.partition("=")[0] for word in left if word.startswith("-")]
+            guesses = {_meant(word, self._option_string_actions) for word in options}
+            self.error(" ".join(["unrecognized arguments:", *left]) + "".join(sorted(guesses)))
+        return found, left
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            known = [str(choice) for choice in action.choices or ()]
+            said = error.message + _meant(str(value), known)
+            raise argparse.ArgumentError(action, said) from None
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+# -- verbs ---------------------------------------------------------------------------------------
+
+
+def verb(
+    verbs: Verbs, name: str, text: str, *, store: bool | str = True, local: str = ""
+) -> argparse.ArgumentParser:
+    """A verb. `store` may say which one it takes by itself. `local` says why it never asks a
+    server; the others take `--server`."""
+    parser = bare(verbs, name, text)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    places(parser, store=store, local=local)
+    return parser
+
+
+def bare(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
+    return verbs.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=epilogs.of_verb(name),
+        formatter_class=Formatter,
+    )
+
+
+def family(verbs: Verbs, name: str, text: str) -> Verbs:
+    """A verb that has actions of its own."""
+    parser = bare(verbs, name, text)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+
+
+def action(
+    actions: Verbs, name: str, text: str, *, store: bool = True, local: str = ""
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=text, description=text, formatter_class=Formatter)
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,  # it may stand before the action, too
+        help="print JSON instead of text",
+    )
+    places(parser, store=store, local=local)
+    return parser
+
+
+def places(parser: argparse.ArgumentParser, *, store: bool | str, local: str) -> None:
+    """Where the verb is asked: at a store, at a server, or only here."""
+    if store:
+        usual = f"$ANABRANCH_STORE or {config.Settings().store}" if store is True else store
+        parser.add_argument("--store", metavar="PATH", help=f"the SQLite file (default: {usual})")
+    if local:
+        parser.set_defaults(local=local)
+        parser.add_argument("--server", help=argparse.SUPPRESS)
+    else:
+        server(parser)
+
+
+def server(parser: argparse.ArgumentParser, what: str = "ask this server instead") -> None:
+    parser.add_argument("--server", metavar="URL", help=f"{what} (or $ANABRANCH_SERVER)")
+    parser.add_argument(
+        "--token-file",
+        metavar="F",
+        help="the file that holds the token for it (default: the token in $ANABRANCH_TOKEN)",
+    )
+
+
+# -- kinds of values -----------------------------------------------------------------------------
+
+
+def natural(text: str) -> int:
+    return _at_least(0, text)
+
+
+def positive(text: str) -> int:
+    return _at_least(1, text)
+
+
+natural.__name__ = positive.__name__ = "number"  # as argparse calls it when it complains
+
+
+def _at_least(least: int, text: str) -> int:
+    number = int(text)
+    if number < least or not text.isascii():
+        raise ValueError
+    return number
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+def run(parser: argparse.ArgumentParser, **more: Any) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run id, its first letters, or `last`", **more)
+
+
+def rpc(parser: Any) -> None:
+    parser.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
+
+
+def registry(parser: argparse.ArgumentParser, one: str) -> None:
+    parser.add_argument("--registry", metavar="0x…", help="of this contract, asked with --rpc")
+    parser.add_argument("--ostc", metavar="ID", help=one)
+    rpc(parser)
+
+
+def actor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--actor", default="", metavar="NAME", help="who does this, for the record")
+
+
+def reason(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the record")
+
+
+def tools(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
+    )
+
+
+def labels(parser: argparse._ActionsContainer, text: str) -> None:
+    parser.add_argument("--label", action="append", default=[], metavar="K=V", help=text)
+
+
+def participants(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--participants", metavar="FILE", help="who can be asked, and how (YAML or JSON)"
+    )
+
+
+def catalog(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--catalog",
+        metavar="DIR",
+        help="a folder of definitions that are found by their path (setting catalog)",
+    )
+
+
+def inline(parser: argparse._ActionsContainer) -> None:
+    """How shell and Python work is kept apart where it is done."""
+    parser.add_argument(
+        "--no-inline",
+        metavar="KINDS",
+        help="do no work of these kinds, such as shell,python (setting no_inline)",
+    )
+    parser.add_argument(
+        "--inline-user",
+        metavar="NAME",
+        help="the user of this machine that shell and Python work runs as (setting inline_user)",
+    )
+
+
+def rules(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--rules",
+        metavar="DIR|BUNDLE",
+        help="the rules of an orchestration: a folder of <alias or address>.json, or a bundle",
+    )
+
+
+def grace(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--grace", type=float, metavar="SECONDS", help=text)
+
+
+def watching(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watch",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show a live view (default: when standard error is a terminal)",
+    )
+    parser.add_argument(
+        "--lenient",
+        action="store_true",
+        help="end with 0, not 3, when the run is completed with problems that nothing handled",
+    )
+    grace(parser, "how long an interrupted engine waits for running jobs")
+
+
+def extra_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-extra-input",
+        action="store_true",
+        help="take input that the definition has no use for",
+    )
+
+
+def starting(parser: argparse.ArgumentParser) -> None:
+    """What a run begins with."""
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="one value of the input; V is JSON if it can be, text otherwise; K may be dotted",
+    )
+    parser.add_argument("--input-file", metavar="F", help="the input as a JSON or YAML file")
+    extra_input(parser)
+    parser.add_argument("--start", metavar="STEP", help="start at this step instead of the entry")
+    labels(parser, "label the run, for lists")
+    parser.add_argument("--run-id", metavar="ID", help="use this id; refused if it exists")
+    tools(parser)
+    catalog(parser)
+    participants(parser)
+    inline(parser)
+    watching(parser)

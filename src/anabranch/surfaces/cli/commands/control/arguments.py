@@ -1,0 +1,80 @@
+"""The grammar of what people say to a run: `pause`, `cancel`, `patch`, `loop`, `decide`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from anabranch.literals import Reducer
+from anabranch.surfaces.cli.commands import common as c
+
+if TYPE_CHECKING:
+    from anabranch.surfaces.cli.commands.common import Verbs
+
+
+def add_pause(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "pause", "Hold a run: what runs goes on, nothing new is started.")
+    c.run(parser)
+    c.reason(parser)
+    c.actor(parser)
+
+
+def add_cancel(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "cancel", "End a run: what waits ends now, what runs is stopped.")
+    c.run(parser)
+    c.reason(parser)
+    c.actor(parser)
+
+
+def add_patch(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "patch", "Write to the context of a run; held tokens look again.")
+    c.run(parser)
+    parser.add_argument(
+        "values",
+        nargs="+",
+        metavar="K=V",
+        help="a name and its new value; V is JSON if it can be, text otherwise",
+    )
+    parser.add_argument(
+        "--reduce",
+        choices=get_args(Reducer),
+        default="set",
+        help="how to combine with what is there",
+    )
+    c.actor(parser)
+
+
+def add_loop(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "loop", "Change a loop that is under way: its window, or stop it.")
+    c.run(parser)
+    parser.add_argument("step", metavar="STEP", help="the loop's step, or its id")
+    change = parser.add_mutually_exclusive_group(required=True)
+    change.add_argument(
+        "--window", type=c.natural, metavar="N", help="shards at work at once from now on"
+    )
+    change.add_argument("--stop", action="store_true", help="begin nothing more")
+    c.reason(parser)
+    c.actor(parser)
+
+
+def add_decide(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "decide", "Answer an open gate.")
+    c.run(parser)
+    parser.add_argument("gate", metavar="GATE", help="the gate's id, or its step")
+    verdict = parser.add_mutually_exclusive_group(required=True)
+    for name, text in (
+        ("fulfil", "yes: the step is done, or the held token is let in"),
+        ("reject", "no: the step fails, or the held token is turned away"),
+        ("ask-again", "have the declared decision source asked once more"),
+    ):
+        word = name.replace("-", "_")
+        verdict.add_argument(
+            f"--{name}", action="store_const", const=word, dest="verdict", help=text
+        )
+    parser.add_argument(
+        "--override",
+        action="store_true",
+        help="answer in the place of the declared decision source; recorded as an override",
+    )
+    parser.add_argument("--evidence", metavar="JSON", help="kept with the decision")
+    c.reason(parser)
+    c.actor(parser)

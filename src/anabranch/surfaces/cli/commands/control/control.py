@@ -1,0 +1,75 @@
+"""`pause`, `cancel`, `patch`, `loop`, `decide`: said to the engine on the store, or recorded."""
+
+from __future__ import annotations
+
+import argparse
+
+from anabranch.errors import Refused
+from anabranch.kernel import stimuli as s
+from anabranch.operations.runs.verbs import decision, patches
+from anabranch.runtime.messages.codec import Sayable
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.local import desk, token_of, who
+from anabranch.surfaces.cli.output import render
+
+
+async def pause(options: argparse.Namespace, settings: Settings) -> int:
+    return await _say(options, settings, s.Pause(who(options), options.reason))
+
+
+async def cancel(options: argparse.Namespace, settings: Settings) -> int:
+    return await _say(options, settings, s.Cancel(who(options), options.reason))
+
+
+async def patch(options: argparse.Namespace, settings: Settings) -> int:
+    given = values.flat_pairs(options.values, "value")
+    said = s.PatchContext(patches(given, options.reduce), who(options))
+    return await _say(options, settings, said)
+
+
+async def loop(options: argparse.Namespace, settings: Settings) -> int:
+    window = 0 if options.stop else options.window
+    said = s.TuneLoop(options.step, window, options.stop, who(options), options.reason)
+    return await _say(options, settings, said)
+
+
+async def decide(options: argparse.Namespace, settings: Settings) -> int:
+    given = values.evidence(options.evidence)
+    said = decision(
+        options.gate,
+        options.verdict,
+        who(options),
+        options.reason,
+        given,
+        override=options.override,
+    )
+    try:
+        return await _say(options, settings, said)
+    except Refused as refusal:
+        by_token = bool(settings.server and token_of(settings))
+        if refusal.code != "not_allowed" or (options.actor and not by_token):
+            raise
+        hint = "--actor NAME says who you are"
+        if by_token:  # it speaks for nobody else
+            hint = "a token of one of these names can (ANABRANCH_TOKEN or --token-file)"
+        raise Refused(f"{refusal.message}; {hint}", code=refusal.code) from None
+
+
+async def resume(options: argparse.Namespace, settings: Settings) -> int:
+    """For a run that is paused in an engine elsewhere; `running.resume` is the verb itself."""
+    return await _say(options, settings, s.Resume(who(options)))
+
+
+async def _say(options: argparse.Namespace, settings: Settings, said: Sayable) -> int:
+    async with desk(options, settings) as at:
+        run, how, status = await at.say(options.run, said)
+    if options.json:
+        told = {"run": run, "verb": options.verb, "taken": how, "status": status}
+        print(render.json_line(told))
+        return 0
+    by = "taken by the running engine" if how == "engine" else "recorded"
+    print(f"{options.verb}: {by}; run {run} is {status}")
+    if how == "recorded" and status == "running":
+        print(f"no engine is running: `anabranch resume {run}` goes on with it")
+    return 0

@@ -1,0 +1,4 @@
+"""`credential`: secrets that a store keeps encrypted.
+
+No verb here prints one.
+"""

@@ -1,0 +1,114 @@
+"""The grammar of the verbs that only look: `check`, `fmt`, `graph`, `runs`, `show` and others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from anabranch.literals import ItemState, RunStatus
+from anabranch.surfaces.cli.commands import common as c
+
+if TYPE_CHECKING:
+    from anabranch.surfaces.cli.commands.common import Verbs
+
+
+def add_check(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "check", "Report every problem of a definition.", store=False)
+    parser.add_argument("files", nargs="*", metavar="FILE", help="`-` reads standard input")
+    parser.add_argument(
+        "--participants",
+        metavar="BOOK",
+        help="check this book of participants, by itself or with the definitions",
+    )
+    parser.add_argument("--strict", action="store_true", help="warnings count as errors")
+    c.rules(parser)
+    c.registry(parser, "only this one of the registry")
+    c.tools(parser)
+    c.catalog(parser)
+
+
+def add_registry(verbs: Verbs) -> None:
+    text = "List the orchestrations that a registry contract keeps."
+    why = "asks the chain from here: leave --server out"
+    parser = c.verb(verbs, "registry", text, store=False, local=why)
+    parser.add_argument("registry", metavar="0x…", help="the address of the contract")
+    c.rpc(parser)
+
+
+def add_fmt(verbs: Verbs) -> None:
+    text = "Rewrite a playbook in the canonical spelling (v10)."
+    parser = c.verb(verbs, "fmt", text, store=False)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a playbook")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if it would")
+    parser.add_argument("--stdout", action="store_true", help="print instead of writing the file")
+
+
+def add_graph(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "graph", "Draw a definition, or a run with its statuses.")
+    parser.add_argument("what", nargs="?", metavar="FILE|RUN", help="a file, or a run id or `last`")
+    parser.add_argument(
+        "--format", choices=("mermaid", "svg", "dot"), default="mermaid", help="(mermaid)"
+    )
+    parser.add_argument("--output", "-o", metavar="F", help="write to a file")
+    c.rules(parser)
+    c.registry(parser, "this one of the file or the registry")
+    c.tools(parser)
+
+
+def add_runs(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "runs", "List runs, newest first.")
+    parser.add_argument(
+        "--status",
+        action="append",
+        default=[],
+        choices=get_args(RunStatus),
+        metavar="S",
+        help=f"only these (repeatable): {', '.join(get_args(RunStatus))}",
+    )
+    parser.add_argument("--name", help="only runs of the definition with this name")
+    c.labels(parser, "only runs with this label (repeatable)")
+    parser.add_argument(
+        "--limit", type=c.natural, default=20, metavar="N", help="at most so many (20)"
+    )
+
+
+def add_show(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "show", "Show a run: status, steps, joins, result; or items of a loop.")
+    c.run(parser)
+    items = parser.add_argument_group("items of a loop")
+    items.add_argument("--items", metavar="STEP", help="list the items of the loop at this step")
+    items.add_argument("--state", choices=get_args(ItemState), help="only items in this state")
+    items.add_argument("--error", metavar="KIND", help="only items that failed in this way")
+    items.add_argument("--limit", type=c.natural, default=50, metavar="N", help="a page (50)")
+    items.add_argument(
+        "--after", type=c.natural, default=None, metavar="INDEX", help="only after this item"
+    )
+
+
+def add_events(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "events", "List what was recorded.")
+    c.run(parser)
+    parser.add_argument("--follow", action="store_true", help="go on until the run has finished")
+    parser.add_argument(
+        "--after", type=c.natural, default=0, metavar="N", help="only after this number"
+    )
+    parser.add_argument(
+        "--tasks", action="store_true", help="also what each task did, item by item in loops"
+    )
+
+
+def add_get(verbs: Verbs) -> None:
+    parser = c.verb(verbs, "get", "Print what a reference leads to, as JSON.")
+    parser.add_argument(
+        "ref", metavar="REF", help="of a step, a loop or a payload: anabranch:run:… or :sha256:…"
+    )
+    parser.add_argument(
+        "--offset", type=c.natural, default=0, metavar="N", help="of a loop: begin with item N (0)"
+    )
+    parser.add_argument(
+        "--limit", type=c.natural, default=1000, metavar="N", help="of a loop: a page (1000)"
+    )
+
+
+def add_explain(verbs: Verbs) -> None:
+    text = "Say what a run waits for, since when, until when, and who can move it."
+    c.run(c.verb(verbs, "explain", text))

@@ -1,0 +1,310 @@
+"""`check`, `graph`, `runs`, `show`, `events` and `explain`: verbs that only look."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from anabranch.dialects.port import ToolSignature
+from anabranch.errors import AnabranchError, InputError
+from anabranch.net.problems import Position, Problem
+from anabranch.operations.definitions.prepare import prepare, replace_text
+from anabranch.operations.participants import BookCheck
+from anabranch.operations.read.event_view import EventRecord
+from anabranch.operations.read.items import Wanted
+from anabranch.operations.read.reader import draw
+from anabranch.operations.read.task_events import with_tasks
+from anabranch.settings import Settings
+from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.local import Desk, desk
+from anabranch.surfaces.cli.commands.inspect.registries import check_registry, draw_registry
+from anabranch.surfaces.cli.commands.run.orchestrations import one_of_several
+from anabranch.surfaces.cli.output import render
+from anabranch.work.kinds.callables import default_toolbox
+
+DEFINITIONS = (".yaml", ".yml", ".json")
+
+
+# -- definitions -----------------------------------------------------------------------------
+
+
+async def check(options: argparse.Namespace, settings: Settings) -> int:
+    if not (options.files or options.participants or options.registry):
+        wanted = "a definition, or a book with --participants, or a registry with --registry"
+        raise InputError(f"name {wanted}", code="usage")
+    problems: list[Problem] = []
+    async with desk(options, settings) as at:
+        tools = _tools(options)
+        book = _book(options)
+        problems += book.problems if book is not None else ()
+        if options.registry:
+            problems += await check_registry(options, settings)
+        for file in options.files:
+            problems += await _problems(at, file, tools, options.rules)
+            problems += _of_book(book, file, tools)
+    wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
+    if options.json:
+        print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
+    else:
+        for problem in problems:
+            print(problem)
+        named = [name for name in (options.participants, *options.files, options.registry) if name]
+        files = ", ".join(named)
+        print(f"{files}: {_verdict(problems, wrong)}")
+    return 2 if wrong else 0
+
+
+def _book(options: argparse.Namespace) -> BookCheck | None:
+    if options.participants is None:
+        return None
+    values.look_here()  # for the functions that it names
+    return BookCheck(options.participants)
+
+
+def _of_book(book: BookCheck | None, file: str, tools: Sequence[ToolSignature]) -> list[Problem]:
+    """What a definition needs of the book; of one that cannot be read there is nothing to say."""
+    if book is None or file == "-":
+        return []
+    try:
+        return book.problems_of(prepare(Path(file), tools).net)
+    except AnabranchError:
+        return []
+
+
+def _tools(options: argparse.Namespace) -> list[ToolSignature]:
+    values.import_tools(options.tools)
+    return default_toolbox.signatures()
+
+
+async def _problems(
+    at: Desk, file: str, tools: Sequence[ToolSignature], rules: str | None
+) -> Sequence[Problem]:
+    """A file that cannot be read is one more problem: the others are looked at all the same."""
+    try:
+        return await at.check(file, tools, rules)
+    except InputError as error:
+        if error.code in ("rules", "not_orchestration"):
+            raise
+        why = error.message.removeprefix(f"{file}: ")
+        return [Problem(Position(1, 1, file), "no-file", why, "name a file that can be read")]
+
+
+def _warns(problem: Problem) -> bool:
+    return problem.severity == "warning"
+
+
+def _verdict(problems: list[Problem], wrong: list[Problem]) -> str:
+    if not problems:
+        return "no problems"
+    others = len(problems) - len(wrong)
+    return f"{len(wrong)} to mend, {others} worth a look"
+
+
+def _fields(problem: Problem) -> dict[str, Any]:
+    where = problem.position
+    return {
+        "file": where.file,
+        "line": where.line,
+        "column": where.column,
+        "code": problem.code,
+        "severity": problem.severity,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+async def fmt(options: argparse.Namespace, settings: Settings) -> int:
+    """Rewrite files in the canonical spelling; each is written whole or not at all."""
+    changed = []
+    if options.server is None:  # spelling is the same everywhere: nobody need be asked
+        settings = replace(settings, server="")
+    async with desk(options, settings) as at:
+        for file in options.files:
+            old, new = await at.respell(file)
+            if options.stdout:
+                print(new, end="")
+            elif old != new and not options.check:
+                replace_text(Path(file), new)
+            if old != new:
+                changed.append(file)
+    if options.json:
+        print(render.json_line({"changed": changed}))
+    elif not options.stdout:
+        verb = "would be rewritten" if options.check else "rewritten"
+        print(f"{', '.join(changed)}: {verb}" if changed else "nothing to change")
+    return 1 if options.check and changed else 0
+
+
+async def graph(options: argparse.Namespace, settings: Settings) -> int:
+    drawing = await _drawing(options, settings)
+    if options.output:
+        _write(options.output, drawing)
+    elif options.json:
+        print(render.json_line({"format": options.format, "graph": drawing}))
+    else:
+        print(drawing)
+    return 0
+
+
+def _write(file: str, drawing: str) -> None:
+    try:
+        Path(file).write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}", code="usage") from None
+
+
+async def _drawing(options: argparse.Namespace, settings: Settings) -> str:
+    if options.registry:
+        return await draw_registry(options, settings)
+    if options.what is None:
+        raise InputError("name a file, a run, or a registry with --registry", code="usage")
+    is_file = options.what == "-" or Path(options.what).exists()
+    if not is_file and Path(options.what).suffix in DEFINITIONS:
+        raise InputError(f"{options.what}: there is no such file", code="no_file")
+    async with desk(options, settings) as at:
+        tools = _tools(options)
+        if not is_file:
+            return await at.graph(options.what, options.format)
+        if options.ostc:
+            text = one_of_several(options.what, options.ostc)
+            return draw(prepare(text, tools, options.rules, file=options.what).net, options.format)
+        return await at.draw(options.what, options.format, tools, options.rules)
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+async def runs(options: argparse.Namespace, settings: Settings) -> int:
+    wanted = HeadFilter(
+        statuses=options.status,
+        name=options.name,
+        labels=values.labels(options.label),
+        limit=options.limit,
+    )
+    async with desk(options, settings) as at:
+        found = await at.runs(wanted)
+    if options.json:
+        print(render.json_line(found))
+        return 0
+    rows = [
+        (run["run"], run["name"], _status(run), f"{render.ago(run['created_at'])} ago",
+         render.duration((run["updated_at"] - run["created_at"]) / 1000), _labels(run))
+        for run in found
+    ]  # fmt: skip
+    head = ("RUN", "NAME", "STATUS", "STARTED", "TOOK", "LABELS")
+    print("\n".join(render.table(rows, head)) if rows else "no runs")
+    for run in found:
+        if run["missing"]:
+            print(f"{run['run']} is left as it is: {render.clean('; '.join(run['missing']))}")
+    return 0
+
+
+def _status(run: dict[str, Any]) -> str:
+    """What is damaged has no status that could be trusted; `explain` says what is wrong."""
+    status = "damaged" if run.get("damage") else str(run["status"])
+    count = run["problems"]
+    problems = f", {count} problem{'s' if count > 1 else ''}" if count else ""
+    return status + problems + (", left as it is" if run["missing"] else "")
+
+
+def _labels(run: dict[str, Any]) -> str:
+    shown = (f"{key}={render.short(value, 24)}" for key, value in run["labels"].items())
+    return render.clean(" ".join(shown))
+
+
+async def show(options: argparse.Namespace, settings: Settings) -> int:
+    if options.items is not None:
+        return await _show_items(options, settings)
+    if options.state or options.error or options.after is not None:
+        raise InputError("--state, --error and --after go with --items STEP", code="usage")
+    async with desk(options, settings) as at:
+        shown = await at.show(options.run)
+    if options.json:
+        print(render.json_line(shown))
+        return 0
+    end = shown["finished_at"] or shown["updated_at"]
+    seconds = (end - shown["created_at"]) / 1000
+    lines = render.summary(shown, seconds, colour=render.wants_colour())
+    lines.append(f"  started {render.instant(shown['created_at'])}, {shown['events']} events")
+    for key in ("origin", "parent"):
+        if shown[key]:
+            lines.append(f"  {key}: {shown[key]}")
+    if shown.get("execution_number"):
+        lines.append(f"  number in queries: {shown['execution_number']}")
+    lines += [f"  input {k}: {render.short(v)}" for k, v in shown["input"].items()]
+    lines += [f"  context {k}: {render.short(v)}" for k, v in shown["context"].items()]
+    for failure in shown["failures"]:
+        why = render.clean(failure["message"])
+        lines.append(f"  failed: {failure['step']}: {failure['kind']}: {why}")
+    for step, places in shown.get("redacted", {}).items():
+        lines.append(f"  redacted: {step}: {places} with stars in the place of a secret")
+    lines += render.loop_lines(shown["loops"])
+    lines += render.waiting_lines(shown["waiting"])
+    print("\n".join(lines))
+    return 0
+
+
+async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
+    wanted = Wanted(
+        state=options.state,
+        error=options.error,
+        after=-1 if options.after is None else options.after,
+        limit=options.limit,
+    )
+    async with desk(options, settings) as at:
+        page = await at.items(options.run, options.items, wanted)
+    if options.json:
+        print(render.json_line(msgspec.to_builtins(page)))
+        return 0
+    print("\n".join(render.item_lines(page)))
+    return 0
+
+
+async def explain(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        told = await at.explain(options.run)
+    if options.json:
+        print(render.json_line(told))
+        return 0
+    print(f"{told['name']} ({told['run']}): {told['status']}")
+    print("\n".join(render.waiting_lines(told["waiting"])) or "  nothing is unfinished")
+    if told["waiting"] and told["engine"] is None:
+        print(f"  no engine runs on this store: `anabranch resume {told['run']}` starts one")
+    return 0
+
+
+async def events(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        async for record, first_at in at.events(options.run, options.after, follow=options.follow):
+            for shown in _with_tasks(record) if options.tasks else (record,):
+                text = (
+                    render.json_line(shown) if options.json else render.event_line(shown, first_at)
+                )
+                print(text, flush=True)
+    return 0
+
+
+def _with_tasks(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Also before it, where it is a report: what the tasks of its job did."""
+    found = with_tasks([msgspec.convert(record, EventRecord)])
+    return [msgspec.to_builtins(one) for one in found]
+
+
+async def get(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        found = await at.referred(options.ref, options.offset, options.limit)
+    if options.json:
+        print(render.json_line(msgspec.to_builtins(found)))
+        return 0
+    print(msgspec.json.format(msgspec.json.encode(found.value), indent=2).decode())
+    if found.next is not None:
+        said = f"{found.total:,} in all; the next page: --offset {found.next}"
+        print(said, file=sys.stderr)
+    return 0

@@ -1,0 +1,131 @@
+"""`worker`: does the jobs of a pool for a server, from this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from anabranch import __version__
+from anabranch.errors import InputError
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import stop_signals, values
+from anabranch.surfaces.cli.backend.local import token_of
+from anabranch.surfaces.cli.output import render
+from anabranch.work.kinds.callables import default_toolbox
+
+if TYPE_CHECKING:
+    from anabranch.surfaces.worker.server_client import Link
+    from anabranch.surfaces.worker.worker import Terms, Worker
+
+HEALTH_SECONDS = 60.0
+
+
+async def worker(options: argparse.Namespace, settings: Settings) -> int:
+    from anabranch.surfaces.worker.server_client import Link
+    from anabranch.surfaces.worker.task_environment import Bench
+    from anabranch.surfaces.worker.worker import Terms, Worker
+
+    if not settings.server:
+        raise InputError(
+            "which server? give --server URL, or set ANABRANCH_SERVER", code="no_server"
+        )
+    values.import_tools(options.tools)
+    terms = Terms(
+        pool=options.pool,
+        concurrency=options.concurrency,
+        lease_seconds=options.lease,
+        once=options.once,
+        grace_seconds=settings.grace_seconds if options.grace is None else options.grace,
+    )
+    name = options.name or f"{socket.gethostname()}-{os.getpid()}"
+    logging.getLogger("anabranch.worker").setLevel(logging.INFO)
+    async with Link(settings.server, token_of(settings), name) as link:
+        bench = Bench(link, settings, default_toolbox)
+        made = Worker(link, bench, terms)
+        voice = Voice(made, link, terms, lines=options.json)
+        try:
+            with voice:
+                await made.run()
+        finally:
+            await bench.close()
+    voice.say("ended", f"worker {name} ends: {voice.counts()}")
+    return 0
+
+
+class Voice:
+    """What a worker tells whoever started it: lines for people, or JSON for programs."""
+
+    def __init__(self, made: Worker, link: Link, terms: Terms, *, lines: bool) -> None:
+        self._made = made
+        self._link = link
+        self._terms = terms
+        self._lines = lines
+        self._told: tuple[Any, ...] = ()
+        self._beating: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        stop_signals.on_stop(self._stop, also={signal.SIGUSR1: self._health})
+        self._beating = loop.call_later(HEALTH_SECONDS, self._beat)
+        terms, link = self._terms, self._link
+        self.say(
+            "started",
+            f"worker {link.worker} does pool {terms.pool} of {link.server}, "
+            f"{terms.concurrency} at once",
+        )
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+
+    def _stop(self) -> None:
+        said = "stopping: jobs at work are finished or handed back (again to stop at once)"
+        self.say("stopping", said)
+        self._made.stop()
+
+    def _beat(self) -> None:
+        """Now and then, where there is something new to tell."""
+        self._beating = asyncio.get_running_loop().call_later(HEALTH_SECONDS, self._beat)
+        now = (*asdict(self._made.tally).values(), self._made.at_work, self._link.away_seconds > 0)
+        if now != self._told:
+            self._health()
+        self._told = now
+
+    def _health(self) -> None:
+        away = self._link.away_seconds
+        door = f"the server is away for {away:.0f} s" if away else "the server answers"
+        told = f"worker {self._link.worker}: {self._made.at_work} at work, {self.counts()}; {door}"
+        self.say("health", told)
+
+    def counts(self) -> str:
+        tally = self._made.tally
+        handed = f", {tally.handed_back} handed back" if tally.handed_back else ""
+        void = f", {tally.void} no longer wanted" if tally.void else ""
+        return f"{tally.done} done, {tally.failed} failed{handed}{void}"
+
+    def say(self, event: str, text: str) -> None:
+        if not self._lines:
+            print(text, file=sys.stderr, flush=True)
+            return
+        fields = {
+            "event": event,
+            "worker": self._link.worker,
+            "pool": self._terms.pool,
+            "server": self._link.server,
+            "concurrency": self._terms.concurrency,
+            "version": __version__,
+            "at_work": self._made.at_work,
+            **asdict(self._made.tally),
+            "away_seconds": round(self._link.away_seconds, 1),
+        }
+        with suppress(BrokenPipeError):  # nobody listens any more; the jobs still count
+            print(render.json_line(fields), flush=True)

@@ -1,0 +1,4 @@
+"""`session`: orchestrations by owner and number, and their permits.
+
+The rules of a session are the kernel's.
+"""

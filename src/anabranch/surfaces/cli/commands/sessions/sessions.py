@@ -1,0 +1,180 @@
+"""`session`: ask about the sessions of orchestrations, wake or kill them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from anabranch.errors import InputError, NotFound
+from anabranch.operations.read.processes import run_and_token
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.local import Desk, desk
+from anabranch.surfaces.cli.output import render
+
+COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")
+
+
+async def session(options: argparse.Namespace, settings: Settings) -> int:
+    return await ACTIONS[options.action](options, settings)
+
+
+# -- looking ---------------------------------------------------------------------------------
+
+
+async def _list(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        rows = await at.sessions.list_sessions(owner=options.owner, last=options.last)
+    return _print_rows(options, rows)
+
+
+async def _show(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        rows = await at.sessions.list_sessions(run=await _run(at, options))
+    return _print_rows(options, rows)
+
+
+async def _run(at: Desk, options: argparse.Namespace) -> str:
+    """The run that is meant: a number is one of the owner that is named."""
+    name, token = run_and_token(options.run)
+    if options.owner is None and not (name.isascii() and name.isdecimal()):
+        return str(options.run)
+    found = await at.sessions.find(name, options.owner)
+    return f"{found}:{token}" if token else found
+
+
+async def _next(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        number = await at.sessions.next_number(options.owner)
+    print(render.json_line({"next": number}) if options.json else number)
+    return 0
+
+
+async def _wakeable(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        rows = await at.sessions.wakeable(
+            options.runner,
+            owner=options.owner,
+            run=options.session,
+            step=options.step,
+            last=options.last,
+        )
+    if options.json:
+        print(render.json_line(rows))
+        return 0
+    cells = [[str(row[key]) for key in ("owner", "pid", "step", "run")] for row in rows]
+    head = ("OWNER", "PID", "STEP", "RUN")
+    print("\n".join(render.table(cells, head)) if cells else "nothing that you may wake waits")
+    return 0
+
+
+def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
+    if options.json:
+        print(render.json_line(rows))
+        return 0
+    columns, head = [*COLUMNS], ["PID", "PARENT", "STEP", "STATUS", "GROUP", "TAKES FROM"]
+    if len({row["owner"] for row in rows}) > 1:  # two owners may both have a session 1
+        columns, head = ["owner", *columns], ["OWNER", *head]
+    cells = [[str(row[column]) for column in columns] for row in rows]
+    print("\n".join(render.table(cells, head)) if cells else "no sessions")
+    return 0
+
+
+async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        found = await at.sessions.receipts(
+            await _run(at, options), step=options.step, iteration=options.iteration
+        )
+    if options.json:
+        print(render.json_line(found))
+        return 0
+    for receipt in found:
+        said = {key: value for key, value in receipt.items() if value not in ("", None, {}, [])}
+        print(f"{receipt['sessionId']}:{receipt['iteration']} {receipt['stepId']}")
+        for key, value in said.items():
+            if key not in ("sessionId", "iteration", "stepId"):
+                print(f"  {key}: {render.short(value, 100)}")
+    return 0
+
+
+async def _alive(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        try:
+            alive = await at.sessions.alive(await _run(at, options))
+        except NotFound:
+            alive = False
+    print(render.json_line({"alive": alive}) if options.json else "alive" if alive else "not alive")
+    return 0
+
+
+async def _executed(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        try:
+            run, iteration = run_and_token(await _run(at, options))
+            executed = await at.sessions.executed(run, iteration)
+        except NotFound:
+            executed = None
+    if options.json:
+        print(render.json_line({"executed": executed}))
+    else:
+        print({True: "executed", False: "not yet executed", None: "no such process"}[executed])
+    return 0
+
+
+# -- doing -----------------------------------------------------------------------------------
+
+
+async def _wake(options: argparse.Namespace, settings: Settings) -> int:
+    payload = values.pairs(options.payload, "payload")
+    async with desk(options, settings) as at:
+        told = await at.sessions.wake(
+            await _run(at, options), step=options.step, payload=payload, runner=options.runner
+        )
+    print(render.json_line(told) if options.json else f"woken: {told['woken']}")
+    return 0
+
+
+async def _kill(options: argparse.Namespace, settings: Settings) -> int:
+    async with desk(options, settings) as at:
+        told = await at.sessions.kill(await _run(at, options), options.reason, options.runner)
+    words = f"killed: {told['affected']} processes; session {told['processId']} is {told['status']}"
+    print(render.json_line(told) if options.json else words)
+    return 0
+
+
+async def _gas(options: argparse.Namespace, settings: Settings) -> int:
+    try:
+        rule = Path(options.file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{options.file} cannot be read: {reason}", code="no_file") from None
+    async with desk(options, settings) as at:
+        told = await at.sessions.gas(
+            rule,
+            valid_spawns=options.valid_spawns,
+            invalid_spawns=options.invalid_spawns,
+            encrypted=options.encrypted,
+        )
+    if options.json:
+        print(render.json_line(told))
+    else:
+        print("\n".join(f"{key}: {render.short(value, 100)}" for key, value in told.items()))
+    return 0
+
+
+Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
+
+ACTIONS: dict[str, Action] = {
+    "list": _list,
+    "show": _show,
+    "next": _next,
+    "wakeable": _wakeable,
+    "receipts": _receipts,
+    "wake": _wake,
+    "kill": _kill,
+    "alive": _alive,
+    "executed": _executed,
+    "gas": _gas,
+}

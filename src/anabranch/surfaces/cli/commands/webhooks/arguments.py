@@ -1,0 +1,94 @@
+"""The grammar of `webhook`: who is told of which events, and how that went."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, get_args
+
+from anabranch.literals import DeliveryState
+from anabranch.surfaces.cli.commands import common as c
+
+if TYPE_CHECKING:
+    from anabranch.surfaces.cli.commands.common import Verbs
+
+_PLAIN = (
+    ("show", "Show a webhook and how its deliveries stand."),
+    ("pause", "Send nothing more; what happens meanwhile is told after `resume`."),
+    ("resume", "Go on from where it was paused."),
+    ("rotate", "Make a new secret and print it, this once."),
+    ("delete", "Remove a webhook, with everything that was still to be sent."),
+)
+
+
+def add_webhook(verbs: Verbs) -> None:
+    text = "Have a server send events somewhere, and look how that went."
+    actions = c.family(verbs, "webhook", text)
+    _create(actions)
+    c.action(actions, "list", "List the webhooks and how they stand.")
+    for name, words in _PLAIN:
+        parser = c.action(actions, name, words)
+        _hook(parser)
+        if name != "show":
+            c.actor(parser)
+    _change(actions)
+    _deliveries(actions)
+
+
+def _hook(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("hook", metavar="WEBHOOK", help="its id")
+
+
+def _create(actions: Verbs) -> None:
+    create = c.action(actions, "create", "Make a webhook and print its secret, this once.")
+    create.add_argument("url", metavar="URL", help="where to: https://host/path")
+    _kinds(create, required=True)
+    c.labels(create, "only of runs with this label (repeatable)")
+    create.add_argument("--name", metavar="NAME", help="only of runs of this definition")
+    create.add_argument("--dialect", metavar="DIALECT", help="only of runs of this language")
+    create.add_argument(
+        "--secret-env", default="", metavar="VARIABLE",
+        help="the variable of the server that holds the secret, instead of a new one",
+    )  # fmt: skip
+    create.add_argument(
+        "--from-beginning", action="store_true", help="also what the store has already"
+    )
+    create.add_argument("--paused", action="store_true", help="send nothing before `resume`")
+    c.actor(create)
+
+
+def _kinds(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--kind", action="append", required=required, default=None, metavar="EVENT",
+        help="which events (repeatable): run.finished, run.*, or * for all",
+    )  # fmt: skip
+
+
+def _change(actions: Verbs) -> None:
+    change = c.action(actions, "change", "Change where to, or what it is told; the rest stays.")
+    _hook(change)
+    change.add_argument("--url", metavar="URL", help="where to from now on")
+    _kinds(change, required=False)
+    change.add_argument(
+        "--label", action="append", default=None, metavar="K=V",
+        help="these labels instead of those it had; an empty one for none",
+    )  # fmt: skip
+    change.add_argument("--name", metavar="NAME", help="of this definition; '' for any")
+    change.add_argument("--dialect", metavar="DIALECT", help="of this language; '' for any")
+    c.actor(change)
+
+
+def _deliveries(actions: Verbs) -> None:
+    listed = c.action(actions, "deliveries", "List what was sent, waits or was given up.")
+    _hook(listed)
+    listed.add_argument("--state", choices=get_args(DeliveryState), help="only these")
+    listed.add_argument("--run", metavar="RUN", help="only those of this run (its whole id)")
+    listed.add_argument(
+        "--limit", type=c.natural, default=20, metavar="N", help="at most so many (20)"
+    )
+    one = c.action(actions, "delivery", "Show one delivery with its body.")
+    _hook(one)
+    one.add_argument("delivery", metavar="DELIVERY", help="its id")
+    again = c.action(actions, "redeliver", "Send one again, or all that were given up.")
+    _hook(again)
+    again.add_argument("delivery", nargs="?", metavar="DELIVERY", help="its id; else all dead ones")
+    c.actor(again)

@@ -1,0 +1,201 @@
+"""`webhook`: who is told of which events, how that went, and sending again."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from anabranch.errors import InputError
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.local import Row
+from anabranch.surfaces.cli.backend.webhooks import hook_desk
+from anabranch.surfaces.cli.output import render
+
+HEAD = ("ID", "STATE", "WAIT", "DEAD", "EVENTS", "URL")
+DELIVERIES_HEAD = ("DELIVERY", "EVENT", "STATE", "TRIES", "FOUND", "LAST", "")
+
+
+async def webhook(options: argparse.Namespace, settings: Settings) -> int:
+    return await ACTIONS[options.action](options, settings)
+
+
+# -- looking -------------------------------------------------------------------------------------
+
+
+async def _list(options: argparse.Namespace, settings: Settings) -> int:
+    async with hook_desk(options, settings) as at:
+        found = await at.all()
+    if options.json:
+        print(render.json_line(found))
+        return 0
+    rows = [
+        (one["id"], _state(one), str(one["pending"]), str(one["dead"]),
+         render.clean(",".join(one["kinds"])), render.clean(one["url"]))
+        for one in found
+    ]  # fmt: skip
+    print("\n".join(render.table(rows, HEAD)) if rows else "no webhooks")
+    return 0
+
+
+async def _show(options: argparse.Namespace, settings: Settings) -> int:
+    async with hook_desk(options, settings) as at:
+        card = await at.show(options.hook)
+    print(render.json_line(card) if options.json else "\n".join(_lines(card)))
+    return 0
+
+
+def _state(card: Row) -> str:
+    return "on" if card["enabled"] else "paused"
+
+
+def _lines(card: Row) -> list[str]:
+    only = [f"{key}={value}" for key, value in card["labels"].items()]
+    only += [f"{key} {card[key]}" for key in ("name", "dialect") if card[key] is not None]
+    facts = {
+        "events": ", ".join(card["kinds"]),
+        "only of": ", ".join(only),
+        "secret from": card["secret_env"],
+        "made": render.instant(card["created_at"]),
+        "waiting": f"{card['pending']:,}",
+        "dead": f"{card['dead']:,}",
+        "behind": f"{card['behind']:,} rows of the log",
+    }
+    head = f"webhook {card['id']} ({_state(card)}) tells {render.clean(card['url'])}"
+    return [head, *(f"  {key}: {render.clean(said)}" for key, said in facts.items() if said)]
+
+
+async def _deliveries(options: argparse.Namespace, settings: Settings) -> int:
+    async with hook_desk(options, settings) as at:
+        found = await at.deliveries(
+            options.hook, state=options.state, run=options.run, limit=options.limit
+        )
+    if options.json:
+        print(render.json_line(found))
+        return 0
+    rows = [
+        (one["id"], one["kind"], one["state"], str(one["attempts"]),
+         render.instant(one["found_at"]), render.instant(one["last_at"]) if one["last_at"] else "-",
+         render.clean(one["last_error"]))
+        for one in found
+    ]  # fmt: skip
+    print("\n".join(render.table(rows, DELIVERIES_HEAD)) if rows else "no deliveries")
+    return 0
+
+
+async def _delivery(options: argparse.Namespace, settings: Settings) -> int:
+    async with hook_desk(options, settings) as at:
+        card = await at.delivery(options.hook, options.delivery)
+    if options.json:
+        print(render.json_line(card))
+        return 0
+    print(f"{card['id']}: {card['kind']}, {card['state']}, {card['attempts']} tries")
+    if card["last_error"]:
+        print(f"  last: {render.clean(card['last_error'])}")
+    print(render.json_text(card["body"]))
+    return 0
+
+
+# -- doing ---------------------------------------------------------------------------------------
+
+
+async def _create(options: argparse.Namespace, settings: Settings) -> int:
+    draft = {
+        "url": options.url,
+        "kinds": options.kind,
+        "labels": values.labels(options.label),
+        "dialect": options.dialect,
+        "name": options.name,
+        "enabled": not options.paused,
+        "secret_env": options.secret_env,
+        "begin": "beginning" if options.from_beginning else "now",
+    }
+    async with hook_desk(options, settings) as at:
+        made = await at.create(draft)
+    return _print_made(options, made)
+
+
+def _print_made(options: argparse.Namespace, card: Row) -> int:
+    """With its secret, if one was made."""
+    if options.json:
+        print(render.json_line(card))
+        return 0
+    events = render.clean(", ".join(card["kinds"]))
+    print(f"webhook {card['id']} tells {render.clean(card['url'])} of {events}")
+    if card["secret"]:
+        print(f"secret {card['secret']} (it is shown this once)")
+    return 0
+
+
+async def _rotate(options: argparse.Namespace, settings: Settings) -> int:
+    async with hook_desk(options, settings) as at:
+        return _print_made(options, await at.rotate(options.hook))
+
+
+async def _change(options: argparse.Namespace, settings: Settings) -> int:
+    given: Row = {}
+    if options.url is not None:
+        given["url"] = options.url
+    if options.kind is not None:
+        given["kinds"] = options.kind
+    if options.label is not None:
+        given["labels"] = values.labels([pair for pair in options.label if pair])
+    for name in ("name", "dialect"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name) or None
+    if not given:
+        said = "say what to change: --url, --kind, --label, --name or --dialect"
+        raise InputError(said, code="usage")
+    return await _changed(options, settings, given)
+
+
+async def _pause(options: argparse.Namespace, settings: Settings) -> int:
+    return await _changed(options, settings, {"enabled": False})
+
+
+async def _resume(options: argparse.Namespace, settings: Settings) -> int:
+    return await _changed(options, settings, {"enabled": True})
+
+
+async def _changed(options: argparse.Namespace, settings: Settings, given: Row) -> int:
+    async with hook_desk(options, settings) as at:
+        card = await at.change(options.hook, given)
+    print(render.json_line(card) if options.json else "\n".join(_lines(card)))
+    return 0
+
+
+async def _delete(options: argparse.Namespace, settings: Settings) -> int:
+    async with hook_desk(options, settings) as at:
+        await at.remove(options.hook)
+    print(render.json_line({"id": options.hook}) if options.json else f"removed: {options.hook}")
+    return 0
+
+
+async def _redeliver(options: argparse.Namespace, settings: Settings) -> int:
+    async with hook_desk(options, settings) as at:
+        if options.delivery is not None:
+            card = await at.redeliver(options.hook, options.delivery)
+            said = f"goes out again: {card['id']}"
+            print(render.json_line(card) if options.json else said)
+            return 0
+        count = await at.redeliver_dead(options.hook)
+    print(render.json_line({"count": count}) if options.json else f"go out again: {count:,}")
+    return 0
+
+
+Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
+
+ACTIONS: dict[str, Action] = {
+    "create": _create,
+    "list": _list,
+    "show": _show,
+    "change": _change,
+    "pause": _pause,
+    "resume": _resume,
+    "rotate": _rotate,
+    "delete": _delete,
+    "deliveries": _deliveries,
+    "delivery": _delivery,
+    "redeliver": _redeliver,
+}

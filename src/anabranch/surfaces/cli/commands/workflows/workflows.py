@@ -1,0 +1,180 @@
+"""`dispatches`, `snapshot` and `template`: verbs for Arca workflows."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from anabranch.errors import InputError
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.read.dispatches import Dispatch
+from anabranch.settings import Settings
+from anabranch.store.factory import open_store
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.local import Row
+from anabranch.surfaces.cli.backend.workflows import workflow_desk
+from anabranch.surfaces.cli.commands.run import run
+from anabranch.surfaces.cli.output import render
+from anabranch.work.participants.port import is_negative
+
+
+async def dispatches(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        found = await at.dispatches(options.run, step=options.step, status=options.status)
+    if options.json:
+        for dispatch in found:
+            fields = msgspec.to_builtins(dispatch.record)
+            print(render.json_line({"place": dispatch.place, "record": fields}))
+        return 0
+    head = ("STEP", "TARGET", "STATUS", "OUTCOME", "SCORE", "ASKED", "ANSWERED", "")
+    print("\n".join(render.table([_row(dispatch) for dispatch in found], head)))
+    return 0
+
+
+def _row(dispatch: Dispatch) -> tuple[str, ...]:
+    record = dispatch.record
+    return (
+        record.step_id,
+        render.clean(record.target),
+        record.status,
+        dispatch.outcome or "-",
+        "-" if dispatch.score is None else f"{dispatch.score:g}",
+        record.dispatched_at,
+        record.responded_at or "-",
+        _fate(dispatch),
+    )
+
+
+def _fate(dispatch: Dispatch) -> str:
+    """What became of it, in a word; the reason of a no is the participant's own."""
+    if dispatch.selected:
+        return "chosen"
+    if dispatch.late_at:
+        return "late"
+    if dispatch.outcome != "negative":
+        return ""
+    said = dispatch.record.response
+    if not is_negative(said):
+        return dispatch.reason or "no score"
+    error = said.get("error") if isinstance(said, Mapping) else None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    status = said.get("status") if isinstance(said, Mapping) else None
+    return render.clean(str(code or status or "")[:40])
+
+
+async def snapshot(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        found = await at.snapshot(options.run)
+    print(render.json_line(found) if options.json else render.json_text(found))
+    return 0
+
+
+# -- templates -----------------------------------------------------------------------------------
+
+
+async def template(options: argparse.Namespace, settings: Settings) -> int:
+    return await _TEMPLATE_VERBS[options.action](options, settings)
+
+
+async def _put(options: argparse.Namespace, settings: Settings) -> int:
+    text = _text(options.file)
+    async with workflow_desk(options, settings) as at:
+        kept = await at.put(text, "<template>" if options.file == "-" else options.file)
+    if options.json:
+        print(render.json_line(kept))
+    else:
+        print(f"{kept['template_id']} version {kept['version']}")
+    return 0
+
+
+async def _delete(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        gone = await at.delete(options.id)
+    if options.json:
+        print(render.json_line(gone))
+    else:
+        print(f"{gone['template_id']} is deleted (version {gone['version']} says so)")
+    return 0
+
+
+def _text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        named = "standard input" if file == "-" else file
+        raise InputError(f"{named} cannot be read: {reason}", code="no_file") from None
+
+
+async def _list(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        found = await at.templates()
+    return _print_cards(options, found)
+
+
+async def _versions(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        found = await at.versions(options.id)
+    return _print_cards(options, found)
+
+
+def _print_cards(options: argparse.Namespace, found: list[Row]) -> int:
+    if options.json:
+        for one in found:
+            print(render.json_line(one))
+        return 0
+    rows = [
+        (
+            one["template_id"],
+            str(one["version"]),
+            ", ".join(one["parameters"]) or "-",
+            render.clean(one["label"]),
+        )
+        for one in found
+    ]
+    head = ("TEMPLATE", "VERSION", "PARAMETERS", "LABEL")
+    print("\n".join(render.table(rows, head)))
+    return 0
+
+
+async def _show(options: argparse.Namespace, settings: Settings) -> int:
+    async with workflow_desk(options, settings) as at:
+        found = await at.template(options.id, options.kept)
+    print(render.json_line(found) if options.json else found["text"].rstrip("\n"))
+    return 0
+
+
+async def _run(options: argparse.Namespace, settings: Settings) -> int:
+    given = values.pairs(options.param, "param")
+    if options.dry_run:
+        async with workflow_desk(options, settings) as at:
+            text, _ = await at.materialise(options.id, given, options.kept)
+        print(text, end="")
+        return 0
+    if settings.server:
+        from anabranch.surfaces.cli.commands.run import remote_run
+
+        return await remote_run.run_template(options, settings, given)
+    values.import_tools(options.tools)
+    values.require_store(settings)
+    store = open_store(settings, read_only=True)
+    try:
+        prepared, _ = Templates(store).materialise(options.id, given, options.kept)
+    finally:
+        store.close()
+    return await run.start(prepared, options, settings)
+
+
+_TEMPLATE_VERBS = {
+    "put": _put,
+    "list": _list,
+    "versions": _versions,
+    "show": _show,
+    "run": _run,
+    "delete": _delete,
+}
