@@ -16,11 +16,11 @@ from typing import Any
 
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
-from anabranch.testing.answers import After, Stubborn, error, ok, unreachable
-from anabranch.testing.definitions import compiled
-from anabranch.testing.participants import prepared
 from anabranch.testing.play import RUN
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.scripted.answers import After, Stubborn, error, ok, unreachable
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.participants import prepared
+from anabranch.testing.scripted.script import Script, Scripts
 from anabranch.work.port import Task
 from testing.support import BEFORE, DyingTheatre
 

@@ -12,12 +12,12 @@ from anabranch.kernel import stimuli as s
 from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch, dispatches_of
 from anabranch.operations.read.snapshots import snapshot_of
 from anabranch.runtime.live_run import history
-from anabranch.testing.definitions import compiled
-from anabranch.testing.participants import prepared
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.played import Played
-from anabranch.testing.script import Script, Scripts
-from anabranch.testing.world import EPOCH
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.participants import prepared
+from anabranch.testing.scripted.played import Played
+from anabranch.testing.scripted.script import Script, Scripts
+from anabranch.testing.virtual.world import EPOCH
 
 
 @dataclass

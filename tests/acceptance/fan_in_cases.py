@@ -14,15 +14,15 @@ from anabranch.operations.read.dispatches import dispatches_of
 from anabranch.operations.read.snapshots import snapshot_of
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
-from anabranch.testing.answers import after, error, never, ok, stubborn, unreachable
-from anabranch.testing.chaos import Chaos
-from anabranch.testing.definitions import compiled
-from anabranch.testing.faults import Faults
-from anabranch.testing.participants import prepared
-from anabranch.testing.parties import RUN as SIMULATED
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.script import Script, Scripts
-from anabranch.testing.world import EPOCH, JobKey
+from anabranch.testing.scripted.answers import after, error, never, ok, stubborn, unreachable
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.participants import prepared
+from anabranch.testing.scripted.script import Script, Scripts
+from anabranch.testing.simulated.chaos import Chaos
+from anabranch.testing.simulated.faults import Faults
+from anabranch.testing.simulated.parties import RUN as SIMULATED
+from anabranch.testing.virtual.world import EPOCH, JobKey
 
 from .fan_in_model import Behaviour, Definition, Model
 

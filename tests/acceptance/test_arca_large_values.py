@@ -10,7 +10,7 @@ import pytest
 
 import anabranch
 from anabranch.surfaces.cli.main import command
-from anabranch.testing.world import World
+from anabranch.testing.virtual.world import World
 
 from .arca_stage import ask, stage, step, workflow
 

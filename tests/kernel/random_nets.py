@@ -31,7 +31,7 @@ from anabranch.net.net import (
     Step,
     Work,
 )
-from anabranch.testing.random_arca import soliciting, with_room
+from anabranch.testing.random.arca import soliciting, with_room
 
 from .nets import Fn, Wrong, ctx
 

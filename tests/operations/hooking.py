@@ -18,7 +18,7 @@ from anabranch.operations.webhooks.webhooks import HookCard, HookDraft, Webhooks
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head, Store
-from anabranch.testing.store_samples import NOW
+from anabranch.testing.store_suite.samples import NOW
 
 URL = "https://example.org/in"
 Answer = Callable[[Mapping[str, Any]], int | None]

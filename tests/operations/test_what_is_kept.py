@@ -15,7 +15,7 @@ from anabranch.operations.runs.purge import DAY_MS, age_ms, purge
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter, Hold
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import NOW, a_batch, a_commit, sha256
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, sha256
 from anabranch.work.values.payloads import PLACE, StoredPayloads, load
 
 from .support import playbook, run, step

@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.store.private_file import exposure
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import a_batch, a_commit
+from anabranch.testing.store_suite.samples import a_batch, a_commit
 from anabranch.work.chain.sent import SentFile
 
 

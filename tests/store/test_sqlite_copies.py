@@ -17,7 +17,7 @@ from anabranch.store.sqlite import copy
 from anabranch.store.sqlite.copy import backup, restore
 from anabranch.store.sqlite.file import APPLICATION_ID, MIGRATIONS
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import a_batch, a_commit, sha256
+from anabranch.testing.store_suite.samples import a_batch, a_commit, sha256
 
 
 def quietly(_done: int, _total: int) -> None:

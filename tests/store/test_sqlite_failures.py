@@ -19,7 +19,7 @@ from anabranch.errors import StoreError, UnusableStore
 from anabranch.store.ports import Batch
 from anabranch.store.sqlite.errors import translate
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused, sha256
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_errors_of_the_driver_are_told_apart_by_their_code(
 COMMIT_UNTIL_KILLED = """
 import sys
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import a_batch, a_commit, sha256
+from anabranch.testing.store_suite.samples import a_batch, a_commit, sha256
 store = SqliteStore(sys.argv[1])
 store.acquire("engine")
 last = store.head("a").seq if store.head("a") else 0

@@ -17,7 +17,7 @@ import pytest
 from anabranch.errors import InputError, StoreError, StoreInUse, UnusableStore
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.store_files import is_store_file, refuse_store_file
-from anabranch.testing.store_samples import a_batch, a_commit, a_head, refused
+from anabranch.testing.store_suite.samples import a_batch, a_commit, a_head, refused
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/locks and OFD locks")
 

@@ -18,7 +18,7 @@ from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.sqlite import file_lock
 from anabranch.store.sqlite.file_lock import FileLock
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import refused
+from anabranch.testing.store_suite.samples import refused
 
 HOLD = """
 import subprocess, sys

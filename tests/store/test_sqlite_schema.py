@@ -16,7 +16,7 @@ from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite import file
 from anabranch.store.sqlite.file import APPLICATION_ID, MIGRATIONS, STATEMENTS, TABLES, migrate
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import a_batch, a_commit, a_head, refused
+from anabranch.testing.store_suite.samples import a_batch, a_commit, a_head, refused
 
 SECOND = """
 -- What a next release might bring.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from anabranch.errors import Conflict, StoreError
 from anabranch.store.sqlite.file import CHECKPOINT_PAGES
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused
 from hangs import HANG_SECONDS
 
 

@@ -17,7 +17,7 @@ import pytest
 from anabranch.errors import NotFound, StoreError, UnusableStore
 from anabranch.store.sqlite.file import APPLICATION_ID, MIGRATIONS
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import a_batch, a_commit, a_head, refused, sha256
+from anabranch.testing.store_suite.samples import a_batch, a_commit, a_head, refused, sha256
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from anabranch.errors import AnabranchError
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Definition, HeadFilter, Store
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.testing.store_samples import NOW, a_commit, sha256
+from anabranch.testing.store_suite.samples import NOW, a_commit, sha256
 
 Call = Callable[[Store], Any]
 

@@ -21,8 +21,8 @@ from anabranch.net.net import Net
 from anabranch.runtime.effects import Execute
 from anabranch.runtime.jobs.executor import Crew, Safe
 from anabranch.testing import error, ok
-from anabranch.testing.answers import Planned
-from anabranch.testing.backstage import (
+from anabranch.testing.scripted.answers import Planned
+from anabranch.testing.scripted.backstage import (
     COMPOSED,
     EveryKind,
     Inside,
@@ -32,10 +32,10 @@ from anabranch.testing.backstage import (
     perform_composed,
     timed,
 )
-from anabranch.testing.definitions import compiled
-from anabranch.testing.performing import perform_inside
-from anabranch.testing.script import Script, Scripts
-from anabranch.testing.world import JobKey
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.performing import perform_inside
+from anabranch.testing.scripted.script import Script, Scripts
+from anabranch.testing.virtual.world import JobKey
 from anabranch.work.loops.results import LoopResults
 from anabranch.work.pipeline.pipeline import Means
 from anabranch.work.port import Parked, Task

@@ -19,11 +19,11 @@ from anabranch.net.net import (
     Step,
     Work,
 )
-from anabranch.testing.answers import Scripted
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.played import Played
-from anabranch.testing.random_steps import Function
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.random.steps import Function
+from anabranch.testing.scripted.answers import Scripted
+from anabranch.testing.scripted.played import Played
+from anabranch.testing.scripted.script import Script, Scripts
 
 BEFORE, AFTER, AMID = "before commit", "after commit", "amid effects"
 

@@ -13,10 +13,10 @@ from anabranch.kernel.redrive import plan_redrive
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
 from anabranch.testing import error, ok
-from anabranch.testing.definitions import compiled
 from anabranch.testing.play import RUN
-from anabranch.testing.played import Played
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.played import Played
+from anabranch.testing.scripted.script import Script, Scripts
 from anabranch.work.port import Task
 from seeds import part
 

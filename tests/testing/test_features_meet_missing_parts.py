@@ -19,9 +19,9 @@ from anabranch.operations.definitions.preflight import Available, Preflight
 from anabranch.runtime.core import Core
 from anabranch.runtime.recovery import recover
 from anabranch.testing import ok
-from anabranch.testing.definitions import compiled
 from anabranch.testing.play import RUN
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.script import Script, Scripts
 from seeds import part
 
 from .features import Text, random_text

@@ -11,8 +11,8 @@ import pytest
 from anabranch.dialects.xrc729.multi_bundle import hashes_of
 from anabranch.errors import DefinitionError, InputError
 from anabranch.surfaces.cli.main import command
-from anabranch.testing.plan_documents import address_of
-from anabranch.testing.plan_stage import Mocks, mocks_from
+from anabranch.testing.plan.documents import address_of
+from anabranch.testing.plan.stage import Mocks, mocks_from
 from anabranch.testing.plans import Report, play_tests
 
 ORDER = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch.testing import Played, error, ok
-from anabranch.testing.definitions import compiled
+from anabranch.testing.scripted.definitions import compiled
 from anabranch.work.port import Task
 from seeds import part, seeds
 

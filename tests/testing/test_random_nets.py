@@ -13,9 +13,9 @@ from anabranch.kernel.values import Fault
 from anabranch.net.net import Net
 from anabranch.store.ports import Commit
 from anabranch.testing import simulate
-from anabranch.testing.audit import Audit
-from anabranch.testing.random_arca import POLICIES
-from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
+from anabranch.testing.random.arca import POLICIES
+from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
+from anabranch.testing.simulated.audit import Audit
 
 
 def _shape(flow: Net) -> list[object]:

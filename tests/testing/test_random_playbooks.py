@@ -12,9 +12,9 @@ from anabranch.net.program import Iteration, Program
 from anabranch.operations.definitions.prepare import check
 from anabranch.store.ports import Commit
 from anabranch.testing import simulate
-from anabranch.testing.audit import Audit
-from anabranch.testing.random_nets import RANDOM_PATCHES
-from anabranch.testing.random_playbooks import random_playbook, random_playbook_net
+from anabranch.testing.random.nets import RANDOM_PATCHES
+from anabranch.testing.random.playbooks import random_playbook, random_playbook_net
+from anabranch.testing.simulated.audit import Audit
 from seeds import seeds
 
 SEEDS = seeds(600, least=200)  # fewer would not meet every event that is looked for

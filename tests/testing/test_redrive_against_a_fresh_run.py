@@ -16,11 +16,11 @@ from anabranch.kernel.redrive import plan_redrive
 from anabranch.kernel.state import State
 from anabranch.runtime.live_run import history
 from anabranch.testing import ok
-from anabranch.testing.definitions import compiled
-from anabranch.testing.participants import prepared
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.random_redrives import RandomRedrive
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.random.redrives import RandomRedrive
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.participants import prepared
+from anabranch.testing.scripted.script import Script, Scripts
 
 SEEDS = 300
 AT_ONCE = 25

@@ -12,10 +12,10 @@ from anabranch.kernel.redrive import Redrive, plan_redrive
 from anabranch.kernel.state import State
 from anabranch.runtime.live_run import history
 from anabranch.testing import error, ok
-from anabranch.testing.definitions import compiled
-from anabranch.testing.participants import prepared
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.participants import prepared
+from anabranch.testing.scripted.script import Script, Scripts
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: redriven}\n"
 HANDLED = "executor: {spec: {on_failure: handled}}\n"

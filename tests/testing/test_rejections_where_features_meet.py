@@ -18,7 +18,7 @@ from anabranch.kernel.redrive import plan_redrive
 from anabranch.runtime.live_run import history
 from anabranch.testing import after, error, ok
 from anabranch.testing.play import RUN
-from anabranch.testing.played import Played
+from anabranch.testing.scripted.played import Played
 from seeds import part, seeds
 
 from .decision_features import Asking, asking

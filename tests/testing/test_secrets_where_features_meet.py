@@ -20,7 +20,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.redrive import plan_redrive
 from anabranch.runtime.live_run import history
 from anabranch.testing.play import RUN
-from anabranch.testing.played import Played
+from anabranch.testing.scripted.played import Played
 from seeds import part, seeds
 
 from .secret_features import Guarded, PlainStage, SecretStage, guarded, recorded

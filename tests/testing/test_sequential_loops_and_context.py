@@ -10,7 +10,7 @@ import pytest
 
 import anabranch
 from anabranch.operations.definitions.prepare import check
-from anabranch.testing.definitions import compiled
+from anabranch.testing.scripted.definitions import compiled
 
 from .support import AFTER, AMID, BEFORE, play_and_die
 

@@ -15,7 +15,7 @@ from anabranch.runtime.child_runs import Family
 from anabranch.runtime.effects import Execute
 from anabranch.runtime.reactions import FollowUps
 from anabranch.testing import Faults, SimulationFailed, never, ok, simulate
-from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
+from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 
 from .support import calls, chain, net, to
 

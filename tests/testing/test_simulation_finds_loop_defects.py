@@ -22,7 +22,7 @@ from anabranch.kernel import (
 from anabranch.kernel.state import State
 from anabranch.kernel.turn import FillLoop, Turn
 from anabranch.testing import SimulationFailed, simulate
-from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
+from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 
 from .test_loops_against_a_model import compare
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from anabranch.testing import Simulation, simulate
-from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
+from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 from seeds import seeds
 
 SEEDS = seeds(2_000)

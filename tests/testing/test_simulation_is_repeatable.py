@@ -11,10 +11,10 @@ from anabranch.errors import InputError
 from anabranch.kernel.stimuli import Start
 from anabranch.net.net import Decision, Retry, Step
 from anabranch.testing import Faults, Simulation, after, error, ok, simulate
-from anabranch.testing.chaos import Chaos
-from anabranch.testing.parties import RUN
-from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
+from anabranch.testing.scripted.script import Script, Scripts
+from anabranch.testing.simulated.chaos import Chaos
+from anabranch.testing.simulated.parties import RUN
 
 from .support import calls, chain, net, to
 

@@ -15,10 +15,10 @@ from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.runtime.values.payloads import resolve
 from anabranch.testing import hard_error
-from anabranch.testing.definitions import compiled
 from anabranch.testing.play import RUN
-from anabranch.testing.played import Played
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.scripted.definitions import compiled
+from anabranch.testing.scripted.played import Played
+from anabranch.testing.scripted.script import Script, Scripts
 from sessions.support import bundle, rule
 from testing.support import BEFORE, DyingTheatre
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anabranch.testing.answers import (
+from anabranch.testing.play import play
+from anabranch.testing.scripted.answers import (
     aborts,
     after,
     error,
@@ -22,10 +23,9 @@ from anabranch.testing.answers import (
     unreachable,
     valid,
 )
-from anabranch.testing.faults import Faults
-from anabranch.testing.play import play
-from anabranch.testing.played import Played, PlayedEvent, PlayedStep
+from anabranch.testing.scripted.played import Played, PlayedEvent, PlayedStep
 from anabranch.testing.simulate import simulate
+from anabranch.testing.simulated.faults import Faults
 from anabranch.testing.simulation import Simulation, SimulationFailed
 
 if TYPE_CHECKING:

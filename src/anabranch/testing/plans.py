@@ -17,7 +17,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.net.net import Net
 from anabranch.operations.definitions.preflight import Available, Preflight
 from anabranch.operations.definitions.prepare import prepare
-from anabranch.testing.plan_documents import (
+from anabranch.testing.plan.documents import (
     Expectations,
     Plan,
     Scenario,
@@ -25,9 +25,9 @@ from anabranch.testing.plan_documents import (
     address_of,
     read_tests,
 )
-from anabranch.testing.plan_judge import LIVE, Judged, judge, statuses_of, verdict_of
-from anabranch.testing.plan_stage import Begun, Mocks, Stage
-from anabranch.testing.world import EPOCH
+from anabranch.testing.plan.judge import LIVE, Judged, judge, statuses_of, verdict_of
+from anabranch.testing.plan.stage import Begun, Mocks, Stage
+from anabranch.testing.virtual.world import EPOCH
 
 TIMEOUT_MS = 60_000
 

@@ -28,13 +28,13 @@ from anabranch.operations.definitions.prepare import Rules
 from anabranch.operations.read.event_view import Shown
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
-from anabranch.testing.answers import Scripted
-from anabranch.testing.definitions import Definition, compiled
-from anabranch.testing.participants import prepared
-from anabranch.testing.played import Played, PlayedEvent
-from anabranch.testing.post import Letter
-from anabranch.testing.script import Script, Scripts
-from anabranch.testing.world import EPOCH, World
+from anabranch.testing.scripted.answers import Scripted
+from anabranch.testing.scripted.definitions import Definition, compiled
+from anabranch.testing.scripted.participants import prepared
+from anabranch.testing.scripted.played import Played, PlayedEvent
+from anabranch.testing.scripted.script import Script, Scripts
+from anabranch.testing.virtual.post import Letter
+from anabranch.testing.virtual.world import EPOCH, World
 from anabranch.work.values.json_values import require_json
 
 RUN = "play"
@@ -59,7 +59,7 @@ def play(
     """Run `definition` to its end, or until nothing can move it any more.
 
     `script` maps step names to an answer or a list of answers, used in execution order, the last
-    one repeating (see `anabranch.testing.answers`). The job of a fan-out slot looks for its label
+    one repeating (see `testing/scripted/answers.py`). The job of a fan-out slot looks for its label
     first, then for its step; so participants are scripted by their id. Capabilities are scripted by
     theirs: for a search the participants it finds, for a decision source its reply. What is not
     scripted: `noop` and `python` really run, taking no virtual time; a decision stays open; a

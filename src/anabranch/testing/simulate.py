@@ -29,16 +29,16 @@ from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import Rules
 from anabranch.runtime.live_run import history
 from anabranch.store.ports import Payloads
-from anabranch.testing.answers import Scripted
-from anabranch.testing.chaos import Chaos
-from anabranch.testing.definitions import Definition, compiled
-from anabranch.testing.faults import Faults
-from anabranch.testing.participants import prepared
-from anabranch.testing.parties import RUN
-from anabranch.testing.played import PlayedEvent
-from anabranch.testing.script import Script, Scripts
+from anabranch.testing.scripted.answers import Scripted
+from anabranch.testing.scripted.definitions import Definition, compiled
+from anabranch.testing.scripted.participants import prepared
+from anabranch.testing.scripted.played import PlayedEvent
+from anabranch.testing.scripted.script import Script, Scripts
+from anabranch.testing.simulated.chaos import Chaos
+from anabranch.testing.simulated.faults import Faults
+from anabranch.testing.simulated.parties import RUN
 from anabranch.testing.simulation import Simulation, SimulationFailed
-from anabranch.testing.world import EPOCH
+from anabranch.testing.virtual.world import EPOCH
 from anabranch.work.values.json_values import require_json
 
 MakeNet = Callable[[int], Net]

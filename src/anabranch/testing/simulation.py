@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from anabranch.testing.played import PlayedEvent
+from anabranch.testing.scripted.played import PlayedEvent
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from itertools import count
 from typing import TextIO
 
 from anabranch.net.net import Net
-from anabranch.testing.random_nets import RANDOM_PATCHES, random_net
-from anabranch.testing.random_playbooks import random_playbook_net
+from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
+from anabranch.testing.random.playbooks import random_playbook_net
 from anabranch.testing.simulate import MakeNet, simulate
 from anabranch.testing.simulation import Simulation, SimulationFailed
 

@@ -31,14 +31,14 @@ from anabranch.store.ports import (
     Store,
     total_events,
 )
-from anabranch.testing.store_access import AccessSuite
-from anabranch.testing.store_catalog import CatalogSuite
-from anabranch.testing.store_credentials import CredentialsSuite
-from anabranch.testing.store_hooks import HooksSuite
-from anabranch.testing.store_lists import ListsSuite
-from anabranch.testing.store_retention import RetentionSuite
-from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused, sha256
-from anabranch.testing.store_sessions import SessionNumbersSuite
+from anabranch.testing.store_suite.access import AccessSuite
+from anabranch.testing.store_suite.catalog import CatalogSuite
+from anabranch.testing.store_suite.credentials import CredentialsSuite
+from anabranch.testing.store_suite.hooks import HooksSuite
+from anabranch.testing.store_suite.lists import ListsSuite
+from anabranch.testing.store_suite.retention import RetentionSuite
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused, sha256
+from anabranch.testing.store_suite.session_numbers import SessionNumbersSuite
 
 
 class StoreSuite(

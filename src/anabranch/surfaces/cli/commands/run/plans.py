@@ -15,7 +15,7 @@ from anabranch.surfaces.cli.output import render
 
 
 async def test(options: argparse.Namespace, _settings: Settings) -> int:
-    from anabranch.testing.plan_stage import mocks_from
+    from anabranch.testing.plan.stage import mocks_from
     from anabranch.testing.plans import play_tests
 
     most = SourceLimits().bytes_max

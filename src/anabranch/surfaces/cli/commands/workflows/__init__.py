@@ -1,4 +1,4 @@
-"""`dispatches`, `snapshot`, `template`, `participants` and `passport`: the verbs around Arca workflows.
+"""The verbs around Arca workflows: `dispatches`, `snapshot`, `template`, `participants`, `passport`.
 
 Running one is `run`, as for any definition.
 """

@@ -17,7 +17,7 @@ from anabranch.errors import InputError
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import did_you_mean
 from anabranch.net.program import Iteration, Program
-from anabranch.testing.answers import Scripted
+from anabranch.testing.scripted.answers import Scripted
 
 
 class _Unscripted:

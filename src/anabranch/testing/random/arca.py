@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from anabranch.expressions.port import Constant
 from anabranch.net.net import Decision, Fan, Retry, RunPolicy, Step, Work
-from anabranch.testing.random_steps import Function, Names
+from anabranch.testing.random.steps import Function, Names
 
 POLICIES = ("auto", "output_match", "external_decision", "requester_confirmation", "never")
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net, Step
-from anabranch.testing.answers import After, Planned, Scripted, Stubborn, ok
-from anabranch.testing.script import Script
+from anabranch.testing.scripted.answers import After, Planned, Scripted, Stubborn, ok
+from anabranch.testing.scripted.script import Script
 from anabranch.work.participants.performers import UNREACHABLE, refused
 from anabranch.work.participants.port import BadReply, is_negative, nonsense
 from anabranch.work.port import Task, whole

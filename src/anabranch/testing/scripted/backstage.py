@@ -20,7 +20,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.program import Iteration, Program, TaskSpec
 from anabranch.runtime.values.step_results import StepResults
 from anabranch.store.ports import Store
-from anabranch.testing.answers import Planned
+from anabranch.testing.scripted.answers import Planned
 from anabranch.work.loops.collection_reader import CollectionReader
 from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.results import LoopResults

@@ -25,13 +25,8 @@ from anabranch.runtime.jobs.executor import build_task, nobody_waits, not_built
 from anabranch.runtime.jobs.pools import Pools
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.reactions import ENGINE
-from anabranch.testing.answers import Planned
-from anabranch.testing.audit import Audit, Recent
-from anabranch.testing.backstage import timed
-from anabranch.testing.faults import Faults
-from anabranch.testing.post import Letter
-from anabranch.testing.random_nets import random_net
-from anabranch.testing.random_steps import (
+from anabranch.testing.random.nets import random_net
+from anabranch.testing.random.steps import (
     RANDOM_RUN,
     RANDOM_WORK,
     UNREAD,
@@ -39,10 +34,15 @@ from anabranch.testing.random_steps import (
     random_cut,
     random_shard,
 )
-from anabranch.testing.rules import RULE, random_verdict
-from anabranch.testing.script import Scripts
-from anabranch.testing.stand_in_secrets import stand_ins
-from anabranch.testing.world import JobKey, World, label_of
+from anabranch.testing.scripted.answers import Planned
+from anabranch.testing.scripted.backstage import timed
+from anabranch.testing.scripted.rules import RULE, random_verdict
+from anabranch.testing.scripted.script import Scripts
+from anabranch.testing.scripted.stand_in_secrets import stand_ins
+from anabranch.testing.simulated.audit import Audit, Recent
+from anabranch.testing.simulated.faults import Faults
+from anabranch.testing.virtual.post import Letter
+from anabranch.testing.virtual.world import JobKey, World, label_of
 from anabranch.work.port import Task
 
 RUN = RANDOM_RUN

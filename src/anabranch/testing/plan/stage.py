@@ -22,12 +22,12 @@ from anabranch.net.net import Net
 from anabranch.operations.read.processes import Process, processes
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.sealing import split
-from anabranch.testing.answers import Planned
-from anabranch.testing.backstage import backstage
-from anabranch.testing.plan_judge import Seen
-from anabranch.testing.post import Letter
-from anabranch.testing.script import Script, Scripts
-from anabranch.testing.world import JobKey, World
+from anabranch.testing.plan.judge import Seen
+from anabranch.testing.scripted.answers import Planned
+from anabranch.testing.scripted.backstage import backstage
+from anabranch.testing.scripted.script import Script, Scripts
+from anabranch.testing.virtual.post import Letter
+from anabranch.testing.virtual.world import JobKey, World
 from anabranch.work.port import Parked, Task
 from anabranch.work.rule.api import ApiRequest, CallFailed
 from anabranch.work.rule.evaluate import Means

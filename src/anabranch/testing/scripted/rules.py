@@ -10,8 +10,8 @@ from anabranch.clock import Clock
 from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc137.read import read_rule
 from anabranch.kernel.values import Answer, aborted, succeeded
-from anabranch.testing.answers import Planned
-from anabranch.testing.backstage import backstage
+from anabranch.testing.scripted.answers import Planned
+from anabranch.testing.scripted.backstage import backstage
 from anabranch.work.port import Parked, Task
 from anabranch.work.rule.performer import rule_performer
 

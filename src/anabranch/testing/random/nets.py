@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import Arc, Barrier, Branch, Join, Net, Patch, RunPolicy, Slot, Step
-from anabranch.testing.random_arca import soliciting, with_room
-from anabranch.testing.random_steps import (
+from anabranch.testing.random.arca import soliciting, with_room
+from anabranch.testing.random.steps import (
     RANDOM_PATCHES,
     RANDOM_WORK,
     Function,

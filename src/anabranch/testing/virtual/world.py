@@ -34,15 +34,14 @@ from anabranch.runtime.values.sealing import Sealed, split
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Definition
-from anabranch.testing.answers import Planned, Scripted, planned
-from anabranch.testing.backstage import (
+from anabranch.testing.scripted.answers import Planned, Scripted, planned
+from anabranch.testing.scripted.backstage import (
     COMPOSED,
     perform_composed,
     perform_scripted_shard,
     timed,
 )
-from anabranch.testing.one_lane import OneLane
-from anabranch.testing.participants import (
+from anabranch.testing.scripted.participants import (
     SEARCH,
     SOURCE,
     as_participant,
@@ -51,12 +50,13 @@ from anabranch.testing.participants import (
     name_of,
     see_participants,
 )
-from anabranch.testing.parts import Parts
-from anabranch.testing.performing import perform_inside
-from anabranch.testing.post import Letter, Post
-from anabranch.testing.rules import RULE, RulesInside, judged
-from anabranch.testing.script import UNSCRIPTED, Scripts
-from anabranch.testing.stand_in_secrets import stand_ins
+from anabranch.testing.scripted.parts import Parts
+from anabranch.testing.scripted.performing import perform_inside
+from anabranch.testing.scripted.rules import RULE, RulesInside, judged
+from anabranch.testing.scripted.script import UNSCRIPTED, Scripts
+from anabranch.testing.scripted.stand_in_secrets import stand_ins
+from anabranch.testing.virtual.one_lane import OneLane
+from anabranch.testing.virtual.post import Letter, Post
 from anabranch.work.port import Parked, Task, whole
 
 EPOCH = 1_700_000_000_000  # virtual time begins here; any instant above zero would do

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from anabranch.errors import Conflict
 from anabranch.store.credential_ports import StoredCredential
 from anabranch.store.ports import Store
-from anabranch.testing.store_samples import NOW, refused
+from anabranch.testing.store_suite.samples import NOW, refused
 
 CREDENTIAL = StoredCredential(
     name="pg_main",

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from anabranch.errors import Conflict
 from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Hook
 from anabranch.store.ports import Store
-from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head, refused
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused
 
 
 def a_hook(hook_id: str = "h1", **changes: object) -> Hook:

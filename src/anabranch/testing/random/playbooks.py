@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from anabranch.net.net import Net
-from anabranch.testing.definitions import compiled
+from anabranch.testing.scripted.definitions import compiled
 
 _DONE = "{{ event.name == 'step.done' }}"
 _CODE = (

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.testing.answers import Planned, planned
-from anabranch.testing.performing import perform_inside
-from anabranch.testing.script import UNSCRIPTED, Script
+from anabranch.testing.scripted.answers import Planned, planned
+from anabranch.testing.scripted.performing import perform_inside
+from anabranch.testing.scripted.script import UNSCRIPTED, Script
 from anabranch.work.kinds.child import Child
 from anabranch.work.port import Parked, Task
 

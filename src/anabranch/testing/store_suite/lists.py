@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from anabranch.store.ports import Definition, DefinitionFilter, HeadFilter, Store
-from anabranch.testing.store_samples import NOW, a_batch, a_commit, a_head
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head
 
 
 class ListsSuite:

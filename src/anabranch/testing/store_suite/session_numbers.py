@@ -6,7 +6,7 @@ import msgspec
 
 from anabranch.store.grant_ports import Grant
 from anabranch.store.ports import Store
-from anabranch.testing.store_samples import a_batch, a_commit
+from anabranch.testing.store_suite.samples import a_batch, a_commit
 
 ANN, BOB = "0x" + "a" * 40, "0x" + "b" * 40
 

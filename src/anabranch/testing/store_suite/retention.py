@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.errors import Conflict
 from anabranch.store.ports import Forgotten, HeadFilter, Hold, Space, Store
-from anabranch.testing.store_samples import NOW, a_batch, a_commit, refused, sha256
+from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, refused, sha256
 
 ONE, TWO = b"one", b"two"
 

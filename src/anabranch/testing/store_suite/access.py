@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from anabranch.errors import Conflict
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
 from anabranch.store.ports import Store
-from anabranch.testing.store_samples import NOW, refused, sha256
+from anabranch.testing.store_suite.samples import NOW, refused, sha256
 
 TOKEN = AccessToken(
     id="t1",

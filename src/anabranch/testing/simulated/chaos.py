@@ -20,9 +20,9 @@ from anabranch.runtime.core import Turned
 from anabranch.runtime.effects import Execute, Published
 from anabranch.runtime.live_run import load_state
 from anabranch.runtime.values.payloads import resolve
-from anabranch.testing.parties import RUN, Parties
-from anabranch.testing.post import Letter
-from anabranch.testing.world import EPOCH
+from anabranch.testing.simulated.parties import RUN, Parties
+from anabranch.testing.virtual.post import Letter
+from anabranch.testing.virtual.world import EPOCH
 
 _PLACES = ("before commit", "after commit", "amid effects", "after effects")
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.operations.read.processes import Process
-from anabranch.testing.plan_documents import Alternative, Assertion, Expectation, Expectations
+from anabranch.testing.plan.documents import Alternative, Assertion, Expectation, Expectations
 
 Verdict = Literal["passed", "failed", "pending"]
 LIVE = ("waiting", "running")

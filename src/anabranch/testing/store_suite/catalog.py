@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from anabranch.errors import Conflict
 from anabranch.store.catalog_ports import CatalogEntry
 from anabranch.store.ports import Store
-from anabranch.testing.store_samples import NOW, refused
+from anabranch.testing.store_suite.samples import NOW, refused
 
 ENTRY = CatalogEntry(
     path="etl/load",
