@@ -54,8 +54,8 @@ from anabranch.operations.sessions.sessions import Sessions
 from anabranch.operations.workers.job_data import Supplies
 from anabranch.operations.workers.pools import Pools
 from anabranch.runtime import engine as runtime
-from anabranch.runtime.jobs.executor import Safe
-from anabranch.runtime.jobs.pools import Pools as JobPools
+from anabranch.runtime.jobs.executor import SecretScope
+from anabranch.runtime.jobs.pools import PoolQueues as JobPools
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import unfinished
 from anabranch.runtime.values.read_rights import ReadRights, RunLoops, RunPayloads
@@ -168,13 +168,13 @@ class Parts:
             redactor=self.redactor,
         )
         self._add_composed(settings)
-        self.engine = runtime.Engine(
+        self.engine = runtime.EngineLoop(
             store,
             self.nets,
             self.performers,
             clock=SystemClock(),
             settings=settings,
-            safe=Safe(self._keyring, self.redactor.release),
+            safe=SecretScope(self._keyring, self.redactor.release),
             rights=self._rights,
         )
         known = toolbox.signatures()  # a tool registered later has no performer here

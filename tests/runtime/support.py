@@ -15,7 +15,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.operations.definitions.prepare import compiler, prepare
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
@@ -112,10 +112,10 @@ async def engine(
     grace: float = 0,
     only: list[str] | None = None,
     **settings: Any,
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EngineLoop]:
     """An engine with `noop` and these performers; stopped at the end without waiting for work."""
     chosen = store if store is not None else MemoryStore()
-    made = Engine(
+    made = EngineLoop(
         chosen,
         Nets(chosen, compiler()),
         {"noop": Noop(), **(performers or {})},
@@ -129,7 +129,7 @@ async def engine(
         await made.close(grace)
 
 
-async def start(made: Engine, text: str, kinds: tuple[str, ...] = (), **given: Any) -> str:
+async def start(made: EngineLoop, text: str, kinds: tuple[str, ...] = (), **given: Any) -> str:
     prepared = prepare(text, [*KINDS, *kinds])
     return await made.start(prepared.definition, prepared.net, **given)
 
@@ -137,7 +137,7 @@ async def start(made: Engine, text: str, kinds: tuple[str, ...] = (), **given: A
 KINDS = ("doing", "first", "second", "child")  # the names tests give to their performers
 
 
-def summary(made: Engine, state: State) -> dict[str, Any]:
+def summary(made: EngineLoop, state: State) -> dict[str, Any]:
     return summarise(made.nets.get(state.definition), state)
 
 

@@ -12,7 +12,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.operations.definitions.prepare import prepare
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, HeadFilter, Store
 from anabranch.work.port import Parked, Task
@@ -44,7 +44,7 @@ class Children:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self.engine: Engine | None = None
+        self.engine: EngineLoop | None = None
         self.started: list[str] = []
         self.before_parking: Any = None
 
@@ -64,7 +64,7 @@ class Children:
         return Parked(child)
 
 
-async def parents(made: Engine, children: Children, count: int = 1) -> list[str]:
+async def parents(made: EngineLoop, children: Children, count: int = 1) -> list[str]:
     children.engine = made
     return [await start(made, PARENT) for _ in range(count)]
 

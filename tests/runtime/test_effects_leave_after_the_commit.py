@@ -14,7 +14,7 @@ from anabranch.errors import AnabranchError, StoreError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, succeeded
 from anabranch.runtime import writer
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.store.ports import Batch, HeadFilter
 from anabranch.work.port import Task
 
@@ -52,7 +52,7 @@ def held(store: Fragile) -> Iterator[threading.Event]:
         go.set()
 
 
-async def start_many(made: Engine, text: str, count: int = MANY) -> list[str]:
+async def start_many(made: EngineLoop, text: str, count: int = MANY) -> list[str]:
     return list(await asyncio.gather(*(start(made, text) for _ in range(count))))
 
 
@@ -189,7 +189,7 @@ def test_a_commit_that_fails_stops_the_engine_and_whoever_waits_hears_of_it(coun
     run(scenario())
 
 
-async def read_all(made: Engine, name: str) -> list[Any]:
+async def read_all(made: EngineLoop, name: str) -> list[Any]:
     return [event async for event in made.events(name)]
 
 

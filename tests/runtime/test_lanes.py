@@ -13,7 +13,7 @@ import pytest
 from anabranch import Engine, Settings, Toolbox
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, failed, succeeded
-from anabranch.runtime.jobs.concurrency import Lanes
+from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.work.port import Task
 
 from .support import Doing, chain, engine, forever, playbook, run, start, step, until
@@ -181,7 +181,7 @@ def test_pausing_and_resuming_again_and_again_starts_a_job_once() -> None:
 
 
 def test_a_full_lane_does_not_hold_up_the_next() -> None:
-    lanes = Lanes(10, {"slow": 1})
+    lanes = JobQueues(10, {"slow": 1})
     for number in range(3):
         lanes.add("r", f"s{number}", 1, "slow")
         lanes.add("r", f"q{number}", 1, "quick")
@@ -192,7 +192,7 @@ def test_a_full_lane_does_not_hold_up_the_next() -> None:
 
 
 def test_a_job_queued_twice_gets_one_place() -> None:
-    lanes = Lanes(10)
+    lanes = JobQueues(10)
     lanes.add("r", "j", 1, "x")
     lanes.add("r", "j", 1, "x")
     assert len(list(lanes.take())) == 1
@@ -203,7 +203,7 @@ def test_a_job_queued_twice_gets_one_place() -> None:
 
 
 def test_kinds_that_share_a_lane_share_its_limit() -> None:
-    lanes = Lanes(10, {"both": 1}, {"a": "both", "b": "both"})
+    lanes = JobQueues(10, {"both": 1}, {"a": "both", "b": "both"})
     lanes.add("r", "1", 1, "a")
     lanes.add("r", "2", 1, "b")
     lanes.add("r", "3", 1, "c")

@@ -15,7 +15,7 @@ from anabranch.kernel.values import ContextPatch
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.runs import verbs
 from anabranch.operations.runs.verbs import say
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
@@ -170,8 +170,8 @@ def test_an_engine_that_dies_around_its_answer_applies_the_message_once(lost: in
 # -- saying it from a process without an engine ----------------------------------------------
 
 
-def unopened(store: SqliteStore) -> Engine:
-    return Engine(store, Nets(store, compiler()), {}, clock=SystemClock(), settings=Settings())
+def unopened(store: SqliteStore) -> EngineLoop:
+    return EngineLoop(store, Nets(store, compiler()), {}, clock=SystemClock(), settings=Settings())
 
 
 def test_beside_an_engine_it_is_posted_and_without_one_recorded(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch import app
-from anabranch.runtime.jobs.pools import WORKERS_KEPT, Lease, Pools
+from anabranch.runtime.jobs.pools import WORKERS_KEPT, Lease, PoolQueues
 from anabranch.settings import Settings
 from anabranch.work.kinds.callables import Toolbox
 
@@ -26,16 +26,16 @@ workflow:
 """
 
 
-def filled(*jobs: str) -> Pools:
+def filled(*jobs: str) -> PoolQueues:
     """`run/job` of the pool `gpu`, in this order."""
-    pools = Pools()
+    pools = PoolQueues()
     for at, name in enumerate(jobs, start=1):
         owner, _, job = name.partition("/")
         pools.add(owner, job, attempt=1, pool="gpu", since=at)
     return pools
 
 
-def taken(pools: Pools, most: int) -> list[str]:
+def taken(pools: PoolQueues, most: int) -> list[str]:
     return [f"{ready.run}/{ready.job}" for ready in pools.take("gpu", most)]
 
 
@@ -66,7 +66,7 @@ def test_what_is_lent_or_over_waits_no_more() -> None:
 
 
 def test_only_the_last_workers_that_asked_are_remembered() -> None:
-    pools = Pools()
+    pools = PoolQueues()
     for number in range(WORKERS_KEPT + 10):
         pools.saw("gpu", f"w{number}", number)
     assert len(pools.workers("gpu")) == WORKERS_KEPT
@@ -88,12 +88,12 @@ def test_only_the_last_workers_that_asked_are_remembered() -> None:
 def test_the_engine_does_the_work_of_the_pools_it_is_told_to(
     here: str, pool: str, outside: bool
 ) -> None:
-    assert Pools(here).outside(pool) is outside
+    assert PoolQueues(here).outside(pool) is outside
 
 
 def test_as_many_are_woken_as_there_are_jobs() -> None:
     async def scenario() -> None:
-        pools = Pools()
+        pools = PoolQueues()
         got: list[str] = []
 
         async def worker() -> None:

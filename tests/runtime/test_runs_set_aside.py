@@ -14,7 +14,7 @@ from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, succeeded
 from anabranch.net.net import Arc, Branch, Decision, Net, Step, Work
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import read_answer, write_message
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Definition, HeadFilter
@@ -67,7 +67,7 @@ def half_way() -> Net:
     )
 
 
-async def start_net(made: Engine, net: Net) -> str:
+async def start_net(made: EngineLoop, net: Net) -> str:
     definition = Definition(
         fingerprint=net.fingerprint, dialect=net.dialect, name=net.name, source=""
     )
@@ -99,7 +99,7 @@ def test_who_waits_for_a_run_that_is_set_aside_is_told_and_the_others_go_on(net:
     run(scenario())
 
 
-async def _read(made: Engine, name: str) -> list[Any]:
+async def _read(made: EngineLoop, name: str) -> list[Any]:
     return [event async for event in made.events(name)]
 
 

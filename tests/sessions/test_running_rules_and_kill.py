@@ -11,7 +11,7 @@ from anabranch.kernel.values import Answer, WakeRequest, succeeded
 from anabranch.operations.definitions.prepare import compiler, prepare
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.sessions.sessions import Sessions
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
@@ -53,21 +53,21 @@ class Rules:
         return self.answers.get(task.step, succeeded({}, outcome="valid"))
 
 
-def engine_on(store: MemoryStore, rules: Rules) -> Engine:
+def engine_on(store: MemoryStore, rules: Rules) -> EngineLoop:
     nets = Nets(store, compiler())
-    return Engine(store, nets, {"rule": rules}, clock=SystemClock(), settings=Settings())
+    return EngineLoop(store, nets, {"rule": rules}, clock=SystemClock(), settings=Settings())
 
 
-def sessions_of(made: Engine) -> Sessions:
+def sessions_of(made: EngineLoop) -> Sessions:
     return Sessions(made.store, Reader(made.store, made.nets), made.send)
 
 
-async def started(made: Engine, document: Any, **given: Any) -> str:
+async def started(made: EngineLoop, document: Any, **given: Any) -> str:
     prepared = prepare(document)
     return await made.start(prepared.definition, prepared.net, **given)
 
 
-def statuses(made: Engine, session: str) -> dict[str, str]:
+def statuses(made: EngineLoop, session: str) -> dict[str, str]:
     return {row["step"]: row["status"] for row in sessions_of(made).list_sessions(run=session)}
 
 

@@ -19,7 +19,7 @@ from anabranch.app import keyring_of
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Execute
-from anabranch.runtime.jobs.executor import Crew, Safe
+from anabranch.runtime.jobs.executor import Executor, SecretScope
 from anabranch.testing import error, ok
 from anabranch.testing.scripted.answers import Planned
 from anabranch.testing.scripted.backstage import (
@@ -397,8 +397,8 @@ class SecretStage(DyingTheatre):
         async def keyring(net: Any, workload: Any, run: str) -> Any:
             return await keyring_of(keychain, net, workload, run)
 
-        safe = Safe(keyring, lambda _run: None)
-        self._crew = Crew(EveryKind(_Performer(self)), _offers_nothing, self._fetch, safe)
+        safe = SecretScope(keyring, lambda _run: None)
+        self._crew = Executor(EveryKind(_Performer(self)), _offers_nothing, self._fetch, safe)
 
     def _fetch(self, _run: str, content: str) -> bytes | None:
         return self.store.payload(content)

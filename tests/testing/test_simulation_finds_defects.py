@@ -11,9 +11,9 @@ from anabranch.kernel import events as e
 from anabranch.kernel import evolve, timing
 from anabranch.kernel.state import State, encode_state
 from anabranch.runtime import core, reactions, recovery
-from anabranch.runtime.child_runs import Family
+from anabranch.runtime.child_runs import ChildRuns
 from anabranch.runtime.effects import Execute
-from anabranch.runtime.reactions import FollowUps
+from anabranch.runtime.reactions import Reactions
 from anabranch.testing import Faults, SimulationFailed, never, ok, simulate
 from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 
@@ -45,9 +45,9 @@ def _sleep_through_retries(patch: pytest.MonkeyPatch) -> None:
 
 def _run_twice(patch: pytest.MonkeyPatch) -> None:
     """Every execution is sent out twice."""
-    real = FollowUps.started
+    real = Reactions.started
 
-    def started(self: FollowUps, live: Any, event: Any) -> None:
+    def started(self: Reactions, live: Any, event: Any) -> None:
         real(self, live, event)
         self.effects.append(Execute(live.state.run, event.job, event.attempt))
 
@@ -75,7 +75,7 @@ def _incomplete_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 def _deaf_parents(patch: pytest.MonkeyPatch) -> None:
     """A parent is not told that its child run has ended."""
-    patch.setattr(Family, "tell_parent", lambda _self, _child: None)
+    patch.setattr(ChildRuns, "tell_parent", lambda _self, _child: None)
 
 
 def _wrong_heads(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from anabranch.clock import SystemClock
 from anabranch.kernel.values import Answer
 from anabranch.operations.definitions.prepare import compiler, prepare
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
@@ -56,9 +56,9 @@ class Kept(MemoryStore):
 
 
 @asynccontextmanager
-async def engine(store: Kept, perform: Perform, **settings: Any) -> AsyncIterator[Engine]:
+async def engine(store: Kept, perform: Perform, **settings: Any) -> AsyncIterator[EngineLoop]:
     chosen = Settings(**settings)
-    made = Engine(
+    made = EngineLoop(
         store,
         Nets(store, compiler()),
         {"rule": Rules(perform)},
@@ -72,6 +72,6 @@ async def engine(store: Kept, perform: Perform, **settings: Any) -> AsyncIterato
         await made.close(0)
 
 
-async def start(made: Engine, orchestration: dict[str, Any], **given: Any) -> str:
+async def start(made: EngineLoop, orchestration: dict[str, Any], **given: Any) -> str:
     prepared = prepare(json.dumps(orchestration) + "\n")
     return await made.start(prepared.definition, prepared.net, **given)

@@ -16,7 +16,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.step import step
 from anabranch.net.net import Net
 from anabranch.runtime.live_run import LiveRun
-from anabranch.runtime.values.offload import Lightener
+from anabranch.runtime.values.offload import PayloadOffloader
 from anabranch.runtime.values.payloads import Light, brings_ref, holds_ref, resolve
 from anabranch.runtime.values.stored_values import RunValues, StoredValues
 from seeds import part
@@ -39,7 +39,7 @@ class Beside:
 
     def __init__(self) -> None:
         self.payloads: dict[str, bytes] = {}
-        self.light = Lightener(self._keep, INLINE_MAX, None)
+        self.light = PayloadOffloader(self._keep, INLINE_MAX, None)
         self.forget()
 
     def forget(self) -> None:

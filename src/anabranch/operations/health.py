@@ -22,9 +22,9 @@ import msgspec
 
 from anabranch.errors import AnabranchError, MissingRequirements
 from anabranch.operations.webhooks.dispatcher import Courier
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.metrics.engine_metrics import overdue_ms
-from anabranch.runtime.metrics.loop_lag import LoopWatch
+from anabranch.runtime.metrics.loop_lag import LoopLag
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog
 
@@ -55,10 +55,10 @@ class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
 class Health:
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLoop,
         settings: Settings,
         *,
-        loop: LoopWatch | None = None,
+        loop: LoopLag | None = None,
         courier: Courier | None = None,
     ) -> None:
         self._engine = engine

@@ -32,7 +32,7 @@ class Arrival(msgspec.Struct, frozen=True):
     message: int = 0  # the message it came in, if it came from another process
 
 
-class Family:
+class ChildRuns:
     def __init__(
         self,
         store: Store,

@@ -28,18 +28,18 @@ from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.step import step
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
-from anabranch.runtime.child_runs import Arrival, Family
+from anabranch.runtime.child_runs import Arrival, ChildRuns
 from anabranch.runtime.effects import Effect, Published, Replied
-from anabranch.runtime.jobs.concurrency import Lanes
-from anabranch.runtime.jobs.pools import EVERY_POOL, Pools
+from anabranch.runtime.jobs.concurrency import JobQueues
+from anabranch.runtime.jobs.pools import EVERY_POOL, PoolQueues
 from anabranch.runtime.live_run import LiveRun, load_state
 from anabranch.runtime.messages.codec import answer_bytes
-from anabranch.runtime.metrics.engine_metrics import Pulse
+from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.reactions import ENGINE, FollowUps
+from anabranch.runtime.reactions import ENGINE, Reactions
 from anabranch.runtime.run_limits import RunLimits
-from anabranch.runtime.timers import Alarms
-from anabranch.runtime.values.payload_refs import Holds
+from anabranch.runtime.timers import Timers
+from anabranch.runtime.values.payload_refs import PayloadRefs
 from anabranch.runtime.values.payloads import Light, brings_ref
 from anabranch.runtime.values.read_rights import ReadRights, before
 from anabranch.runtime.values.sealing import Sealed, opened
@@ -65,10 +65,10 @@ class Core:
         self,
         store: Store,
         nets: Nets,
-        lanes: Lanes,
+        lanes: JobQueues,
         snapshot_every: int = 200,
         retention_ms: int = RETENTION_MS,
-        pools: Pools | None = None,
+        pools: PoolQueues | None = None,
         inline_bytes_max: int = INLINE_BYTES_MAX,
         value_bytes_max: int | None = None,
         read_bytes_max: int = READ_BYTES_MAX,
@@ -80,8 +80,8 @@ class Core:
         self.nets = nets
         self.lanes = lanes
         #: Without any, the engine does the work of every pool itself.
-        self.pools = pools or Pools(here=EVERY_POOL)
-        self.pulse = Pulse()
+        self.pools = pools or PoolQueues(here=EVERY_POOL)
+        self.pulse = EngineMetrics()
         self.live: dict[str, LiveRun] = {}
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
@@ -91,11 +91,11 @@ class Core:
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
-        self.alarms = Alarms()
-        self.family = Family(store, self.live, self.run, ENGINE)
-        self._holds = Holds(retention_ms, rights)
+        self.alarms = Timers()
+        self.family = ChildRuns(store, self.live, self.run, ENGINE)
+        self._holds = PayloadRefs(retention_ms, rights)
         self.family.passed_on = self._holds.passed_on
-        self.follow_ups = FollowUps(lanes, self.pools, self.pulse, self._holds, self.family)
+        self.follow_ups = Reactions(lanes, self.pools, self.pulse, self._holds, self.family)
         self._touched: dict[str, LiveRun] = {}
         self._payloads: dict[str, bytes] = {}
         self._payloads_before: dict[str, bytes] = {}  # of the last batch: perhaps not durable yet

@@ -32,17 +32,17 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
 from anabranch.runtime.effects import Execute, Published, Replied, Stop
-from anabranch.runtime.jobs.concurrency import lanes_for
-from anabranch.runtime.jobs.executor import Crew, Safe
-from anabranch.runtime.jobs.pools import Pools
+from anabranch.runtime.jobs.concurrency import job_queues_for
+from anabranch.runtime.jobs.executor import Executor, SecretScope
+from anabranch.runtime.jobs.pools import PoolQueues
 from anabranch.runtime.live_run import history, load_state
-from anabranch.runtime.messages.mailbox import Mail
-from anabranch.runtime.messages.subscribers import Audience, Listener, stands
+from anabranch.runtime.messages.mailbox import Mailbox
+from anabranch.runtime.messages.subscribers import Listener, Subscribers, stands
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.run_limits import RunLimits
 from anabranch.runtime.suspension import Suspension
-from anabranch.runtime.values.offload import Lightener
+from anabranch.runtime.values.offload import PayloadOffloader
 from anabranch.runtime.values.read_rights import ReadRights
 from anabranch.runtime.values.sealing import Said, sealed_keys, split
 from anabranch.runtime.writer import Writer
@@ -58,7 +58,7 @@ SWEPT_AT_ONCE = 200
 TURNS_AT_ONCE = 8  # before the event loop gets its turn again
 
 
-class Engine:
+class EngineLoop:
     """Use it as an async context manager; it owns the store until it is closed."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Engine:
         clock: Clock,
         settings: Settings,
         owner: str = "anabranch",
-        safe: Safe | None = None,
+        safe: SecretScope | None = None,
         rights: ReadRights | None = None,
     ) -> None:
         self.store = store
@@ -78,8 +78,8 @@ class Engine:
         self.clock = clock
         self._settings = settings
         self._owner = owner
-        lanes = lanes_for(settings, performers)
-        pools = Pools(settings.pools_here)
+        lanes = job_queues_for(settings, performers)
+        pools = PoolQueues(settings.pools_here)
         #: What the work of a run may read of what the store keeps.
         self.rights = rights or ReadRights(store, nets, pools.outside)
         self.core = Core(
@@ -98,14 +98,14 @@ class Engine:
         self.core.on_defect = self._set_aside
         self._safe = safe
         inline_max, result_max = settings.inline_bytes_max, settings.result_bytes_max
-        self._light = Lightener(self.core.keep_payload, inline_max, result_max)
-        self._crew = Crew(performers, self._offer, self.rights.content, safe)
+        self._light = PayloadOffloader(self.core.keep_payload, inline_max, result_max)
+        self._crew = Executor(performers, self._offer, self.rights.content, safe)
         self.pulse = self.core.pulse
         self.pulse.watch(self.core, clock.now)
         self._writer = Writer(store, self.pulse)
         self._wake = asyncio.Event()
-        self._audience = Audience()
-        self._mail = Mail(self.core)
+        self._audience = Subscribers()
+        self._mail = Mailbox(self.core)
         self._mail_read_at = 0
         self._suspension = Suspension(self.core, int(settings.poll_seconds * 1000))
         self._loop_task: asyncio.Task[None] | None = None
@@ -117,7 +117,7 @@ class Engine:
 
     # -- life --------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Engine:
+    async def __aenter__(self) -> EngineLoop:
         await self.open()
         return self
 

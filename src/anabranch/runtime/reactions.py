@@ -14,14 +14,14 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import kind_of_job, pool_of_job
 from anabranch.kernel.state import Job
-from anabranch.runtime.child_runs import Family
+from anabranch.runtime.child_runs import ChildRuns
 from anabranch.runtime.effects import Effect, Execute, Stop
-from anabranch.runtime.jobs.concurrency import Lanes
-from anabranch.runtime.jobs.pools import Lease, Pools
+from anabranch.runtime.jobs.concurrency import JobQueues
+from anabranch.runtime.jobs.pools import Lease, PoolQueues
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.wakeups import wake_ups
-from anabranch.runtime.metrics.engine_metrics import Pulse
-from anabranch.runtime.values.payload_refs import Holds
+from anabranch.runtime.metrics.engine_metrics import EngineMetrics
+from anabranch.runtime.values.payload_refs import PayloadRefs
 from anabranch.runtime.values.read_rights import before
 from anabranch.work.loops.collections.port import KIND
 
@@ -32,9 +32,14 @@ _TOKEN = "token "  # so begins what a token is called, where it writes to the co
 _TIME_IS_UP = "its parent's time is up"
 
 
-class FollowUps:
+class Reactions:
     def __init__(
-        self, lanes: Lanes, pools: Pools, pulse: Pulse, holds: Holds, family: Family
+        self,
+        lanes: JobQueues,
+        pools: PoolQueues,
+        pulse: EngineMetrics,
+        holds: PayloadRefs,
+        family: ChildRuns,
     ) -> None:
         self.effects: list[Effect] = []
         self.has_crew = True  # without one, whatever a stored run believes to be at work is lost
@@ -187,23 +192,23 @@ def _counts(source: Any) -> bool:
     return isinstance(source, Mapping) and source.get(KIND) == "range"
 
 
-_FOLLOW_UPS: dict[type, Callable[[FollowUps, LiveRun, Any], None]] = {
-    e.JobScheduled: FollowUps.scheduled,
-    e.ShardScheduled: FollowUps.scheduled,
-    e.LoopCutting: FollowUps.scheduled,
-    e.JobStarted: FollowUps.started,
-    e.JobExtended: FollowUps.lent,
-    e.JobCancelling: FollowUps.cancelling,
-    e.JobTimedOut: FollowUps.timed_out,
-    e.TokenDoomed: FollowUps.doomed,
-    e.RunStarted: FollowUps.brought,
-    e.ContextPatched: FollowUps.brought,
-    e.JobReported: FollowUps.reported,
-    e.LoopCut: FollowUps.cut,
-    e.JobLost: FollowUps.over,
-    e.JobParked: FollowUps.parked,
-    e.JobContinued: FollowUps.continued,
-    e.JobDischarged: FollowUps.discharged,
-    e.RunResumed: FollowUps.resumed,
-    e.RunFinished: FollowUps.finished,
+_FOLLOW_UPS: dict[type, Callable[[Reactions, LiveRun, Any], None]] = {
+    e.JobScheduled: Reactions.scheduled,
+    e.ShardScheduled: Reactions.scheduled,
+    e.LoopCutting: Reactions.scheduled,
+    e.JobStarted: Reactions.started,
+    e.JobExtended: Reactions.lent,
+    e.JobCancelling: Reactions.cancelling,
+    e.JobTimedOut: Reactions.timed_out,
+    e.TokenDoomed: Reactions.doomed,
+    e.RunStarted: Reactions.brought,
+    e.ContextPatched: Reactions.brought,
+    e.JobReported: Reactions.reported,
+    e.LoopCut: Reactions.cut,
+    e.JobLost: Reactions.over,
+    e.JobParked: Reactions.parked,
+    e.JobContinued: Reactions.continued,
+    e.JobDischarged: Reactions.discharged,
+    e.RunResumed: Reactions.resumed,
+    e.RunFinished: Reactions.finished,
 }

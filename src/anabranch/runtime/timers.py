@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 
-class Alarms:
+class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[int, str]] = []
         self._wanted: dict[str, int] = {}  # what the heap says beyond this is out of date

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from anabranch.errors import StoreError
-from anabranch.runtime.metrics.engine_metrics import Pulse
+from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.store.ports import Batch, Journal
 
 SMALL_BATCH = 24  # runs; measured in bench/
@@ -31,9 +31,9 @@ log = logging.getLogger("anabranch.engine")
 
 
 class Writer:
-    def __init__(self, journal: Journal, pulse: Pulse | None = None) -> None:
+    def __init__(self, journal: Journal, pulse: EngineMetrics | None = None) -> None:
         self._journal = journal
-        self._pulse = pulse or Pulse()
+        self._pulse = pulse or EngineMetrics()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="anabranch-writer")
         self._in_flight: asyncio.Future[None] | None = None
         self._seconds = 0.0  # what a commit takes, lately

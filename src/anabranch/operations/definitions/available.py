@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from anabranch.operations.definitions.preflight import Available
-from anabranch.runtime.jobs.pools import Pools
+from anabranch.runtime.jobs.pools import PoolQueues
 from anabranch.settings import Settings
 from anabranch.work.kinds.buckets.buckets import EXTRA, installed
 from anabranch.work.kinds.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off
@@ -24,7 +24,7 @@ def available_in(settings: Settings, kinds: Collection[str], *, workers: bool) -
         kinds=kinds,
         extras=frozenset({EXTRA} if installed() else ()),
         off=switched_off(settings.no_inline, SWITCHABLE_KINDS),
-        outside=Pools(settings.pools_here).outside,
+        outside=PoolQueues(settings.pools_here).outside,
         workers=workers,
         participants=bool(settings.participants),
         chain=bool(settings.chain_url),

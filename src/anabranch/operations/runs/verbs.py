@@ -34,7 +34,7 @@ from anabranch.operations.read.task_events import with_tasks
 from anabranch.operations.runs.earlier_decision import telling_who_was_first
 from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.operations.sessions.numbers import numbered, session_owner
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
 from anabranch.store.ports import Definition, Store
 from anabranch.work.values.json_values import require_json
@@ -50,7 +50,7 @@ class Verbs:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLoop,
         tools: Callable[[], Iterable[RegisteredTool]],
         preflight: Preflight | None = None,
     ) -> None:
@@ -227,7 +227,7 @@ def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[Contex
     return tuple(ContextPatch(key, value, reducer) for key, value in checked.items())
 
 
-async def say(store: Store, open_engine: Callable[[], Engine], run: str, said: Sayable) -> str:
+async def say(store: Store, open_engine: Callable[[], EngineLoop], run: str, said: Sayable) -> str:
     """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded")."""
     engine = open_engine()
     async with telling_who_was_first(store, run, said):
@@ -240,7 +240,7 @@ async def say(store: Store, open_engine: Callable[[], Engine], run: str, said: S
     return "recorded"
 
 
-async def _opened(engine: Engine) -> bool:
+async def _opened(engine: EngineLoop) -> bool:
     try:
         await engine.open(run_jobs=False)
     except StoreInUse:
@@ -248,7 +248,7 @@ async def _opened(engine: Engine) -> bool:
     return True
 
 
-async def _post(store: Store, engine: Engine, run: str, said: Sayable) -> str:
+async def _post(store: Store, engine: EngineLoop, run: str, said: Sayable) -> str:
     """Put it into the mailbox; whoever owns the store answers. If nobody does any more, we do."""
     message = store.post(run, write_message(said), int(time.time() * 1000))
     until = time.monotonic() + ANSWER_SECONDS

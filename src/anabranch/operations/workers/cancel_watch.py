@@ -18,7 +18,7 @@ from anabranch.kernel import events as e
 from anabranch.operations.workers.claims import CLAIM_MAX, WAIT_SECONDS_MAX
 from anabranch.operations.workers.leases import Out, held
 from anabranch.runtime.effects import Published
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 
 LOOK_SECONDS = 1.0  # whoever has hung up, and an engine that stops, are noticed that soon
 #: After these a job of a worker may be no longer its own.
@@ -39,7 +39,7 @@ class ToStop(msgspec.Struct, frozen=True, kw_only=True):
 class Watching:
     """One per engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineLoop) -> None:
         self._engine = engine
         self._watchers: dict[str, set[asyncio.Event]] = {}
         engine.listen(self._hear)

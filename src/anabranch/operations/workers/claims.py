@@ -24,9 +24,9 @@ from anabranch.kernel.values import failed
 from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.workers.leases import NOBODY, Holder
-from anabranch.runtime.engine import Engine
-from anabranch.runtime.jobs.concurrency import Ready
-from anabranch.runtime.jobs.wire import Item, Parcel, pack, shared_names, travels
+from anabranch.runtime.engine import EngineLoop
+from anabranch.runtime.jobs.concurrency import ReadyJob
+from anabranch.runtime.jobs.wire import ClaimedJob, Item, shared_names, to_wire, travels
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
@@ -50,7 +50,7 @@ Key = tuple[str, str, int]
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a claim: jobs, and per run the values that its jobs share."""
 
-    tasks: list[Parcel]
+    tasks: list[ClaimedJob]
     runs: dict[str, dict[str, Any]]
     note: str = ""  # for people: what may be wrong where nothing ever comes
 
@@ -80,7 +80,7 @@ class Asked(msgspec.Struct):
 class Claims:
     """One per engine."""
 
-    def __init__(self, engine: Engine, read_items: ReadItems, keyring: Keyring) -> None:
+    def __init__(self, engine: EngineLoop, read_items: ReadItems, keyring: Keyring) -> None:
         self._engine = engine
         self._read_items = read_items
         self._keyring = keyring
@@ -202,7 +202,7 @@ class Claims:
                 return []
             await pools.wait(pool, max(left, 0))
 
-    async def _start_all(self, ready: Sequence[Ready], asker: Asker) -> list[Key]:
+    async def _start_all(self, ready: Sequence[ReadyJob], asker: Asker) -> list[Key]:
         """All in one turn. Whoever stops waiting hands back what was started for it."""
         loop = asyncio.get_running_loop()
         starting = [loop.create_task(self._start(one, asker)) for one in ready]
@@ -218,7 +218,7 @@ class Claims:
             if good
         ]
 
-    async def _start(self, ready: Ready, asker: Asker) -> bool:
+    async def _start(self, ready: ReadyJob, asker: Asker) -> bool:
         live = self._engine.core.live.get(ready.run)
         job = live.state.jobs.get(ready.job) if live is not None else None
         if live is None or job is None:
@@ -232,7 +232,7 @@ class Claims:
             return False  # it has gone on, or its run is paused and lists it again when resumed
         return True
 
-    def _hand_back(self, ready: Sequence[Ready], starting: Sequence[asyncio.Task[bool]]) -> None:
+    def _hand_back(self, ready: Sequence[ReadyJob], starting: Sequence[asyncio.Task[bool]]) -> None:
         for one, task in zip(ready, starting, strict=True):
             if not task.cancelled() and task.exception() is None and task.result():
                 lost = s.JobLose(one.job, one.attempt, "its claimer was gone", counted=False)
@@ -252,7 +252,7 @@ class Claims:
                 runs[parcel.run] = shared_names(live)
         return Claimed(tasks=[parcel for parcel in tasks if parcel.run in runs], runs=runs)
 
-    async def _pack(self, key: Key, worker: str, items: bool) -> Parcel | None:
+    async def _pack(self, key: Key, worker: str, items: bool) -> ClaimedJob | None:
         """None where the job is not out any more, or cannot be handed out and has failed."""
         run, name, attempt = key
         live = self._engine.core.live.get(run)
@@ -276,15 +276,17 @@ class Claims:
         await self._settle(run, s.JobReport(name, attempt, scope.answer(answer)))
         return None
 
-    async def _handed_out(self, live: LiveRun, job: Job, items: bool) -> Parcel:
+    async def _handed_out(self, live: LiveRun, job: Job, items: bool) -> ClaimedJob:
         run, seconds = live.state.run, max(0.0, (job.lease - job.since) / 1000)
-        parcel = pack(live, job.id, seconds, self._engine.rights.fetch(run))
+        parcel = to_wire(live, job.id, seconds, self._engine.rights.fetch(run))
         if self._engine.traces:
             place = traceparent(run, job.id, job.attempt, live.state.trace)
             parcel = msgspec.structs.replace(parcel, trace=place)
         return await self._with_items(live, job, parcel, items)
 
-    async def _with_items(self, live: LiveRun, job: Job, parcel: Parcel, always: bool) -> Parcel:
+    async def _with_items(
+        self, live: LiveRun, job: Job, parcel: ClaimedJob, always: bool
+    ) -> ClaimedJob:
         """The parcel, with the items of a shard that only this machine can be sure to read."""
         if parcel.shard is None:
             return parcel

@@ -23,7 +23,7 @@ from anabranch.operations.definitions.catalog import plain_path
 from anabranch.operations.workers.child_requests import Asked, agreed, beside, has_children
 from anabranch.operations.workers.credential_requests import require_credential
 from anabranch.operations.workers.leases import Out, held
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import Light, TooLarge, lighten
 from anabranch.runtime.values.sealing import checked_marks, seal
@@ -65,7 +65,7 @@ class Supplies:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLoop,
         settings: Settings,
         *,
         loops: Loops,

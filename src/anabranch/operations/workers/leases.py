@@ -15,7 +15,7 @@ import msgspec
 from anabranch.errors import NotFound, Refused
 from anabranch.kernel.jobs import pool_of_job
 from anabranch.kernel.state import Job
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import LiveRun
 
 
@@ -51,7 +51,7 @@ class Out(NamedTuple):
     by: Holder = NOBODY
 
 
-def held(engine: Engine, out: Out, *phases: str) -> tuple[LiveRun, Job]:
+def held(engine: EngineLoop, out: Out, *phases: str) -> tuple[LiveRun, Job]:
     """The job, if it is out with this very worker under this very attempt and token."""
     live = engine.core.run(out.run)
     job = live.state.jobs.get(out.job)
@@ -76,7 +76,7 @@ def held(engine: Engine, out: Out, *phases: str) -> tuple[LiveRun, Job]:
     return live, job
 
 
-def pool_of(engine: Engine, out: Out) -> str | None:
+def pool_of(engine: EngineLoop, out: Out) -> str | None:
     """Whose pool the job is of; None where there is no such job."""
     try:
         live = engine.core.run(out.run)

@@ -27,7 +27,7 @@ from anabranch.operations.workers.claims import (
 )
 from anabranch.operations.workers.job_data import Supplies
 from anabranch.operations.workers.leases import Out, held, pool_of
-from anabranch.runtime.engine import Engine
+from anabranch.runtime.engine import EngineLoop
 
 PROGRESS_BYTES_MAX = 4096
 
@@ -67,7 +67,7 @@ class Pools:
     """One per engine. `supply` is for what the work needs."""
 
     def __init__(
-        self, engine: Engine, supplies: Supplies, *, read_items: ReadItems, keyring: Keyring
+        self, engine: EngineLoop, supplies: Supplies, *, read_items: ReadItems, keyring: Keyring
     ) -> None:
         self._engine = engine
         self.supply = supplies

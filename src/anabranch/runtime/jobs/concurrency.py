@@ -18,13 +18,13 @@ from anabranch.work.port import Performer
 THREADS = "(threads)"  # no kind is called that
 
 
-class Ready(msgspec.Struct, frozen=True):
+class ReadyJob(msgspec.Struct, frozen=True):
     run: str
     job: str
     attempt: int
 
 
-class Lanes:
+class JobQueues:
     """`shared` names the lane of kinds that share one; every other kind has its own."""
 
     def __init__(
@@ -36,13 +36,13 @@ class Lanes:
         self._total = total
         self._limits = dict(limits or {})
         self._shared = dict(shared or {})
-        self._queues: dict[str, deque[Ready]] = {}
+        self._queues: dict[str, deque[ReadyJob]] = {}
         self._used: dict[str, int] = {}
         self._holders: dict[tuple[str, str], str] = {}  # (run, job) → lane
 
     def add(self, run: str, job: str, attempt: int, kind: str) -> None:
         lane = self._shared.get(kind, kind)
-        self._queues.setdefault(lane, deque()).append(Ready(run, job, attempt))
+        self._queues.setdefault(lane, deque()).append(ReadyJob(run, job, attempt))
 
     def can_start(self) -> bool:
         for lane, queue in self._queues.items():  # noqa: SIM110 - asked twice a turn
@@ -56,7 +56,7 @@ class Lanes:
         limit = self._limits.get(lane)
         return limit is None or self._used.get(lane, 0) < limit
 
-    def take(self) -> Iterator[Ready]:
+    def take(self) -> Iterator[ReadyJob]:
         """Jobs that may start now; each holds a place until it is freed."""
         for lane, queue in self._queues.items():
             while queue and self._room(lane):
@@ -94,7 +94,7 @@ class Lanes:
         return sum(len(queue) for queue in self._queues.values())
 
 
-def lanes_for(settings: Settings, performers: Mapping[str, Performer]) -> Lanes:
+def job_queues_for(settings: Settings, performers: Mapping[str, Performer]) -> JobQueues:
     """Some kinds occupy something scarce while they run; blocking callables share the threads."""
     limits = {
         "python": settings.processes_max,
@@ -103,4 +103,4 @@ def lanes_for(settings: Settings, performers: Mapping[str, Performer]) -> Lanes:
     }
     shared = {kind: THREADS for kind, one in performers.items() if isinstance(one, ThreadTool)}
     shared |= dict.fromkeys(("script", "container"), "shell")
-    return Lanes(settings.jobs_max, limits, shared)
+    return JobQueues(settings.jobs_max, limits, shared)

@@ -46,20 +46,20 @@ _NOT_PREPARED = "the task cannot be prepared"
 _NOT_DELIVERED = "the answer cannot be recorded"
 
 
-class Safe(msgspec.Struct, frozen=True):
+class SecretScope(msgspec.Struct, frozen=True):
     """Where the secrets are: hands those of a run out, and learns when the run is over."""
 
     keyring: Callable[[Net, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]]
     release: Callable[[str], None]
 
 
-class Crew:
+class Executor:
     def __init__(
         self,
         performers: Mapping[str, Performer],
         offer: Offer,
         content: Callable[[str, str], bytes | None],  # of a payload, as far as a run may read it
-        safe: Safe | None = None,
+        safe: SecretScope | None = None,
     ) -> None:
         self._performers = performers
         self._safe = safe

@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from anabranch.runtime.jobs.concurrency import Ready
+from anabranch.runtime.jobs.concurrency import ReadyJob
 
 WORKERS_KEPT = 1000  # of a pool: those who asked last
 EVERY_POOL = "*"
@@ -30,7 +30,7 @@ class Lease(NamedTuple):
     until: int
 
 
-class Line:
+class PoolQueue:
     """The jobs of one pool that wait."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Line:
         if not jobs:
             del self.runs[run]
 
-    def take(self) -> Ready | None:
+    def take(self) -> ReadyJob | None:
         """The first job of the run whose turn it is; the run goes to the end of the line."""
         if not self.runs:
             return None
@@ -66,7 +66,7 @@ class Line:
             self.runs.move_to_end(run)
         else:
             del self.runs[run]
-        return Ready(run, job, attempt)
+        return ReadyJob(run, job, attempt)
 
     def oldest(self) -> int:
         """Since when the job waits that has waited longest; 0 when there is none."""
@@ -82,12 +82,12 @@ class Line:
                 return
 
 
-class Pools:
+class PoolQueues:
     """`here` names the pools whose jobs the engine does itself; `*` is all of them."""
 
     def __init__(self, here: str = "") -> None:
         self._here = frozenset(here.replace(",", " ").split())
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, PoolQueue] = {}
         self._waiting: dict[tuple[str, str], str] = {}  # (run, job) → pool
         self._leases: dict[tuple[str, str], Lease] = {}
         self._closed = False
@@ -124,12 +124,12 @@ class Pools:
         if pool is not None:
             self._lines[pool].drop(run, job)
 
-    def _line(self, pool: str) -> Line:
-        return self._lines.setdefault(pool, Line())
+    def _line(self, pool: str) -> PoolQueue:
+        return self._lines.setdefault(pool, PoolQueue())
 
     # -- what workers ask --------------------------------------------------------------------
 
-    def take(self, pool: str, most: int) -> Iterator[Ready]:
+    def take(self, pool: str, most: int) -> Iterator[ReadyJob]:
         """Up to so many jobs that wait; they wait no more, and are started or refused next."""
         line = self._lines.get(pool)
         while line is not None and most > 0 and (ready := line.take()) is not None:

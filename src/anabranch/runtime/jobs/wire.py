@@ -46,7 +46,7 @@ Fetch = Callable[[str], bytes | None]
 Item = tuple[int, str, Any]  # index, key, value
 
 
-class Parcel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One job under a lease, as it travels."""
 
     run: str
@@ -91,7 +91,7 @@ def shared_names(live: LiveRun) -> dict[str, Any]:
     }
 
 
-def pack(live: LiveRun, job_id: str, lease_seconds: float, fetch: Fetch) -> Parcel:
+def to_wire(live: LiveRun, job_id: str, lease_seconds: float, fetch: Fetch) -> ClaimedJob:
     """The job for its worker; raises `ExpressionError` where its inputs cannot be rendered."""
     state = live.state
     job = state.jobs[job_id]
@@ -104,7 +104,7 @@ def pack(live: LiveRun, job_id: str, lease_seconds: float, fetch: Fetch) -> Parc
     in_fan = tracker is None and job.slot >= 0
     if in_fan:
         names["slot"] = slot_value(state.gathers[job.gather], job.slot)
-    return Parcel(
+    return ClaimedJob(
         run=state.run,
         step=job.step,
         job=job.id,
@@ -187,15 +187,15 @@ def refs_in(value: Any) -> Iterator[str]:
             yield from refs_in(each)
 
 
-def refs_of(parcel: Parcel, shared: Mapping[str, Any]) -> set[str]:
+def refs_of(parcel: ClaimedJob, shared: Mapping[str, Any]) -> set[str]:
     """What has to be fetched before the work can begin."""
     heard = parcel.heard.result if parcel.heard is not None else None
     values = [parcel.args, parcel.payload, parcel.slot, parcel.memory, heard, shared]
     return set(refs_in(values))
 
 
-def unpack(
-    parcel: Parcel,
+def from_wire(
+    parcel: ClaimedJob,
     shared: Mapping[str, Any],
     net: Net,
     fetch: Fetch,
@@ -234,7 +234,7 @@ def unpack(
         names=names,
         program=work.program,
         loop=parcel.loop,
-        source=parcel.source if parcel.items is None else Sent(parcel.items),
+        source=parcel.source if parcel.items is None else SentItems(parcel.items),
         shard=parcel.shard,
         timeout_seconds=parcel.timeout_seconds,
         again=parcel.again,
@@ -245,7 +245,7 @@ def unpack(
     )
 
 
-def _inputs(parcel: Parcel, work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
+def _inputs(parcel: ClaimedJob, work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
     if parcel.inputs is not None:
         return parcel.inputs
     if work.inputs is None or parcel.shard is not None:
@@ -254,27 +254,27 @@ def _inputs(parcel: Parcel, work: Work, names: Mapping[str, Any]) -> Mapping[str
     return inputs if isinstance(inputs, Mapping) else {"value": inputs}
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentItems(msgspec.Struct, frozen=True):
     """The items of a shard that came along, in the place of their collection."""
 
     items: Sequence[Item]
 
 
-class Reader(Protocol):
+class ItemReader(Protocol):
     async def items(
         self, source: Any, shard: Shard, /, *, keyring: Mapping[str, Any] = ...
     ) -> Sequence[Item]: ...
 
 
-class SentOrRead:
+class SentOrReadItems:
     """Finds the items of a shard: those that came along, or else in the collection."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ItemReader) -> None:
         self._reader = reader
 
     async def items(
         self, source: Any, shard: Shard, /, *, keyring: Mapping[str, Any] = _NO_KEYS
     ) -> Sequence[Item]:
-        if isinstance(source, Sent):
+        if isinstance(source, SentItems):
             return source.items
         return await self._reader.items(source, shard, keyring=keyring)

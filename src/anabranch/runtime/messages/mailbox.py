@@ -9,7 +9,7 @@ from anabranch.runtime.messages.codec import answer_bytes, read_message
 MAIL_AT_ONCE = 100
 
 
-class Mail:
+class Mailbox:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._store = core.store

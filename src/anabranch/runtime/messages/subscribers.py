@@ -20,7 +20,7 @@ FINISHED_KEPT = 256
 STAND_BY_SECONDS = 60
 
 
-class Audience:
+class Subscribers:
     def __init__(self) -> None:
         self.finished: dict[str, State] = {}  # the last few, for whoever waits for them
         self._listeners: list[Listener] = []

@@ -38,7 +38,7 @@ class Kind:
 
     __slots__ = ("_pulse", "again", "endings", "name", "seconds", "started")
 
-    def __init__(self, pulse: Pulse, name: str) -> None:
+    def __init__(self, pulse: EngineMetrics, name: str) -> None:
         self._pulse = pulse
         self.name = name
         self.started = pulse.jobs_started.cell((name,))
@@ -52,7 +52,7 @@ class Kind:
         return found
 
 
-class Pulse:
+class EngineMetrics:
     def __init__(self) -> None:
         self.registry = Registry()
         self.turned_at = 0  # milliseconds on the clock of the engine

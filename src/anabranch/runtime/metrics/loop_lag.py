@@ -22,7 +22,7 @@ HELD_SECONDS = 1.0  # a loop that is held up for longer is worth words
 FRAMES = 12  # of the stack that is shown
 
 
-class LoopWatch:
+class LoopLag:
     """Begin it in the loop that is to be watched, and stop it there."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ Keep = Callable[[str, str, bytes], None]  # run, sha256, content: written with t
 _SMALL = (type(None), bool, int, float)
 
 
-class Lightener:
+class PayloadOffloader:
     def __init__(self, keep: Keep, inline_bytes_max: int, result_bytes_max: int | None) -> None:
         self._keep = keep
         self._inline_max = inline_bytes_max

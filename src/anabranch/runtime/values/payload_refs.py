@@ -35,7 +35,7 @@ _PLACES = re.compile(PLACE.encode() + rb"([0-9a-f]{64})")
 GRANTS_KEPT = 20_000
 
 
-class Holds:
+class PayloadRefs:
     """`rights` says what a run may read; without it every ref is good (nobody works elsewhere)."""
 
     def __init__(self, retention_ms: int, rights: ReadRights | None = None) -> None:

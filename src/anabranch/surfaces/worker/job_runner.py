@@ -19,7 +19,7 @@ from anabranch.cancel import cancel_and_wait
 from anabranch.kernel.values import Answer, failed
 from anabranch.operations.workers.cancel_watch import CANCELLED
 from anabranch.operations.workers.pools import Beat
-from anabranch.runtime.jobs.wire import Parcel
+from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import Watch
 from anabranch.surfaces.worker.server_client import Away, Final, Link, until_heard
 from anabranch.surfaces.worker.task_environment import Bench, Said
@@ -46,7 +46,7 @@ class Errand:
     """One job of a worker."""
 
     def __init__(
-        self, parcel: Parcel, *, link: Link, bench: Bench, watch: Watch, tally: Tally
+        self, parcel: ClaimedJob, *, link: Link, bench: Bench, watch: Watch, tally: Tally
     ) -> None:
         self._parcel = parcel
         self._link = link

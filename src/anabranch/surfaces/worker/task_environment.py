@@ -19,7 +19,7 @@ from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.runtime.jobs.executor import carry_out
-from anabranch.runtime.jobs.wire import Parcel, SentOrRead, refs_of, unpack
+from anabranch.runtime.jobs.wire import ClaimedJob, SentOrReadItems, from_wire, refs_of
 from anabranch.runtime.values.payloads import TooLarge, lighten
 from anabranch.runtime.values.sealing import Unsealed, seal
 from anabranch.settings import Settings
@@ -66,7 +66,7 @@ class Said(NamedTuple):
     payload: str = ""
 
 
-def _holder(parcel: Parcel) -> str:
+def _holder(parcel: ClaimedJob) -> str:
     """Who holds the secrets that were resolved for it."""
     return "/".join(map(str, parcel.id))
 
@@ -107,7 +107,7 @@ class Bench:
             payloads=payloads, performers=self._performers, limits=limits
         )
         means = Means(performers=self._performers, payloads=payloads)
-        reader = SentOrRead(CollectionReader(self._collections))
+        reader = SentOrReadItems(CollectionReader(self._collections))
         self._performers["pipeline"] = Pipeline(means)
         self._performers["loop.shard"] = Shards(means, reader, self._note, alone=False)
         self._performers["playbook"] = Child(self._start_child)
@@ -120,7 +120,7 @@ class Bench:
 
     # -- one job -----------------------------------------------------------------------------
 
-    async def perform(self, parcel: Parcel, shared: Mapping[str, Any]) -> Said:
+    async def perform(self, parcel: ClaimedJob, shared: Mapping[str, Any]) -> Said:
         """Do the work; whatever goes wrong with it is its answer. Raises `Final` where the server
         no longer knows the job."""
         job_at_work.set(parcel.id)
@@ -136,7 +136,7 @@ class Bench:
             self._scopes.pop(parcel.id, None)
             self._redactor.release(_holder(parcel))
 
-    async def _performed(self, parcel: Parcel, shared: Mapping[str, Any]) -> Answer | Parked:
+    async def _performed(self, parcel: ClaimedJob, shared: Mapping[str, Any]) -> Answer | Parked:
         try:
             net = await self._net(parcel)
             task = await self._task(parcel, shared, net)
@@ -157,7 +157,7 @@ class Bench:
             return failed("config", message, retryable=False)
         return await carry_out(performer, task)
 
-    async def _task(self, parcel: Parcel, shared: Mapping[str, Any], net: Net) -> Task:
+    async def _task(self, parcel: ClaimedJob, shared: Mapping[str, Any], net: Net) -> Task:
         held: dict[str, bytes] = {}  # what this job needs must not leave with the cache
         for sha256 in refs_of(parcel, shared):
             content = await self._payloads.get(sha256)
@@ -169,13 +169,13 @@ class Bench:
             if parcel.sealed:
                 workload = Unsealed(workload, parcel.sealed)
             keyring = await app.keyring_of(self._keychain, net, workload, _holder(parcel))
-        task = await with_credentials(lambda: unpack(parcel, shared, net, held.get, keyring))
+        task = await with_credentials(lambda: from_wire(parcel, shared, net, held.get, keyring))
         if parcel.shard is None or parcel.progress is None:
             return task
         progress = await self._remembered(parcel.progress)
         return msgspec.structs.replace(task, progress=progress)
 
-    async def _net(self, parcel: Parcel) -> Net:
+    async def _net(self, parcel: ClaimedJob) -> Net:
         net = self._nets.get(parcel.definition)
         if net is None:
             path = self._link.job(parcel.id, "definition")
@@ -186,7 +186,7 @@ class Bench:
                 self._nets.popitem(last=False)
         return net
 
-    async def _light(self, parcel: Parcel, answer: Answer) -> Said:
+    async def _light(self, parcel: ClaimedJob, answer: Answer) -> Said:
         """A large result goes ahead, and the answer only refers to it."""
         most = self._settings
         whole = bool(getattr(answer, "inline", False))

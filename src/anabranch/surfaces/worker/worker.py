@@ -17,7 +17,7 @@ import msgspec
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.workers.claims import Claimed
-from anabranch.runtime.jobs.wire import Parcel
+from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import Watch
 from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS, Errand, Tally
 from anabranch.surfaces.worker.server_client import Away, Final, Link, until_heard
@@ -151,7 +151,7 @@ class Worker:
 
     # -- jobs --------------------------------------------------------------------------------
 
-    def _begin(self, parcel: Parcel, shared: dict[str, Any]) -> None:
+    def _begin(self, parcel: ClaimedJob, shared: dict[str, Any]) -> None:
         errand = Errand(
             parcel, link=self._link, bench=self._bench, watch=self._watch, tally=self.tally
         )

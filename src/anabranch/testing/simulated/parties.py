@@ -22,7 +22,7 @@ from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Stop
 from anabranch.runtime.jobs.executor import build_task, nobody_waits, not_built
-from anabranch.runtime.jobs.pools import Pools
+from anabranch.runtime.jobs.pools import PoolQueues
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.reactions import ENGINE
 from anabranch.testing.random.nets import random_net
@@ -194,9 +194,9 @@ class Parties(World):
 
     # -- workers elsewhere -------------------------------------------------------------------
 
-    def pools(self) -> Pools | None:
+    def pools(self) -> PoolQueues | None:
         """Jobs of a pool wait for the workers of that pool."""
-        return Pools()
+        return PoolQueues()
 
     def pools_wait(self) -> bool:
         pools = self.core.pools

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from anabranch.runtime.jobs.concurrency import Lanes, Ready
+from anabranch.runtime.jobs.concurrency import JobQueues, ReadyJob
 
 
-class OneLane(Lanes):
+class OneLane(JobQueues):
     """One queue for all kinds of work: first come, first served, or in any order with dice."""
 
     def __init__(self, total: int, dice: Random | None) -> None:
@@ -17,7 +17,7 @@ class OneLane(Lanes):
 
     def add(self, run: str, job: str, attempt: int, lane: str) -> None:  # noqa: ARG002
         queue = self._queues.setdefault("", deque())
-        ready = Ready(run, job, attempt)
+        ready = ReadyJob(run, job, attempt)
         if self._dice is None:
             queue.append(ready)
         else:

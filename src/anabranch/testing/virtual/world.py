@@ -26,10 +26,10 @@ from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
 from anabranch.runtime.jobs.executor import build_task, nobody_waits, not_built
-from anabranch.runtime.jobs.pools import Pools
+from anabranch.runtime.jobs.pools import PoolQueues
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover
-from anabranch.runtime.values.offload import Lightener
+from anabranch.runtime.values.offload import PayloadOffloader
 from anabranch.runtime.values.sealing import Sealed, split
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
@@ -97,7 +97,7 @@ class World:
         self._given: dict[tuple[str, str], tuple[int, Scripted]] = {}
         self._lost: set[JobKey] = set()
         self._rules = RulesInside(self.clock)
-        self._light = Lightener(self._keep_payload, self.inline_bytes_max, None)
+        self._light = PayloadOffloader(self._keep_payload, self.inline_bytes_max, None)
 
     # -- engines come and go -----------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class World:
         core.on_defect = _raise
         return core
 
-    def pools(self) -> Pools | None:
+    def pools(self) -> PoolQueues | None:
         """Who does the jobs of pools; here the engine itself."""
         return None
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from anabranch.operations.health import Health, HealthReport, as_text
-from anabranch.runtime.metrics.loop_lag import LoopWatch
+from anabranch.runtime.metrics.loop_lag import LoopLag
 from anabranch.surfaces.http.io.request_body import answer, read_query
 from anabranch.surfaces.http.resources.metrics import METERS
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
@@ -30,7 +30,7 @@ async def health(request: web.Request) -> web.StreamResponse:
 
 
 def mount(app: web.Application) -> None:
-    watch = LoopWatch()
+    watch = LoopLag()
     app[METERS].registry.add(watch.lag)
     app[HEALTH] = Health(app[PARTS].engine, app[SETTINGS], loop=watch)
 

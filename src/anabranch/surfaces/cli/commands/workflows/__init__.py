@@ -1,4 +1,4 @@
-"""The verbs around Arca workflows: `dispatches`, `snapshot`, `template`, `participants`, `passport`.
+"""The verbs around Arca: `dispatches`, `snapshot`, `template`, `participants` and `passport`.
 
 Running one is `run`, as for any definition.
 """
