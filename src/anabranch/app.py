@@ -51,7 +51,7 @@ from anabranch.operations.read.reader import Reader
 from anabranch.operations.runs.redrive_plan import RedrivePlan
 from anabranch.operations.runs.verbs import Verbs, decision, patches
 from anabranch.operations.sessions.sessions import Sessions
-from anabranch.operations.workers.job_data import Supplies
+from anabranch.operations.workers.job_data import JobData
 from anabranch.operations.workers.pools import Pools
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.jobs.executor import SecretScope
@@ -198,7 +198,7 @@ class Parts:
 
     def _pools(self, settings: Settings) -> Pools:
         """Workers elsewhere, and what they ask this engine for."""
-        supplies = Supplies(
+        supplies = JobData(
             self.engine,
             settings,
             loops=self._loop_results,

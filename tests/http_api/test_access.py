@@ -197,14 +197,14 @@ def test_the_use_of_a_token_is_noted(tmp_path: Any) -> None:
 
 def test_a_token_made_beside_a_running_server_opens_it_at_once(tmp_path: Any) -> None:
     async def go() -> None:
-        from anabranch.operations.access.tokens import Access
+        from anabranch.operations.access.tokens import AccessControl
         from anabranch.store.sqlite.store import SqliteStore
 
         store = tmp_path / "s.db"
         async with serving(store=str(store), **NEEDED) as door:
             beside = SqliteStore(store)
             try:
-                access = Access(beside, door.server.keeper.now)
+                access = AccessControl(beside, door.server.keeper.now)
                 token, text = access.create("ann", ["read"])
                 assert (await door.ask("GET", "/runs", text)).status == 200
                 access.revoke(token.id)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError, ClientResponse
 
-from anabranch.operations.access.tokens import Access
+from anabranch.operations.access.tokens import AccessControl
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.http.guard import browser_sessions
 
@@ -80,7 +80,7 @@ def test_a_stream_ends_also_when_another_process_revokes_its_token(
             token = door.token("read")
             async with listening(door, way, **bearer(token)) as response:
                 beside = SqliteStore(tmp_path / "s.db")
-                Access(beside, door.server.keeper.now).revoke(token.split("_")[1])
+                AccessControl(beside, door.server.keeper.now).revoke(token.split("_")[1])
                 beside.close()
                 await is_cut_off(response)
 

@@ -19,7 +19,7 @@ from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from anabranch.operations.definitions.templates import Templates
-from anabranch.operations.webhooks.sender import Posted, Poster
+from anabranch.operations.webhooks.sender import SendResult, WebhookSender
 from anabranch.settings import Settings
 from anabranch.surfaces.cli.main import VERBS
 from anabranch.surfaces.http.app import ALL_ROUTES
@@ -124,9 +124,9 @@ def test_every_verb_of_the_command_line_says_which_routes_it_asks() -> None:
 # -- what the server really does -------------------------------------------------------------------
 
 
-async def taken(*_what: Any) -> Posted:
+async def taken(*_what: Any) -> SendResult:
     """Webhooks are made here, too; nobody on the network is asked."""
-    return Posted(200)
+    return SendResult(200)
 
 
 class Background:
@@ -141,7 +141,7 @@ class Background:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         settings = Settings(store=str(self._place / "a.db"), serve_port=0, grace_seconds=0)
-        with patch.object(Poster, "post", taken):
+        with patch.object(WebhookSender, "post", taken):
             await self._listen(settings)
 
     async def _listen(self, settings: Settings) -> None:

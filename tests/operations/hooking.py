@@ -11,9 +11,9 @@ import msgspec
 
 from anabranch.clock import ManualClock
 from anabranch.kernel import events as e
-from anabranch.operations.webhooks.dispatcher import Courier
-from anabranch.operations.webhooks.matcher import Finder
-from anabranch.operations.webhooks.sender import DELIVERY, Posted, Poster
+from anabranch.operations.webhooks.dispatcher import WebhookDispatcher
+from anabranch.operations.webhooks.matcher import WebhookMatcher
+from anabranch.operations.webhooks.sender import DELIVERY, SendResult, WebhookSender
 from anabranch.operations.webhooks.webhooks import HookCard, HookDraft, Webhooks
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
@@ -35,7 +35,7 @@ class Receiver:
         self.answer: Answer = lambda _notice: 200
         self.hold: asyncio.Event | None = None
 
-    async def post(self, _url: str, body: bytes, headers: dict[str, str]) -> Posted:
+    async def post(self, _url: str, body: bytes, headers: dict[str, str]) -> SendResult:
         notice = msgspec.json.decode(body)
         assert headers[DELIVERY] == notice["id"]
         self.came.append(notice)
@@ -46,8 +46,8 @@ class Receiver:
         status = self.answer(notice)
         if status is not None and 200 <= status < 300:
             self.taken.append(notice["id"])
-            return Posted(status)
-        return Posted(status, f"answered {status}" if status else "no connection")
+            return SendResult(status)
+        return SendResult(status, f"answered {status}" if status else "no connection")
 
     async def close(self) -> None:
         pass
@@ -63,13 +63,13 @@ class Scene:
         self.courier = self.another_courier()
         self._seq: dict[str, int] = {}
 
-    def another_courier(self) -> Courier:
+    def another_courier(self) -> WebhookDispatcher:
         nets = SimpleNamespace(get=lambda _fingerprint: SimpleNamespace(private="_"))
-        finder = Finder(self.store, cast(Any, nets), self.settings.webhook_body_bytes)
-        self.courier = Courier(
+        finder = WebhookMatcher(self.store, cast(Any, nets), self.settings.webhook_body_bytes)
+        self.courier = WebhookDispatcher(
             self.store,
             finder,
-            cast(Poster, self.receiver),
+            cast(WebhookSender, self.receiver),
             clock=self.clock,
             settings=self.settings,
             dice=lambda: 1.0,

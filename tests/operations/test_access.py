@@ -14,8 +14,8 @@ import pytest
 
 from anabranch.errors import Denied, InputError, NotFound, StoreError
 from anabranch.operations.access import audit_log as trails
-from anabranch.operations.access.audit_log import TALLY_MS, Trail
-from anabranch.operations.access.tokens import Access, Caller, Guesses, entry, everything
+from anabranch.operations.access.audit_log import TALLY_MS, AuditLog
+from anabranch.operations.access.tokens import AccessControl, Caller, Guesses, entry, everything
 from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.store.memory.store import MemoryStore
 
@@ -29,17 +29,17 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def access(store: MemoryStore) -> Access:
-    return Access(store, lambda: NOW)
+def access(store: MemoryStore) -> AccessControl:
+    return AccessControl(store, lambda: NOW)
 
 
-def denied(access: Access, text: str) -> str:
+def denied(access: AccessControl, text: str) -> str:
     with pytest.raises(Denied) as caught:
         access.check(text)
     return caught.value.code
 
 
-def test_only_the_hash_of_a_secret_is_kept(store: MemoryStore, access: Access) -> None:
+def test_only_the_hash_of_a_secret_is_kept(store: MemoryStore, access: AccessControl) -> None:
     token, text = access.create("ann", ["read"])
     head, token_id, secret = text.split("_")
     assert (head, token_id, len(secret)) == ("anb", token.id, 52)
@@ -48,12 +48,12 @@ def test_only_the_hash_of_a_secret_is_kept(store: MemoryStore, access: Access) -
     assert secret not in repr(kept)
 
 
-def test_every_token_has_a_secret_of_its_own(access: Access) -> None:
+def test_every_token_has_a_secret_of_its_own(access: AccessControl) -> None:
     assert len({access.create("ann", ["read"])[1] for _ in range(50)}) == 50
 
 
 def test_secrets_are_compared_in_constant_time_also_for_an_unknown_id(
-    access: Access, monkeypatch: pytest.MonkeyPatch
+    access: AccessControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[tuple[int, int]] = []
     real = hmac.compare_digest
@@ -76,7 +76,7 @@ def test_secrets_are_compared_in_constant_time_also_for_an_unknown_id(
     assert compared == [(64, 64)] * 6
 
 
-def test_scopes_imply_what_they_should_and_nothing_else(access: Access) -> None:
+def test_scopes_imply_what_they_should_and_nothing_else(access: AccessControl) -> None:
     def held(*scopes: str) -> set[str]:
         return set(access.check(access.create("ann", scopes)[1]).scopes)
 
@@ -94,7 +94,7 @@ def test_scopes_imply_what_they_should_and_nothing_else(access: Access) -> None:
 
 def test_a_token_opens_until_it_expires_or_is_revoked(store: MemoryStore) -> None:
     now = NOW
-    access = Access(store, lambda: now)
+    access = AccessControl(store, lambda: now)
     token, text = access.create("ann", ["admin"], lifetime_days=1)
     assert access.has_admin()
     now = NOW + DAY - 1
@@ -117,7 +117,7 @@ def test_a_token_opens_until_it_expires_or_is_revoked(store: MemoryStore) -> Non
 
 def test_the_use_of_a_token_is_worth_a_note_once_a_minute(store: MemoryStore) -> None:
     now = NOW
-    access = Access(store, lambda: now)
+    access = AccessControl(store, lambda: now)
     assert access.to_note("t1") == NOW
     now += 59_999
     assert access.to_note("t1") is None
@@ -182,7 +182,7 @@ def test_entries_that_come_while_one_is_written_are_written_together() -> None:
     store = Slow()
 
     async def go() -> None:
-        trail = Trail(store, lambda: NOW)
+        trail = AuditLog(store, lambda: NOW)
         first = asyncio.ensure_future(trail.write(a_line("first")))
         while not store.batches:
             await asyncio.sleep(0)
@@ -208,7 +208,7 @@ def test_a_trail_that_cannot_be_written_is_logged_and_holds_nobody_up(
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(store, "add_audit", full)
-    asyncio.run(Trail(store, lambda: NOW).write(a_line("start")))
+    asyncio.run(AuditLog(store, lambda: NOW).write(a_line("start")))
     assert "the disk is full" in caplog.text
     assert "action='start'" in caplog.text
 
@@ -217,7 +217,7 @@ def test_what_is_said_all_day_is_written_at_once_and_then_counted() -> None:
     store, now = MemoryStore(), [NOW]
 
     async def go() -> None:
-        trail = Trail(store, lambda: now[0])
+        trail = AuditLog(store, lambda: now[0])
         await trail.tally(a_line("jobs.report"))
         assert [line.action for line in store.audit(AuditFilter())] == ["jobs.report"]
         for _ in range(1500):
@@ -248,7 +248,7 @@ def test_what_is_counted_takes_no_more_memory_than_it_may(
     store = MemoryStore()
 
     async def go() -> None:
-        trail = Trail(store, lambda: NOW)
+        trail = AuditLog(store, lambda: NOW)
         for n in range(120):
             await trail.tally(a_line(f"a{n}"))
             assert len(trail._tallies) <= 50
@@ -275,7 +275,7 @@ def test_old_entries_are_swept() -> None:
     store.add_audit([old, a_line("new")])
 
     async def go() -> None:
-        sweeping = asyncio.ensure_future(Trail(store, lambda: NOW, days=10).sweep_forever())
+        sweeping = asyncio.ensure_future(AuditLog(store, lambda: NOW, days=10).sweep_forever())
         while len(store.audit(AuditFilter())) > 1:
             await asyncio.sleep(0)
         sweeping.cancel()

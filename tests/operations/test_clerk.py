@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 
 from anabranch.errors import StoreError
-from anabranch.operations.access.write_batcher import Clerk
+from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.store.access_ports import AuditEntry, AuditFilter
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
@@ -52,7 +52,7 @@ def test_what_is_asked_for_while_something_is_written_is_written_together() -> N
     store = Counted()
 
     async def go() -> None:
-        clerk = Clerk(store)
+        clerk = WriteBatcher(store)
         first = asyncio.ensure_future(clerk.write(lambda: store.add_audit([line("first")])))
         while not store.begun:
             await asyncio.sleep(0)
@@ -78,7 +78,7 @@ def test_a_write_that_fails_fails_alone(kind: str, tmp_path: Path) -> None:
         raise StoreError("this one not")
 
     async def go() -> None:
-        clerk = Clerk(store)
+        clerk = WriteBatcher(store)
         works = [
             lambda: store.add_audit([line("one")]),
             bad,
@@ -96,7 +96,7 @@ def test_whoever_leaves_does_not_keep_the_others_from_being_written() -> None:
     store = Counted()
 
     async def go() -> None:
-        clerk = Clerk(store)
+        clerk = WriteBatcher(store)
         asked = [asyncio.ensure_future(clerk.write(noting(store, n))) for n in range(3)]
         while not store.begun:
             await asyncio.sleep(0)

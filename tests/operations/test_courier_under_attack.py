@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from anabranch.errors import StoreError
 from anabranch.kernel import events as e
-from anabranch.operations.webhooks.matcher import Finder
+from anabranch.operations.webhooks.matcher import WebhookMatcher
 from anabranch.operations.webhooks.secrets import secrets_of
-from anabranch.operations.webhooks.sender import SIGNATURE, Posted, verify
+from anabranch.operations.webhooks.sender import SIGNATURE, SendResult, verify
 from anabranch.operations.webhooks.webhooks import HookChange
 from anabranch.store.hook_ports import Delivery, DeliveryFilter, Entry, Hook
 from anabranch.store.sqlite.store import SqliteStore
@@ -34,14 +34,14 @@ def test_a_hook_that_we_cannot_look_for_holds_no_other_up(
     async def work() -> None:
         scene = Scene()
         bad, good = scene.hook("run.*"), scene.hook("run.*")
-        plain = Finder.find
+        plain = WebhookMatcher.find
 
-        def find(finder: Finder, hook: Hook, entries: Iterable[Entry], now: int) -> Any:
+        def find(finder: WebhookMatcher, hook: Hook, entries: Iterable[Entry], now: int) -> Any:
             if hook.id == bad.id:
                 raise RuntimeError("a row that nobody can read")
             return plain(finder, hook, entries, now)
 
-        monkeypatch.setattr(Finder, "find", find)
+        monkeypatch.setattr(WebhookMatcher, "find", find)
         scene.whole_run("r1")
         await scene.rounds(4)
         assert hooks_of(scene.receiver) == [good.id] * 3
@@ -115,9 +115,9 @@ def test_a_receiver_that_asks_for_patience_gets_it() -> None:
         scene.hook("run.started")
         plain = scene.receiver.post
 
-        async def busy(url: str, body: bytes, headers: dict[str, str]) -> Posted:
+        async def busy(url: str, body: bytes, headers: dict[str, str]) -> SendResult:
             await plain(url, body, headers)
-            return Posted(429, "answered 429", 120.0)
+            return SendResult(429, "answered 429", 120.0)
 
         scene.receiver.post = busy  # type: ignore[method-assign, assignment]
         scene.record("r1", e.RunStarted("r1", "d", "order", {}))

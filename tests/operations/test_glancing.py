@@ -14,7 +14,12 @@ from anabranch.kernel import stimuli as s
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.read import inline_reader
 from anabranch.operations.read.event_pages import Follower
-from anabranch.operations.read.inline_reader import NEAR_BYTES, NEAR_ROWS, Far, Glance
+from anabranch.operations.read.inline_reader import (
+    NEAR_BYTES,
+    NEAR_ROWS,
+    InlineReader,
+    TooLargeInline,
+)
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.runs.verbs import patches
 from anabranch.runtime.effects import Published
@@ -56,7 +61,7 @@ def held() -> str:
 class World:
     def __init__(self, parts: Parts, store: Watched) -> None:
         self.parts, self.store = parts, store
-        self.glance = Glance(store, parts.nets)
+        self.glance = InlineReader(store, parts.nets)
         self.reader = Reader(store, parts.nets)
 
     async def start(self, text: str) -> str:
@@ -122,7 +127,7 @@ def test_a_log_that_is_long_or_large_is_not_read_in_passing() -> None:
             here.store.rows = 0
             for name in (long, large):
                 for look in (here.glance.show, here.glance.explain, here.glance.state):
-                    with pytest.raises(Far):
+                    with pytest.raises(TooLargeInline):
                         look(name)
             assert here.store.rows == 0
 
@@ -136,7 +141,7 @@ def test_a_result_that_is_kept_beside_the_log_is_not_fetched_in_passing() -> Non
             name = await here.parts.verbs.start(playbook(step("big", "python", code=code)))
             await here.parts.engine.wait(name)
             assert len(here.reader.show(name)["result"]) == 100_000
-            with pytest.raises(Far):
+            with pytest.raises(TooLargeInline):
                 here.glance.show(name)
 
     run(go())
@@ -147,10 +152,10 @@ def test_a_definition_that_would_have_to_be_compiled_is_not_compiled_in_passing(
         async with world() as here:
             name = await here.start(held())
             fresh = Nets(here.store, compiler())
-            with pytest.raises(Far):
-                Glance(here.store, fresh).show(name)
+            with pytest.raises(TooLargeInline):
+                InlineReader(here.store, fresh).show(name)
             Reader(here.store, fresh).show(name)
-            assert Glance(here.store, fresh).show(name) == here.reader.show(name)
+            assert InlineReader(here.store, fresh).show(name) == here.reader.show(name)
 
     run(go())
 

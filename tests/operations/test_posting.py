@@ -17,8 +17,8 @@ from anabranch.errors import InputError
 from anabranch.operations.webhooks import sender
 from anabranch.operations.webhooks.sender import (
     Addresses,
-    Posted,
-    Poster,
+    SendResult,
+    WebhookSender,
     checked_url,
     sign,
     verify,
@@ -46,8 +46,8 @@ async def receiver(status: int = 200, text: str = "", **headers: str) -> AsyncIt
         await runner.cleanup()
 
 
-async def posted(url: str, addresses: Addresses = "any", seconds: float = 5) -> Posted:
-    poster = Poster(addresses, seconds)
+async def posted(url: str, addresses: Addresses = "any", seconds: float = 5) -> SendResult:
+    poster = WebhookSender(addresses, seconds)
     try:
         return await poster.post(url, BODY, {})
     finally:

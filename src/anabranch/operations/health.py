@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from anabranch.errors import AnabranchError, MissingRequirements
-from anabranch.operations.webhooks.dispatcher import Courier
+from anabranch.operations.webhooks.dispatcher import WebhookDispatcher
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.metrics.engine_metrics import overdue_ms
 from anabranch.runtime.metrics.loop_lag import LoopLag
@@ -59,7 +59,7 @@ class Health:
         settings: Settings,
         *,
         loop: LoopLag | None = None,
-        courier: Courier | None = None,
+        courier: WebhookDispatcher | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings

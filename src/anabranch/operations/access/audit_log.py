@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from anabranch.errors import AnabranchError
-from anabranch.operations.access.write_batcher import Clerk
+from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.store.access_ports import Access, AuditEntry
 
 log = logging.getLogger("anabranch.access")
@@ -39,19 +39,19 @@ class _Tally(msgspec.Struct):
     count: int = 0
 
 
-class Trail:
+class AuditLog:
     def __init__(
         self,
         store: Access,
         now: Callable[[], int],
         *,
         days: float = 400.0,
-        clerk: Clerk | None = None,
+        clerk: WriteBatcher | None = None,
     ) -> None:
         self._store = store
         self._now = now
         self._days = days
-        self._clerk = clerk or Clerk(store)
+        self._clerk = clerk or WriteBatcher(store)
         self._used: dict[str, int] = {}
         self._tallies: dict[Kind, _Tally] = {}
         self._noting: asyncio.Task[None] | None = None

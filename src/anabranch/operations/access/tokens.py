@@ -81,7 +81,7 @@ def everything(actor: str) -> Caller:
     return Caller(actor, frozenset(SCOPES))
 
 
-class Access:
+class AccessControl:
     """The tokens of a store: made, listed, revoked and checked."""
 
     def __init__(self, store: AccessStore, now: Callable[[], int]) -> None:

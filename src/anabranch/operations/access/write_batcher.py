@@ -17,7 +17,7 @@ T = TypeVar("T")
 Work = Callable[[], Any]
 
 
-class Clerk:
+class WriteBatcher:
     def __init__(self, store: Access) -> None:
         self._store = store
         self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []

@@ -24,19 +24,19 @@ NEAR_BYTES = 64 * 1024
 KEPT_BYTES = 4 * 1024 * 1024  # of the events that the states which are kept came from
 
 
-class Far(Exception):
+class TooLargeInline(Exception):
     """It takes too long to be read in passing."""
 
 
-def require_near(store: Journal, run: str, after: int = 0) -> int:
+def require_small(store: Journal, run: str, after: int = 0) -> int:
     """How many bytes the rows after this event have, if they are few and small."""
     rows, size = store.weight(run, after, NEAR_ROWS + 1)
     if rows > NEAR_ROWS or size > NEAR_BYTES:
-        raise Far
+        raise TooLargeInline
     return size
 
 
-class Glance(Reader):
+class InlineReader(Reader):
     """Only for one thread. The states it gives are its own: who gets one changes nothing in it."""
 
     def __init__(self, store: Store, nets: Nets, preflight: Preflight | None = None) -> None:
@@ -47,7 +47,7 @@ class Glance(Reader):
     def net(self, head: Head) -> Net:
         net = self._nets.known(head.definition)
         if net is None:
-            raise Far
+            raise TooLargeInline
         return net
 
     def state(self, run: str) -> State:
@@ -60,7 +60,7 @@ class Glance(Reader):
         if state.started_at != head.created_at:  # a purged run may have given its id to another
             state, size = State(), 0
         if state.seq < head.seq:
-            size += require_near(self._store, head.run, state.seq)
+            size += require_small(self._store, head.run, state.seq)
             replayed(self._store.read(head.run, state.seq), state, head.run)
         require_reached(head, state)
         if size <= NEAR_BYTES:
@@ -74,4 +74,4 @@ class Glance(Reader):
             self._bytes -= self._states.popitem(last=False)[1][1]
 
     def _payload(self, _sha256: str) -> NoReturn:
-        raise Far
+        raise TooLargeInline

@@ -45,7 +45,7 @@ class ChainAccess(Protocol):
         ...
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RpcCall(msgspec.Struct, frozen=True):
     """One call, and what was done with it, for the record."""
 
     method: str
@@ -53,7 +53,7 @@ class Asked(msgspec.Struct, frozen=True):
     subject: str = ""
 
 
-class Permitted:
+class RpcMethods:
     def __init__(
         self,
         sessions: Sessions,
@@ -69,7 +69,7 @@ class Permitted:
         self._chain = chain
         self._now = now
         self._first_step = first_step
-        self.last = Asked("")  # what the last call was about
+        self.last = RpcCall("")  # what the last call was about
 
     async def call(self, method: str, params: Params) -> Any:
         name = method.removeprefix("xgr_")
@@ -77,7 +77,7 @@ class Permitted:
         if handler is None:
             reason = ABSENT.get(name, "") if method.startswith("xgr_") else ""
             raise NotHere(f"there is no method {method[:80]!r}" + (f": {reason}" if reason else ""))
-        self.last = Asked(method)
+        self.last = RpcCall(method)
         return await handler(self, params)
 
     # -- who asks ------------------------------------------------------------------------------
@@ -86,11 +86,11 @@ class Permitted:
         chain_id = await self._chain.chain_id()
         now = self._now() // 1000
         permit = await asyncio.to_thread(verified, given, kinds, chain_id=chain_id, now=now)
-        self.last = Asked(self.last.method, permit.signer, self.last.subject)
+        self.last = RpcCall(self.last.method, permit.signer, self.last.subject)
         return permit
 
     def _about(self, subject: str) -> None:
-        self.last = Asked(self.last.method, self.last.signer, subject)
+        self.last = RpcCall(self.last.method, self.last.signer, subject)
 
     # -- numbers -------------------------------------------------------------------------------
 
@@ -299,22 +299,22 @@ class Permitted:
         return found_grants(self._grants, given, permit.signer)
 
 
-Method = Callable[[Permitted, Params], Awaitable[Any]]
+Method = Callable[[RpcMethods, Params], Awaitable[Any]]
 
 _METHODS: Mapping[str, Method] = {
-    "getCoreAddrs": Permitted.core_addresses,
-    "getPublicSale": Permitted.public_sale,
-    "getGrantFeePerYear": Permitted.grant_fee,
-    "getNextProcessId": Permitted.next_process_id,
-    "estimateRuleGas": Permitted.estimate_rule_gas,
-    "stepExecuted": Permitted.step_executed,
-    "sessionAlive": Permitted.session_alive,
-    "validateDataTransfer": Permitted.start,
-    "wakeUpProcess": Permitted.wake,
-    "control": Permitted.control,
-    "listSessions": Permitted.list_sessions,
-    "manageGrants": Permitted.manage_grants,
-    "listGrants": Permitted.list_grants,
+    "getCoreAddrs": RpcMethods.core_addresses,
+    "getPublicSale": RpcMethods.public_sale,
+    "getGrantFeePerYear": RpcMethods.grant_fee,
+    "getNextProcessId": RpcMethods.next_process_id,
+    "estimateRuleGas": RpcMethods.estimate_rule_gas,
+    "stepExecuted": RpcMethods.step_executed,
+    "sessionAlive": RpcMethods.session_alive,
+    "validateDataTransfer": RpcMethods.start,
+    "wakeUpProcess": RpcMethods.wake,
+    "control": RpcMethods.control,
+    "listSessions": RpcMethods.list_sessions,
+    "manageGrants": RpcMethods.manage_grants,
+    "listGrants": RpcMethods.list_grants,
 }
 METHODS = tuple(f"xgr_{name}" for name in _METHODS)
 #: What the namespace has elsewhere, and why not here.

@@ -23,9 +23,16 @@ from msgspec.structs import replace
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError
 from anabranch.operations.access.secret_key import key_of
-from anabranch.operations.webhooks.matcher import Finder, delivery_id
+from anabranch.operations.webhooks.matcher import WebhookMatcher, delivery_id
 from anabranch.operations.webhooks.secrets import secrets_of, variable_of
-from anabranch.operations.webhooks.sender import DELIVERY, EVENT, SIGNATURE, Posted, Poster, sign
+from anabranch.operations.webhooks.sender import (
+    DELIVERY,
+    EVENT,
+    SIGNATURE,
+    SendResult,
+    WebhookSender,
+    sign,
+)
 from anabranch.runtime.metrics.registry import Counter
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog, Delivery, Hook
@@ -50,12 +57,12 @@ GONE = 410  # the receiver wants to hear no more
 Dice = Callable[[], float]
 
 
-class Courier:
+class WebhookDispatcher:
     def __init__(
         self,
         store: Store,
-        finder: Finder,
-        poster: Poster,
+        finder: WebhookMatcher,
+        poster: WebhookSender,
         *,
         clock: Clock,
         settings: Settings,
@@ -268,11 +275,11 @@ class Courier:
             self._store.change_hook(replace(known, enabled=False))
             log.error("webhook %s: its receiver answered %d; it is off now", hook.id, GONE)
 
-    async def _post(self, hook: Hook, one: Delivery) -> Posted:
+    async def _post(self, hook: Hook, one: Delivery) -> SendResult:
         now = self._clock.now()
         secret, *older = secrets_of(hook, now, self._key) or ("",)
         if not secret:
-            return Posted(None, self._why_no_secret(hook))
+            return SendResult(None, self._why_no_secret(hook))
         headers = {
             DELIVERY: delivery_id(one.hook, one.run, one.seq),
             EVENT: one.kind,
@@ -286,7 +293,7 @@ class Courier:
         place = self._key.place
         return f"its secret cannot be made: {place} is missing, or not the key it was made with"
 
-    def _after(self, one: Delivery, posted: Posted) -> Delivery:
+    def _after(self, one: Delivery, posted: SendResult) -> Delivery:
         now = self._clock.now()
         tried = replace(
             one,

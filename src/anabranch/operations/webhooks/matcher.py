@@ -84,7 +84,7 @@ class _Wish:
         )
 
 
-class Finder:
+class WebhookMatcher:
     """Looks through rows for hooks. Blocking: call it from a thread, one call at a time."""
 
     def __init__(self, store: Store, nets: Nets, body_bytes: int) -> None:

@@ -49,7 +49,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_-]*\.?")
 _PUBLIC = read_policy("public", "webhook_addresses")
 
 
-class Posted(msgspec.Struct, frozen=True):
+class SendResult(msgspec.Struct, frozen=True):
     """How it went: taken when the status is 2xx."""
 
     status: int | None
@@ -105,7 +105,7 @@ def checked_url(url: str, addresses: Addresses) -> str:
     return url
 
 
-class Poster:
+class WebhookSender:
     """Keeps its connections; close it at the end."""
 
     def __init__(self, addresses: Addresses = "public", timeout_seconds: float = 10.0) -> None:
@@ -113,14 +113,14 @@ class Poster:
         self._seconds = timeout_seconds
         self._session: aiohttp.ClientSession | None = None
 
-    async def post(self, url: str, body: bytes, headers: dict[str, str]) -> Posted:
+    async def post(self, url: str, body: bytes, headers: dict[str, str]) -> SendResult:
         """Never raises for what the receiver, the network or the policy does."""
         import aiohttp
 
         try:
             checked_url(url, self._addresses)
         except InputError as error:
-            return Posted(None, error.message)
+            return SendResult(None, error.message)
         session = self._session or self._open()
         try:
             async with session.post(url, data=body, headers=headers, allow_redirects=False) as got:
@@ -128,11 +128,11 @@ class Poster:
                 if not got.content.at_eof():
                     got.close()  # nobody reads the rest, and the connection is of no more use
                 asked = _wait_seconds(got.headers.get("Retry-After", ""))
-                return Posted(got.status, _words(got.status), asked)
+                return SendResult(got.status, _words(got.status), asked)
         except TimeoutError:
-            return Posted(None, f"no answer within {self._seconds:g} s")
+            return SendResult(None, f"no answer within {self._seconds:g} s")
         except (OSError, ValueError, aiohttp.ClientError) as error:
-            return Posted(None, _failure(error))
+            return SendResult(None, _failure(error))
 
     def _open(self) -> aiohttp.ClientSession:
         import aiohttp

@@ -16,7 +16,7 @@ import msgspec
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
 from anabranch.operations.workers.claims import CLAIM_MAX, WAIT_SECONDS_MAX
-from anabranch.operations.workers.leases import Out, held
+from anabranch.operations.workers.leases import LeaseClaim, require_lease
 from anabranch.runtime.effects import Published
 from anabranch.runtime.engine import EngineLoop
 
@@ -26,7 +26,7 @@ STOPPING = (e.JobCancelling, e.JobTimedOut, e.JobLost, e.JobDischarged, e.RunFin
 CANCELLED = "cancelled"
 
 
-class ToStop(msgspec.Struct, frozen=True, kw_only=True):
+class JobToStop(msgspec.Struct, frozen=True, kw_only=True):
     """A job whose work is to be stopped. `cancelled`: release it then; any other code: drop it."""
 
     run: str
@@ -36,7 +36,7 @@ class ToStop(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Watching:
+class CancelWatch:
     """One per engine."""
 
     def __init__(self, engine: EngineLoop) -> None:
@@ -51,11 +51,11 @@ class Watching:
 
     async def watch(
         self,
-        jobs: Sequence[Out],
+        jobs: Sequence[LeaseClaim],
         *,
         wait_seconds: float = 0.0,
         gone: Callable[[], bool] = lambda: False,
-    ) -> list[ToStop]:
+    ) -> list[JobToStop]:
         """Those of the jobs that are to be stopped; waits until there is one."""
         _check(jobs, wait_seconds)
         clock = asyncio.get_running_loop().time
@@ -75,16 +75,16 @@ class Watching:
             for run in runs:
                 self._forget(run, news)
 
-    def _to_stop(self, out: Out) -> ToStop | None:
+    def _to_stop(self, out: LeaseClaim) -> JobToStop | None:
         try:
-            _, job = held(self._engine, out)
+            _, job = require_lease(self._engine, out)
         except AnabranchError as refusal:
             code, reason = refusal.code, refusal.message
         else:
             if job.phase != "cancelling":
                 return None
             code, reason = CANCELLED, job.reason
-        return ToStop(run=out.run, job=out.job, attempt=out.attempt, code=code, reason=reason)
+        return JobToStop(run=out.run, job=out.job, attempt=out.attempt, code=code, reason=reason)
 
     def _hear(self, news: Published) -> None:
         """Something of a run is durable: whoever watches a job of it looks again."""
@@ -114,7 +114,7 @@ async def _either(news: asyncio.Event, seconds: float) -> None:
         return
 
 
-def _check(jobs: Sequence[Out], wait_seconds: float) -> None:
+def _check(jobs: Sequence[LeaseClaim], wait_seconds: float) -> None:
     if not 1 <= len(jobs) <= CLAIM_MAX:
         raise InputError(f"name 1 to {CLAIM_MAX} jobs, not {len(jobs):,}")
     if not 0 <= wait_seconds <= WAIT_SECONDS_MAX:

@@ -29,7 +29,7 @@ _UNKNOWN: Any = object()  # only the worker can say
 _RETURNS = ("result_step", "return_step")
 
 
-class Asked(NamedTuple):
+class ChildRequest(NamedTuple):
     """A child as a worker asks for it, or as it is begun."""
 
     path: str
@@ -62,8 +62,8 @@ def has_children(net: Net, step: str) -> bool:
 
 
 def agreed(
-    live: LiveRun, job: Job, asked: Asked, fetch: Fetch, near: Callable[[str], bool]
-) -> Asked:
+    live: LiveRun, job: Job, asked: ChildRequest, fetch: Fetch, near: Callable[[str], bool]
+) -> ChildRequest:
     """The child that is begun; raises `Refused` where no task of the step says so. `near` says
     whether a path that only the worker knows may be taken from it."""
     candidates = []
@@ -115,7 +115,7 @@ def _target(parts: Mapping[str, Any]) -> Any:
     return _UNKNOWN if any(one is _UNKNOWN for one in named) else child_target(parts)
 
 
-def _fits(parts: Mapping[str, Any], asked: Asked) -> bool:
+def _fits(parts: Mapping[str, Any], asked: ChildRequest) -> bool:
     """Where only the version is the worker's to say, the path is not."""
     known = parts.get("path")
     if not isinstance(known, str) or not known or parts.get("catalog_id") is not None:
@@ -132,7 +132,7 @@ def _value(part: Any, names: Mapping[str, Any]) -> Any:
         return _UNKNOWN
 
 
-def _merged(parts: Mapping[str, Any], asked: Asked) -> Asked:
+def _merged(parts: Mapping[str, Any], asked: ChildRequest) -> ChildRequest:
     """What the task says; what it leaves to the worker, as the worker says."""
     args = parts.get("args") or {}
     if args is _UNKNOWN:
@@ -146,10 +146,12 @@ def _merged(parts: Mapping[str, Any], asked: Asked) -> Asked:
         given = {}
     flags = {name: parts[name] for name in WAITING if name in parts}
     if any(value is _UNKNOWN for value in flags.values()):
-        return Asked(asked.path, given, asked.waits, asked.returns)
+        return ChildRequest(asked.path, given, asked.waits, asked.returns)
     waits = Child.parks(flags)
     returns = next((flags[name] for name in _RETURNS if flags.get(name)), "")
-    return Asked(asked.path, given, waits, returns if waits and isinstance(returns, str) else "")
+    return ChildRequest(
+        asked.path, given, waits, returns if waits and isinstance(returns, str) else ""
+    )
 
 
 def beside(origin: str | None, path: str) -> bool:

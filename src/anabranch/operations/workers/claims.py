@@ -23,7 +23,7 @@ from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import failed
 from anabranch.net.net import Net
 from anabranch.net.problems import did_you_mean
-from anabranch.operations.workers.leases import NOBODY, Holder
+from anabranch.operations.workers.leases import NOBODY, LeaseHolder
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
 from anabranch.runtime.jobs.wire import ClaimedJob, Item, shared_names, to_wire, travels
@@ -55,7 +55,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""  # for people: what may be wrong where nothing ever comes
 
 
-class Asker(NamedTuple):
+class ClaimingWorker(NamedTuple):
     """Who claims: the worker, the id of its token, and how long it wants its leases to be."""
 
     worker: str
@@ -63,7 +63,7 @@ class Asker(NamedTuple):
     lease_seconds: float | None
 
 
-class Asked(msgspec.Struct):
+class PendingClaim(msgspec.Struct):
     """A claim by its name, and everybody who waits for its answer: each says whether it is gone."""
 
     task: asyncio.Task[list[Key]]
@@ -84,7 +84,7 @@ class Claims:
         self._engine = engine
         self._read_items = read_items
         self._keyring = keyring
-        self._asked: OrderedDict[tuple[str, str, str, str], Asked] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str, str, str], PendingClaim] = OrderedDict()
         self._settling: set[asyncio.Task[None]] = set()
 
     async def claim(
@@ -98,7 +98,7 @@ class Claims:
         claim: str = "",
         items: bool = False,
         gone: Callable[[], bool] = lambda: False,
-        by: Holder = NOBODY,
+        by: LeaseHolder = NOBODY,
     ) -> Claimed:
         """Up to `most` jobs of the pool, each started under a lease; waits for the first one.
 
@@ -110,7 +110,7 @@ class Claims:
         _check_claim(pool, worker, most, wait_seconds, lease_seconds)
 
         def begin(nobody: Callable[[], bool]) -> Coroutine[Any, Any, list[Key]]:
-            asker = Asker(worker, by.token, lease_seconds)
+            asker = ClaimingWorker(worker, by.token, lease_seconds)
             return self._take(pool, asker, most, wait_seconds, nobody)
 
         if claim:
@@ -130,7 +130,7 @@ class Claims:
         near = f"; {hint}" if hint.startswith("did") else ""
         return f"no job of pool {pool!r} was seen since the server started{near}"
 
-    async def withdraw(self, pool: str, worker: str, claim: str, by: Holder = NOBODY) -> int:
+    async def withdraw(self, pool: str, worker: str, claim: str, by: LeaseHolder = NOBODY) -> int:
         """Whoever asked under this name stops asking: what it was given goes back, and costs
         nobody an attempt. Returns how many jobs that are."""
         asked = self._asked.pop((pool, by.token, worker, claim), None)
@@ -169,7 +169,7 @@ class Claims:
             task = asyncio.get_running_loop().create_task(
                 begin(lambda: all(each() for each in askers))
             )
-            known = Asked(task, askers)
+            known = PendingClaim(task, askers)
         known.askers.append(gone)
         self._asked[name] = known  # the last one now
         for old in list(self._asked):
@@ -182,7 +182,7 @@ class Claims:
     async def _take(
         self,
         pool: str,
-        asker: Asker,
+        asker: ClaimingWorker,
         most: int,
         wait_seconds: float,
         gone: Callable[[], bool] = lambda: False,
@@ -202,7 +202,7 @@ class Claims:
                 return []
             await pools.wait(pool, max(left, 0))
 
-    async def _start_all(self, ready: Sequence[ReadyJob], asker: Asker) -> list[Key]:
+    async def _start_all(self, ready: Sequence[ReadyJob], asker: ClaimingWorker) -> list[Key]:
         """All in one turn. Whoever stops waiting hands back what was started for it."""
         loop = asyncio.get_running_loop()
         starting = [loop.create_task(self._start(one, asker)) for one in ready]
@@ -218,7 +218,7 @@ class Claims:
             if good
         ]
 
-    async def _start(self, ready: ReadyJob, asker: Asker) -> bool:
+    async def _start(self, ready: ReadyJob, asker: ClaimingWorker) -> bool:
         live = self._engine.core.live.get(ready.run)
         job = live.state.jobs.get(ready.job) if live is not None else None
         if live is None or job is None:

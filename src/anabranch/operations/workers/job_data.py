@@ -20,9 +20,9 @@ from anabranch.kernel.jobs import idempotency_key
 from anabranch.kernel.state import Job
 from anabranch.kernel.tracker import loop_name
 from anabranch.operations.definitions.catalog import plain_path
-from anabranch.operations.workers.child_requests import Asked, agreed, beside, has_children
+from anabranch.operations.workers.child_requests import ChildRequest, agreed, beside, has_children
 from anabranch.operations.workers.credential_requests import require_credential
-from anabranch.operations.workers.leases import Out, held
+from anabranch.operations.workers.leases import LeaseClaim, require_lease
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import Light, TooLarge, lighten
@@ -60,7 +60,7 @@ StartChild = Callable[
 FindCredential = Callable[[str], Awaitable[Credential]]
 
 
-class Supplies:
+class JobData:
     """One per engine."""
 
     def __init__(
@@ -79,16 +79,16 @@ class Supplies:
         self._find_credential = find_credential
         self._payloads = StoredPayloads(engine.store)
 
-    def definition(self, out: Out) -> Definition:
+    def definition(self, out: LeaseClaim) -> Definition:
         """The source of what the job is part of."""
-        live, _ = held(self._engine, out)
+        live, _ = require_lease(self._engine, out)
         found = self._engine.store.definition(live.state.definition)
         if found is None:
             raise NotFound(f"the store has no definition {live.state.definition}")
         return found
 
-    async def payload(self, out: Out, sha256: str) -> bytes:
-        held(self._engine, out)
+    async def payload(self, out: LeaseClaim, sha256: str) -> bytes:
+        require_lease(self._engine, out)
         if not self._engine.rights.strictly_payload(out.run, sha256):
             raise purged(sha256)
         content = await self._payloads.get(sha256)
@@ -96,24 +96,24 @@ class Supplies:
             raise purged(sha256)
         return content
 
-    async def credential(self, out: Out, name: str) -> Credential:
+    async def credential(self, out: LeaseClaim, name: str) -> Credential:
         """A credential that a task of the job looks up by its name."""
-        live, job = held(self._engine, out, "running")
+        live, job = require_lease(self._engine, out, "running")
         named = partial(self._engine.rights.named, out.run)
         require_credential(live.net, job.step, name, named)
         return await self._find_credential(name)
 
-    async def put_payload(self, out: Out, content: bytes) -> str:
+    async def put_payload(self, out: LeaseClaim, content: bytes) -> str:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
         may expect where the content had a sealed secret of its run in it."""
-        live, _ = held(self._engine, out)
+        live, _ = require_lease(self._engine, out)
         if live.sealed.values:
             content = await asyncio.to_thread(live.sealed.clean_content, content)
         return await self._payloads.put(content, out.run)
 
-    async def results(self, out: Out, ref: str, first: int, stop: int) -> ResultsPage:
+    async def results(self, out: LeaseClaim, ref: str, first: int, stop: int) -> ResultsPage:
         """Results of a loop that the run of the job may read."""
-        held(self._engine, out)
+        require_lease(self._engine, out)
         if not self._engine.rights.strictly_loop(out.run, ref):
             raise NotFound(f"the job knows of no loop {ref:.200}", code="no_loop")
         total = await self._loops.size(ref)
@@ -130,7 +130,7 @@ class Supplies:
                 found.append(result)
         return ResultsPage(total=total, first=first, results=found)
 
-    async def whole(self, out: Out, sha256: str, *, inline: bool) -> Any:
+    async def whole(self, out: LeaseClaim, sha256: str, *, inline: bool) -> Any:
         """The result of a report that was sent ahead as a payload, fit to be recorded."""
         content = await self.payload(out, sha256)
         light = await asyncio.to_thread(self._light, content, sha256, inline)
@@ -160,7 +160,7 @@ class Supplies:
 
     async def child(
         self,
-        out: Out,
+        out: LeaseClaim,
         *,
         path: str,
         given: Mapping[str, Any],
@@ -171,7 +171,7 @@ class Supplies:
     ) -> str:
         """Begin the child run that a task of kind `playbook` asks for, once. `marks` stand for the
         secrets in what it is given."""
-        live, job = held(self._engine, out, "running")
+        live, job = require_lease(self._engine, out, "running")
         if not has_children(live.net, job.step):
             said = f"no task of step {job.step!r} is of kind playbook"
             raise Refused(said, code="no_children")
@@ -179,7 +179,7 @@ class Supplies:
             said = f"{child[:200]!r} is not the id of a child of job {out.job} of run {out.run}"
             raise InputError(said, code="bad_run_id")
         fetch = self._engine.rights.fetch(out.run)
-        asked = Asked(path, given, waits, returns)
+        asked = ChildRequest(path, given, waits, returns)
         begun = agreed(live, job, asked, fetch, lambda path: self._near(live, path))
         parent = f"{out.run}/{out.job}#{out.attempt}" if begun.waits else None
         place = ""
@@ -191,7 +191,7 @@ class Supplies:
             return await self._begin(begun._replace(given=shown), child, parent, all_marks)
 
     async def _begin(
-        self, begun: Asked, child: str, parent: str | None, marks: Mapping[str, Any] | None
+        self, begun: ChildRequest, child: str, parent: str | None, marks: Mapping[str, Any] | None
     ) -> str:
         """What is wrong with a file of the server is for its log, and not for a worker."""
         try:

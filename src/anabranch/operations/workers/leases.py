@@ -19,7 +19,7 @@ from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import LiveRun
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LeaseHolder(msgspec.Struct, frozen=True):
     """By which right a worker speaks: the id of its token, and the pools that this is limited to.
 
     A job that was claimed without a token belongs to whoever gives its worker's name: there was
@@ -38,20 +38,20 @@ class Holder(msgspec.Struct, frozen=True):
         return not self.pools or pool in self.pools
 
 
-NOBODY = Holder()
+NOBODY = LeaseHolder()
 
 
-class Out(NamedTuple):
+class LeaseClaim(NamedTuple):
     """A job that a worker says to have."""
 
     run: str
     job: str
     attempt: int
     worker: str
-    by: Holder = NOBODY
+    by: LeaseHolder = NOBODY
 
 
-def held(engine: EngineLoop, out: Out, *phases: str) -> tuple[LiveRun, Job]:
+def require_lease(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
     """The job, if it is out with this very worker under this very attempt and token."""
     live = engine.core.run(out.run)
     job = live.state.jobs.get(out.job)
@@ -76,7 +76,7 @@ def held(engine: EngineLoop, out: Out, *phases: str) -> tuple[LiveRun, Job]:
     return live, job
 
 
-def pool_of(engine: EngineLoop, out: Out) -> str | None:
+def pool_of(engine: EngineLoop, out: LeaseClaim) -> str | None:
     """Whose pool the job is of; None where there is no such job."""
     try:
         live = engine.core.run(out.run)

@@ -17,7 +17,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer
-from anabranch.operations.workers.cancel_watch import Watching
+from anabranch.operations.workers.cancel_watch import CancelWatch
 from anabranch.operations.workers.claims import (
     Claims,
     Keyring,
@@ -25,8 +25,8 @@ from anabranch.operations.workers.claims import (
     check_lease,
     lease_seconds_of,
 )
-from anabranch.operations.workers.job_data import Supplies
-from anabranch.operations.workers.leases import Out, held, pool_of
+from anabranch.operations.workers.job_data import JobData
+from anabranch.operations.workers.leases import LeaseClaim, pool_of, require_lease
 from anabranch.runtime.engine import EngineLoop
 
 PROGRESS_BYTES_MAX = 4096
@@ -67,16 +67,16 @@ class Pools:
     """One per engine. `supply` is for what the work needs."""
 
     def __init__(
-        self, engine: EngineLoop, supplies: Supplies, *, read_items: ReadItems, keyring: Keyring
+        self, engine: EngineLoop, supplies: JobData, *, read_items: ReadItems, keyring: Keyring
     ) -> None:
         self._engine = engine
         self.supply = supplies
         claims = Claims(engine, read_items, keyring)
         self.claim, self.withdraw = claims.claim, claims.withdraw
-        self.watching = Watching(engine)
+        self.watching = CancelWatch(engine)
         self.watch = self.watching.watch
 
-    def pool_of(self, out: Out) -> str | None:
+    def pool_of(self, out: LeaseClaim) -> str | None:
         """Whose pool a job is of; None where there is no such job."""
         return pool_of(self._engine, out)
 
@@ -87,10 +87,10 @@ class Pools:
 
     # -- what workers say --------------------------------------------------------------------
 
-    async def heartbeat(self, out: Out, *, lease_seconds: float | None = None) -> Beat:
+    async def heartbeat(self, out: LeaseClaim, *, lease_seconds: float | None = None) -> Beat:
         """The worker is alive: its lease is extended, or it is told to stop."""
         check_lease(lease_seconds)
-        live, job = held(self._engine, out)
+        live, job = require_lease(self._engine, out)
         if job.phase == "cancelling":
             return Beat(stop=True, lease_until=job.lease, reason=job.reason)
         now = self._engine.clock.now()
@@ -98,7 +98,7 @@ class Pools:
         await self._engine.send(out.run, s.JobExtend(out.job, out.attempt, until))
         return Beat(lease_until=max(until, job.lease))
 
-    async def progress(self, out: Out, progress: Any) -> None:
+    async def progress(self, out: LeaseClaim, progress: Any) -> None:
         """How far it is; kept with the job, shown by `explain`, told to whoever does it again."""
         size = len(msgspec.json.encode(progress))
         if size > PROGRESS_BYTES_MAX:
@@ -107,13 +107,13 @@ class Pools:
                 "keep counts, and put data where the work can find it",
                 code="too_large",
             )
-        held(self._engine, out, "running")
+        require_lease(self._engine, out, "running")
         await self._engine.hand_in(out.run, s.JobProgress(out.job, out.attempt, progress))
 
-    async def report(self, out: Out, answer: Answer, *, payload: str = "") -> None:
+    async def report(self, out: LeaseClaim, answer: Answer, *, payload: str = "") -> None:
         """The work is done, or has failed; returns when that is durable. The result may have been
         sent ahead as a payload."""
-        _, job = held(self._engine, out)
+        _, job = require_lease(self._engine, out)
         if answer.shard is not None and job.slot < 0:
             said = f"job {out.job} is no shard of a loop: leave `shard` out"
             raise InputError(said, code="shard")
@@ -123,14 +123,14 @@ class Pools:
             answer = msgspec.structs.replace(answer, result=result)
         await self._engine.hand_in(out.run, s.JobReport(out.job, out.attempt, answer))
 
-    async def park(self, out: Out, park: s.JobPark) -> None:
+    async def park(self, out: LeaseClaim, park: s.JobPark) -> None:
         """Its answer will come later from elsewhere; the worker lets go."""
-        held(self._engine, out)
+        require_lease(self._engine, out)
         await self._engine.hand_in(out.run, park)
 
-    async def release(self, out: Out, reason: str = "") -> None:
+    async def release(self, out: LeaseClaim, reason: str = "") -> None:
         """The worker no longer has it: stopped as it was told, or handed back in order."""
-        _, job = held(self._engine, out)
+        _, job = require_lease(self._engine, out)
         if job.phase == "cancelling":
             await self._engine.send(out.run, s.JobDischarge(out.job))
             return

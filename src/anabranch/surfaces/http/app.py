@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from anabranch.app import Parts
-from anabranch.operations.access.write_batcher import Clerk
+from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.settings import Settings
 from anabranch.surfaces.http import openapi, traces
@@ -86,7 +86,7 @@ def make_application(
     guards: Sequence[Middleware] = (),
     mounts: Sequence[Mount] = (),
     limits: Limits | None = None,
-    clerk: Clerk | None = None,
+    clerk: WriteBatcher | None = None,
 ) -> web.Application:
     """An application over an engine that is open, or will be when it starts."""
     chosen, routes = limits or Limits(), rpc.opened(routes, settings)
@@ -98,7 +98,7 @@ def make_application(
     app[readers.READERS] = readers.Readers(parts, settings)
     app[events.STREAMS], app[SHARES] = events.Streams(), Shares(settings)
     app[decisions.APPROVALS] = Approvals(parts.nets)
-    app[REPEATS], app[CLERK] = Repeats(), clerk or Clerk(parts.store)
+    app[REPEATS], app[CLERK] = Repeats(), clerk or WriteBatcher(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
     app[openapi.DESCRIBED] = openapi.Described(routes)
     app[definitions.COMPILED] = definitions.Compilations()

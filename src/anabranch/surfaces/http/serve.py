@@ -24,9 +24,9 @@ from aiohttp import web
 from anabranch import app as root
 from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError, StoreInUse
-from anabranch.operations.access.audit_log import Trail
-from anabranch.operations.access.tokens import Access
-from anabranch.operations.access.write_batcher import Clerk
+from anabranch.operations.access.audit_log import AuditLog
+from anabranch.operations.access.tokens import AccessControl
+from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
@@ -72,7 +72,7 @@ class Server:
         self._listening: list[asyncio.Server] = []
         self._chores: list[asyncio.Task[None]] = []
         self.parts: root.Parts
-        self.access: Access
+        self.access: AccessControl
         self.keeper: auth.Gatekeeper
         self.shares: Shares
         self.open = True  # no token is asked for
@@ -106,13 +106,13 @@ class Server:
         self.parts = root.Parts(store, settings, default_toolbox)
         self.parts.engine.be_patient()
         now = self.parts.engine.clock.now
-        self.access = Access(store, now)
+        self.access = AccessControl(store, now)
         self._check_reachable(loopback)
         await self._open_engine()
         if exposed := exposure(Path(self.settings.store)):
             log.warning("%s", exposed)
-        self._clerk = Clerk(store)
-        trail = Trail(store, now, days=self.settings.audit_days, clerk=self._clerk)
+        self._clerk = WriteBatcher(store)
+        trail = AuditLog(store, now, days=self.settings.audit_days, clerk=self._clerk)
         policy = policy_of(self.settings, loopback, self._sockets)
         self.open = policy.open
         self.keeper = auth.Gatekeeper(self.access, policy, trail, now)

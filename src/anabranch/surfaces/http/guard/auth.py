@@ -21,8 +21,8 @@ from urllib.parse import quote
 from aiohttp import web
 
 from anabranch.errors import Denied
-from anabranch.operations.access.audit_log import Trail
-from anabranch.operations.access.tokens import Access, Caller, Guesses, everything, id_in
+from anabranch.operations.access.audit_log import AuditLog
+from anabranch.operations.access.tokens import AccessControl, Caller, Guesses, everything, id_in
 from anabranch.surfaces.http.guard.browser_sessions import SESSION_MS, Session, Sessions, Stays
 from anabranch.surfaces.http.guard.origins import (
     LOOPBACK_NAMES,
@@ -59,9 +59,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True)
 class Gatekeeper:
-    access: Access
+    access: AccessControl
     policy: Policy
-    trail: Trail
+    trail: AuditLog
     now: Callable[[], int]
     guesses: Guesses = field(default_factory=Guesses)
     sessions: Sessions = field(init=False)

@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, Denied
-from anabranch.operations.access.tokens import Access
+from anabranch.operations.access.tokens import AccessControl
 
 SESSION_MS = 12 * 3_600_000
 SESSIONS_MAX = 1000
@@ -72,7 +72,7 @@ class Sessions:
 class Stays:
     """Requests that are being answered to somebody with a token."""
 
-    def __init__(self, access: Access, sessions: Sessions) -> None:
+    def __init__(self, access: AccessControl, sessions: Sessions) -> None:
         self._access, self._sessions = access, sessions
         self._here: dict[tuple[str, str], set[asyncio.Transport]] = {}  # (token, session) → theirs
 

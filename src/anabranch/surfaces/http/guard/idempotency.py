@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import AnabranchError
-from anabranch.operations.access.write_batcher import Clerk
+from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.store.access_ports import KeptAnswer
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.request_body import answer
@@ -77,7 +77,7 @@ class Repeats:
 
 
 REPEATS = web.AppKey("repeats", Repeats)
-CLERK = web.AppKey("clerk", Clerk)
+CLERK = web.AppKey("clerk", WriteBatcher)
 
 
 async def keep_answers(app: web.Application) -> AsyncIterator[None]:

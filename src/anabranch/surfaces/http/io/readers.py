@@ -17,7 +17,7 @@ from aiohttp import web
 
 from anabranch.app import Parts, open_store
 from anabranch.errors import AnabranchError
-from anabranch.operations.read.inline_reader import Far, Glance, require_near
+from anabranch.operations.read.inline_reader import InlineReader, TooLargeInline, require_small
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.sessions.sessions import Sessions
 from anabranch.settings import Settings
@@ -39,7 +39,7 @@ class Looking(msgspec.Struct, frozen=True):
     def weigh(self, run: str, after: int = 0) -> None:
         """Where the event loop reads: raises `Far` if the log behind this event is not small."""
         if self.near:
-            require_near(self.store, run, after)
+            require_small(self.store, run, after)
 
 
 class Readers:
@@ -67,7 +67,7 @@ class Readers:
             self._near = self._open(near=True)
         try:
             return work(self._near)
-        except Far:
+        except TooLargeInline:
             return await self(work)
 
     def _open(self, *, near: bool = False) -> Looking:
@@ -75,7 +75,7 @@ class Readers:
         if not isinstance(store, MemoryStore):
             store = open_store(self._settings, read_only=True)
             self._opened.append(store)
-        read = (Glance if near else Reader)(store, self._parts.nets, self._parts.preflight)
+        read = (InlineReader if near else Reader)(store, self._parts.nets, self._parts.preflight)
         read.asked = self._parts.pools.asked
         return Looking(store, read, Sessions(store, read, _send), near)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from anabranch.kernel.tracker import ShardReport, TaskRun
 from anabranch.kernel.values import ContextPatch
-from anabranch.operations.workers.cancel_watch import ToStop
+from anabranch.operations.workers.cancel_watch import JobToStop
 from anabranch.operations.workers.pools import PoolState
 
 
@@ -118,7 +118,7 @@ class Withdrawn(msgspec.Struct, frozen=True):
 class Watched(msgspec.Struct, frozen=True):
     """Stop these. `cancelled`: release the job when its work has ended; else drop its result."""
 
-    stop: list[ToStop]
+    stop: list[JobToStop]
 
 
 class PoolList(msgspec.Struct, frozen=True):

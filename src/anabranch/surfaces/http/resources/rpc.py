@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from anabranch.app import Parts
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.operations.access.tokens import Caller, entry
-from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, Permitted
+from anabranch.operations.sessions.rpc_methods import METHODS, NotHere, RpcMethods
 from anabranch.settings import Settings
 from anabranch.surfaces.http.guard.auth import CALLER, COOKIE, GATEKEEPER
 from anabranch.surfaces.http.guard.origins import address_of
@@ -156,13 +156,13 @@ async def _called(
     return reply
 
 
-def _permitted(parts: Parts, settings: Settings) -> Permitted:
+def _permitted(parts: Parts, settings: Settings) -> RpcMethods:
     async def first_step(run: str) -> None:
         async for record in parts.verbs.events(run):
             if record.kind == "token.finished" and record.fields.get("token") == 1:
                 return
 
-    return Permitted(
+    return RpcMethods(
         parts.sessions,
         parts.verbs,
         Chain(settings),
@@ -172,7 +172,7 @@ def _permitted(parts: Parts, settings: Settings) -> Permitted:
     )
 
 
-async def _written(request: web.Request, permitted: Permitted, outcome: str) -> None:
+async def _written(request: web.Request, permitted: RpcMethods, outcome: str) -> None:
     """A line of the audit trail: who signed, with which token if there was one."""
     keeper = request.app.get(GATEKEEPER)
     if keeper is None:

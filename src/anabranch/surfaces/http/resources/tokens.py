@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from anabranch.operations.access.tokens import SCOPES, Access
+from anabranch.operations.access.tokens import SCOPES, AccessControl
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter
 from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.http.guard.auth import GATEKEEPER, caller_of
@@ -62,7 +62,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     pools: list[str]  # for which it may work; empty: for all
 
 
-def shown(access: Access, token: AccessToken) -> ShownToken:
+def shown(access: AccessControl, token: AccessToken) -> ShownToken:
     fields = msgspec.structs.asdict(token)
     del fields["digest"]
     lists = {"scopes": list(token.scopes), "pools": list(token.pools)}

@@ -10,9 +10,9 @@ import msgspec
 from aiohttp import web
 
 from anabranch.operations.access.secret_key import key_of
-from anabranch.operations.webhooks.dispatcher import Courier
-from anabranch.operations.webhooks.matcher import Finder
-from anabranch.operations.webhooks.sender import Poster
+from anabranch.operations.webhooks.dispatcher import WebhookDispatcher
+from anabranch.operations.webhooks.matcher import WebhookMatcher
+from anabranch.operations.webhooks.sender import WebhookSender
 from anabranch.operations.webhooks.webhooks import (
     DeliveryCard,
     HookCard,
@@ -35,7 +35,7 @@ from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
 log = logging.getLogger("anabranch.http")
 
 WEBHOOKS = web.AppKey("webhooks", Webhooks)
-COURIER = web.AppKey("courier", Courier)
+COURIER = web.AppKey("courier", WebhookDispatcher)
 
 ALL = f"{API}/webhooks"
 ONE = f"{ALL}/{{webhook}}"
@@ -161,10 +161,10 @@ def mount(app: web.Application) -> None:
     clock = parts.engine.clock
     key = key_of(parts.store, settings)
     app[WEBHOOKS] = Webhooks(parts.store, clock, settings.webhook_addresses, key)
-    app[COURIER] = Courier(
+    app[COURIER] = WebhookDispatcher(
         parts.store,
-        Finder(parts.store, parts.nets, settings.webhook_body_bytes),
-        Poster(settings.webhook_addresses, settings.webhook_timeout_seconds),
+        WebhookMatcher(parts.store, parts.nets, settings.webhook_body_bytes),
+        WebhookSender(settings.webhook_addresses, settings.webhook_timeout_seconds),
         clock=clock,
         settings=settings,
     )

@@ -22,7 +22,7 @@ from anabranch.kernel.values import Answer, Fault
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.workers.claims import Claimed
 from anabranch.operations.workers.job_data import ResultsPage
-from anabranch.operations.workers.leases import NOBODY, Holder, Out
+from anabranch.operations.workers.leases import NOBODY, LeaseClaim, LeaseHolder
 from anabranch.operations.workers.pools import Beat, Pools, PoolState
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.guard.shares import long_request
@@ -100,7 +100,7 @@ def _pools(request: web.Request) -> Pools:
     return request.app[PARTS].pools
 
 
-def _out(request: web.Request) -> Out:
+def _out(request: web.Request) -> LeaseClaim:
     """The run, the job and the attempt of the path, and who says to have it."""
     run, job, attempt = (request.match_info[name] for name in ("run", "job", "attempt"))
     if not re.fullmatch(r"[0-9]{1,9}", attempt):
@@ -110,15 +110,15 @@ def _out(request: web.Request) -> Out:
     if not worker:
         hint = "add ?worker=NAME, the name of the claim"
         raise ApiError(400, "parameter", "the parameter 'worker' is missing", hint)
-    return Out(run, job, int(attempt), worker, _holder(request))
+    return LeaseClaim(run, job, int(attempt), worker, _holder(request))
 
 
-def _holder(request: web.Request) -> Holder:
+def _holder(request: web.Request) -> LeaseHolder:
     """The token that the worker has shown."""
     caller, keeper = request.get(CALLER), request.app.get(GATEKEEPER)
     if caller is None or keeper is None:  # an application without tokens
         return NOBODY
-    return Holder(caller.token, caller.pools, keeper.access.succeeds)
+    return LeaseHolder(caller.token, caller.pools, keeper.access.succeeds)
 
 
 def _own_pool(request: web.Request) -> str:
@@ -198,7 +198,7 @@ async def pool(request: web.Request) -> web.Response:
 async def watch(request: web.Request) -> web.Response:
     body = await read_body(request, WatchBody)
     pools, holder = _pools(request), _holder(request)
-    jobs = [Out(one.run, one.job, one.attempt, body.worker, holder) for one in body.jobs]
+    jobs = [LeaseClaim(one.run, one.job, one.attempt, body.worker, holder) for one in body.jobs]
     if holder.pools:
         for pool in {pools.pool_of(out) for out in jobs}:
             if pool is not None:

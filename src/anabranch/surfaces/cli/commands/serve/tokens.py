@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.operations.access.tokens import Access, Caller, entry
+from anabranch.operations.access.tokens import AccessControl, Caller, entry
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AccessToken
 from anabranch.store.factory import open_store
@@ -32,18 +32,20 @@ def _now() -> int:
 
 
 @contextmanager
-def _access(settings: Settings, *, read_only: bool = False) -> Iterator[tuple[Access, Store]]:
+def _access(
+    settings: Settings, *, read_only: bool = False
+) -> Iterator[tuple[AccessControl, Store]]:
     """The tokens of the store. A server on it sees a change with the next request."""
     if read_only:
         values.require_store(settings)
     store = open_store(settings, read_only=read_only)
     try:
-        yield Access(store, _now), store
+        yield AccessControl(store, _now), store
     finally:
         store.close()
 
 
-def _shown(access: Access, one: AccessToken) -> Row:
+def _shown(access: AccessControl, one: AccessToken) -> Row:
     fields: Row = msgspec.to_builtins(one)
     del fields["digest"]
     return {**fields, "state": access.state_of(one)}
