@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.surfaces.http.guard.origins import Policy, network_of
+from anabranch.surfaces.http.guard.origins import OriginPolicy, network_of
 
 from .access import START, Door, serving
 from .support import run
@@ -199,9 +199,9 @@ def test_nobody_who_comes_through_a_proxy_is_taken_for_a_local_user(header: str)
 
 
 def test_whoever_names_a_proxy_asks_for_tokens() -> None:
-    assert Policy().open
-    assert not Policy(proxies=frozenset({"127.0.0.1"})).open
-    assert not Policy(loopback=False).open
+    assert OriginPolicy().open
+    assert not OriginPolicy(proxies=frozenset({"127.0.0.1"})).open
+    assert not OriginPolicy(loopback=False).open
 
     async def go() -> None:
         async with serving(serve_proxies="127.0.0.1") as door:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from anabranch.errors import StoreError
-from anabranch.surfaces.http.guard.connection_limits import Doorman
+from anabranch.surfaces.http.guard.connection_limits import ConnectionLimiter
 from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.serve import Server
 
@@ -96,7 +96,7 @@ def test_when_every_connection_is_busy_the_next_one_is_turned_away() -> None:
             self.aborted = True
 
     async def go() -> None:
-        doorman = Doorman(most=2)
+        doorman = ConnectionLimiter(most=2)
         idle, busy, late, last = (Transport() for _ in range(4))
         door: Any = doorman
         assert door.came(busy)

@@ -233,7 +233,7 @@ def test_the_secret_before_signing_in_is_worth_nothing_afterwards() -> None:
 
 
 def test_nobody_signs_everybody_else_out_by_signing_in() -> None:
-    sessions = browser_sessions.Sessions(lambda: 0)
+    sessions = browser_sessions.BrowserSessions(lambda: 0)
     first, _ = sessions.begin("ann")
     for _ in range(3 * browser_sessions.SESSIONS_MAX):
         last, _ = sessions.begin("eve")
@@ -244,4 +244,4 @@ def test_nobody_signs_everybody_else_out_by_signing_in() -> None:
 
 @pytest.mark.parametrize("cookie", ["ü", "\udcff", "x" * 4000, "", '"; anabranch_session="'])
 def test_a_cookie_that_is_not_ours_is_nobody(cookie: str) -> None:
-    assert browser_sessions.Sessions(lambda: 0).find(cookie) is None
+    assert browser_sessions.BrowserSessions(lambda: 0).find(cookie) is None

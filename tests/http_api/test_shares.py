@@ -14,7 +14,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
 from anabranch.operations.definitions.prepare import check
 from anabranch.surfaces.http.guard.auth import COOKIE
-from anabranch.surfaces.http.guard.connection_limits import Doorman
+from anabranch.surfaces.http.guard.connection_limits import ConnectionLimiter
 from anabranch.surfaces.http.resources import definitions
 from hangs import HANG_SECONDS
 
@@ -192,7 +192,7 @@ def test_a_new_connection_takes_the_place_of_one_that_only_waits() -> None:
             self.aborted = True
 
     async def go() -> None:
-        doorman: Any = Doorman(most=2)
+        doorman: Any = ConnectionLimiter(most=2)
         first, second = Transport(), Transport()
         for one in (first, second):
             assert doorman.came(one)

@@ -78,7 +78,7 @@ class Server:
         self.open = True  # no token is asked for
         self._files = descriptors.files_max()
         most = descriptors.connections_max(settings.serve_connections_max, self._files)
-        self.doorman = connection_limits.Doorman(most=most)
+        self.doorman = connection_limits.ConnectionLimiter(most=most)
         self._no_more_errors: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Server:
@@ -226,12 +226,12 @@ def standard_mounts() -> Sequence[app.Mount]:
 
 def policy_of(
     settings: Settings, loopback: bool, sockets: Sequence[socket.socket] = ()
-) -> origins.Policy:
+) -> origins.OriginPolicy:
     """On a loopback address the server is also called what it was told to listen on."""
     names = {name.lower() for name in settings.serve_names.split()}
     if loopback:
         names |= {one.getsockname()[0] for one in sockets} | {settings.serve_host.lower()}
-    return origins.Policy(
+    return origins.OriginPolicy(
         loopback=loopback,
         tokens_required=settings.require_tokens == "yes",
         hosts=frozenset(names - {""}),

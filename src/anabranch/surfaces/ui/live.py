@@ -21,7 +21,7 @@ from anabranch.net.net import Net
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
 from anabranch.surfaces.http.guard.shares import long_request
-from anabranch.surfaces.http.io.readers import Looking
+from anabranch.surfaces.http.io.readers import ReadHandle
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, ui_of
 from anabranch.surfaces.ui.pages.run import run_path
@@ -235,7 +235,7 @@ async def follow_approvals(request: web.Request) -> web.StreamResponse:
     actor = actor_of(request) if request.query.get("mine") == "yes" else None
     told: list[str] | None = None
 
-    def page(by: Looking) -> list[Approval]:
+    def page(by: ReadHandle) -> list[Approval]:
         return ui.approvals.page(by.store, actor=actor, limit=GATES_MAX, answers=False)
 
     async def talk(stream: Stream) -> None:

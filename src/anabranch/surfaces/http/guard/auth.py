@@ -23,11 +23,16 @@ from aiohttp import web
 from anabranch.errors import Denied
 from anabranch.operations.access.audit_log import AuditLog
 from anabranch.operations.access.tokens import AccessControl, Caller, Guesses, everything, id_in
-from anabranch.surfaces.http.guard.browser_sessions import SESSION_MS, Session, Sessions, Stays
+from anabranch.surfaces.http.guard.browser_sessions import (
+    SESSION_MS,
+    BrowserSession,
+    BrowserSessions,
+    OpenRequests,
+)
 from anabranch.surfaces.http.guard.origins import (
     LOOPBACK_NAMES,
     SAFE,
-    Policy,
+    OriginPolicy,
     address_of,
     came_through_proxy,
     is_secure,
@@ -60,16 +65,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @dataclass(slots=True)
 class Gatekeeper:
     access: AccessControl
-    policy: Policy
+    policy: OriginPolicy
     trail: AuditLog
     now: Callable[[], int]
     guesses: Guesses = field(default_factory=Guesses)
-    sessions: Sessions = field(init=False)
-    stays: Stays = field(init=False)
+    sessions: BrowserSessions = field(init=False)
+    stays: OpenRequests = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sessions = Sessions(self.now)
-        self.stays = Stays(self.access, self.sessions)
+        self.sessions = BrowserSessions(self.now)
+        self.stays = OpenRequests(self.access, self.sessions)
 
 
 GATEKEEPER = web.AppKey("anabranch.gatekeeper", Gatekeeper)
@@ -164,7 +169,7 @@ def _too_many(waiting_ms: int) -> ApiError:
 
 
 def _by_session(
-    request: web.Request, keeper: Gatekeeper, session: Session, scope: str
+    request: web.Request, keeper: Gatekeeper, session: BrowserSession, scope: str
 ) -> Caller | None:
     try:
         caller = keeper.access.caller_of(session.token)
@@ -262,7 +267,7 @@ def session_csrf(request: web.Request) -> str:
     return session.csrf if session is not None else ""
 
 
-def _session(request: web.Request) -> Session | None:
+def _session(request: web.Request) -> BrowserSession | None:
     cookie = request.cookies.get(COOKIE)
     keeper = request.app.get(GATEKEEPER)
     return keeper.sessions.find(cookie) if cookie and keeper is not None else None

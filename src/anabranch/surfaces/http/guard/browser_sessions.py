@@ -26,7 +26,7 @@ SESSIONS_OF_ONE = 50  # of one token: nobody signs everybody else out by signing
 LOOK_SECONDS = 1.0
 
 
-class Session(msgspec.Struct, frozen=True):
+class BrowserSession(msgspec.Struct, frozen=True):
     """Somebody at a browser, who has shown a token."""
 
     token: str
@@ -35,21 +35,21 @@ class Session(msgspec.Struct, frozen=True):
     key: str = ""  # the hash of the text in the cookie
 
 
-class Sessions:
+class BrowserSessions:
     """Those that are open, oldest first."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._known: OrderedDict[str, Session] = OrderedDict()
+        self._known: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def begin(self, token: str) -> tuple[str, Session]:
+    def begin(self, token: str) -> tuple[str, BrowserSession]:
         """The text for the cookie, of which only the hash is kept, and the session."""
         text = secrets.token_urlsafe(32)
         until = self._now() + SESSION_MS
-        session = Session(token, secrets.token_urlsafe(32), until, _hash(text))
+        session = BrowserSession(token, secrets.token_urlsafe(32), until, _hash(text))
         own = [key for key, one in self._known.items() if one.token == token]
         for key in own[: max(0, len(own) - SESSIONS_OF_ONE + 1)]:
             del self._known[key]
@@ -58,10 +58,10 @@ class Sessions:
             self._known.popitem(last=False)
         return text, session
 
-    def find(self, text: str) -> Session | None:
+    def find(self, text: str) -> BrowserSession | None:
         return self.open(_hash(text))
 
-    def open(self, key: str) -> Session | None:
+    def open(self, key: str) -> BrowserSession | None:
         session = self._known.get(key)
         return session if session is not None and session.until > self._now() else None
 
@@ -69,10 +69,10 @@ class Sessions:
         self._known.pop(_hash(text), None)
 
 
-class Stays:
+class OpenRequests:
     """Requests that are being answered to somebody with a token."""
 
-    def __init__(self, access: AccessControl, sessions: Sessions) -> None:
+    def __init__(self, access: AccessControl, sessions: BrowserSessions) -> None:
         self._access, self._sessions = access, sessions
         self._here: dict[tuple[str, str], set[asyncio.Transport]] = {}  # (token, session) → theirs
 

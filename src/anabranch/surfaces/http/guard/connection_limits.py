@@ -26,7 +26,7 @@ SLOW_READER = 10  # whoever is still reading an answer may take so much longer
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Doorman:
+class ConnectionLimiter:
     """Knows every connection: `admit` wraps the protocols that a listening socket makes."""
 
     def __init__(self, *, most: int = 1000, idle_seconds: float = 30.0) -> None:
@@ -104,7 +104,7 @@ class Doorman:
 class _Watched(asyncio.Protocol):
     """Hands everything on, and says when a connection comes and goes."""
 
-    def __init__(self, inner: asyncio.Protocol, doorman: Doorman) -> None:
+    def __init__(self, inner: asyncio.Protocol, doorman: ConnectionLimiter) -> None:
         self._inner = inner
         self._doorman = doorman
         self._transport: asyncio.Transport | None = None
@@ -134,7 +134,7 @@ class _Watched(asyncio.Protocol):
         self._inner.resume_writing()
 
 
-def in_hand(doorman: Doorman) -> Any:
+def in_hand(doorman: ConnectionLimiter) -> Any:
     """A middleware: while somebody is served, their connection is not idle.
 
     Somebody is who has shown a token, or sits at this machine. A stranger may ask, too, but slowly

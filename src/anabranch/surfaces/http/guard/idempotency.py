@@ -36,17 +36,17 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 KEY_HEADER = Header(HEADER, "any text of your own; a repeat with it does nothing new for a day")
 
 
-class Once(msgspec.Struct, frozen=True):
+class KeyedRequest(msgspec.Struct, frozen=True):
     """What a request with a key has to know to be done once."""
 
     run: str | None = None  # the id of the run it begins; the same for every repeat
     resumed: bool = False  # a server stopped while it was at it: perhaps it is done
 
 
-Do = Callable[[Once], Awaitable[tuple[int, Any]]]
+Do = Callable[[KeyedRequest], Awaitable[tuple[int, Any]]]
 
 
-class Repeats:
+class IdempotencyKeys:
     """What this process is at, by actor and key."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Repeats:
             await asyncio.wait(self._keeping)
 
 
-REPEATS = web.AppKey("repeats", Repeats)
+REPEATS = web.AppKey("repeats", IdempotencyKeys)
 CLERK = web.AppKey("clerk", WriteBatcher)
 
 
@@ -106,7 +106,7 @@ async def once(request: web.Request, body: Any, do: Do, *, again: bool = False) 
     """Do it, or answer as it was answered before. `again`: doing it twice does no harm."""
     key = key_of(request)
     if not key:
-        status, value = await do(Once())
+        status, value = await do(KeyedRequest())
         return answer(value, status)
     repeats, actor = request.app[REPEATS], actor_of(request)
     while (under_way := repeats.under_way.get((actor, key))) is not None:
@@ -161,7 +161,7 @@ async def _claimed(
             raise ApiError(409, "unknown_outcome", said, "look at the run, then use a new key")
         claim = found
     try:
-        status, value = await do(Once(_run_of(claim), found is not None))
+        status, value = await do(KeyedRequest(_run_of(claim), found is not None))
     except BaseException:
         await clerk.write(lambda: parts.store.release_key(claim))
         raise

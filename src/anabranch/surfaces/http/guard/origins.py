@@ -28,7 +28,7 @@ FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "V
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Policy(msgspec.Struct, frozen=True):
+class OriginPolicy(msgspec.Struct, frozen=True):
     """How a server was told to behave."""
 
     loopback: bool = True  # it listens on a loopback address only
@@ -42,7 +42,7 @@ class Policy(msgspec.Struct, frozen=True):
         return self.loopback and not self.tokens_required and not self.proxies
 
 
-POLICY = web.AppKey("anabranch.policy", Policy)
+POLICY = web.AppKey("anabranch.policy", OriginPolicy)
 
 
 @web.middleware
@@ -55,7 +55,7 @@ async def check_site(request: web.Request, handler: Handler) -> web.StreamRespon
 # -- names -----------------------------------------------------------------------------------------
 
 
-def _check_host(request: web.Request, policy: Policy) -> None:
+def _check_host(request: web.Request, policy: OriginPolicy) -> None:
     allowed = (LOOPBACK_NAMES if policy.loopback else frozenset()) | policy.hosts
     if not allowed:
         return

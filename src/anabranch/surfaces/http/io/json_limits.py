@@ -30,7 +30,7 @@ _CONTAINERS = (dict, list)
 _BACKSLASHES = re.compile(rb"\\*")
 
 
-class Seen(msgspec.Struct):
+class JsonSize(msgspec.Struct):
     """What is outside of the strings of a text."""
 
     depth: int = 0
@@ -58,9 +58,9 @@ class Seen(msgspec.Struct):
             raise ApiError(413, "too_many_values", said, hint)
 
 
-def scan(body: bytes, depth: int) -> Seen:
+def scan(body: bytes, depth: int) -> JsonSize:
     """Look over a text; refuses one that is too deep or has too much in it."""
-    seen, inside = Seen(), False
+    seen, inside = JsonSize(), False
     for piece in _pieces(body):
         plain = piece.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in piece else piece
         begins_inside, inside = inside, inside ^ bool(plain.count(b'"') % 2)

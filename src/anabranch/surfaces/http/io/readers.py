@@ -28,7 +28,7 @@ T = TypeVar("T")
 THREADS = 8
 
 
-class Looking(msgspec.Struct, frozen=True):
+class ReadHandle(msgspec.Struct, frozen=True):
     """What a thread reads with."""
 
     store: Store
@@ -49,20 +49,20 @@ class Readers:
         self._parts, self._settings = parts, settings
         self._local = threading.local()
         self._opened: list[Store] = []
-        self._near: Looking | None = None
+        self._near: ReadHandle | None = None
         self._pool = ThreadPoolExecutor(threads, "anabranch-read")
 
-    async def __call__(self, work: Callable[[Looking], T]) -> T:
+    async def __call__(self, work: Callable[[ReadHandle], T]) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, self._run, work)
 
-    def _run(self, work: Callable[[Looking], T]) -> T:
-        looking: Looking | None = getattr(self._local, "looking", None)
+    def _run(self, work: Callable[[ReadHandle], T]) -> T:
+        looking: ReadHandle | None = getattr(self._local, "looking", None)
         if looking is None:
             looking = self._local.looking = self._open()
         return work(looking)
 
-    async def glance(self, work: Callable[[Looking], T]) -> T:
+    async def glance(self, work: Callable[[ReadHandle], T]) -> T:
         if self._near is None:
             self._near = self._open(near=True)
         try:
@@ -70,14 +70,14 @@ class Readers:
         except TooLargeInline:
             return await self(work)
 
-    def _open(self, *, near: bool = False) -> Looking:
+    def _open(self, *, near: bool = False) -> ReadHandle:
         store = self._parts.store
         if not isinstance(store, MemoryStore):
             store = open_store(self._settings, read_only=True)
             self._opened.append(store)
         read = (InlineReader if near else Reader)(store, self._parts.nets, self._parts.preflight)
         read.asked = self._parts.pools.asked
-        return Looking(store, read, Sessions(store, read, _send), near)
+        return ReadHandle(store, read, Sessions(store, read, _send), near)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
@@ -89,12 +89,12 @@ class Readers:
 READERS = web.AppKey("readers", Readers)
 
 
-async def look(request: web.Request, work: Callable[[Looking], T]) -> T:
+async def look(request: web.Request, work: Callable[[ReadHandle], T]) -> T:
     """Do this reading beside the event loop."""
     return await request.app[READERS](work)
 
 
-async def glance(request: web.Request, work: Callable[[Looking], T]) -> T:
+async def glance(request: web.Request, work: Callable[[ReadHandle], T]) -> T:
     """Do this reading here and now if it is small, else beside the event loop.
 
     A hop to a thread and back takes longer than looking at a small run. The work weighs what it

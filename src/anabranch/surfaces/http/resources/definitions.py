@@ -29,7 +29,7 @@ from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.guard.shares import checking
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError, place_problem
-from anabranch.surfaces.http.io.readers import Looking, look
+from anabranch.surfaces.http.io.readers import ReadHandle, look
 from anabranch.surfaces.http.io.request_body import (
     answer,
     cursor,
@@ -237,7 +237,7 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _listed(by: Looking, wanted: DefinitionFilter) -> list[DefinitionCard]:
+def _listed(by: ReadHandle, wanted: DefinitionFilter) -> list[DefinitionCard]:
     """Templates are kept among the definitions, and are none: they have routes of their own."""
     found: list[DefinitionCard] = []
     while page := by.store.definitions(wanted):
@@ -258,7 +258,7 @@ async def show(request: web.Request) -> web.StreamResponse:
 async def graph(request: web.Request) -> web.StreamResponse:
     asked, fingerprint = read_query(request), request.match_info["fingerprint"]
 
-    def drawn(by: Looking) -> str:
+    def drawn(by: ReadHandle) -> str:
         found = _found(by, fingerprint)
         if found.dialect == TEMPLATE:
             raise NotFound(f"{fingerprint[:100]} is the template {found.name}, and no definition")
@@ -280,7 +280,7 @@ def drawing(text: str, form: str, *, raw: bool) -> web.Response:
     )
 
 
-def _found(by: Looking, fingerprint: str) -> Definition:
+def _found(by: ReadHandle, fingerprint: str) -> Definition:
     found = by.store.definition(fingerprint)
     if found is None:
         raise NotFound(f"there is no definition {fingerprint[:100]!r}")

@@ -25,7 +25,7 @@ from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.readers import Looking, glance, look
+from anabranch.surfaces.http.io.readers import ReadHandle, glance, look
 from anabranch.surfaces.http.io.request_body import LIMITS, answer, bad_parameter, read_query
 from anabranch.surfaces.http.resources.runs import RUN
 from anabranch.surfaces.http.routes import PARTS, Header, Query, Route
@@ -133,7 +133,7 @@ async def page(request: web.Request) -> web.StreamResponse:
     asked, run = read_query(request), request.match_info["run"]
     places, after, limit = request.app[STREAMS].places, asked["after"], asked["limit"]
 
-    def read(by: Looking) -> shapes.EventPage:
+    def read(by: ReadHandle) -> shapes.EventPage:
         head = by.read.find(run)
         follower = places.take(head.run, after) if after else None
         if follower is None:
@@ -189,7 +189,7 @@ def _after(request: web.Request) -> int:
     return int(given)
 
 
-def _follower(by: Looking, run: str, after: int) -> Follower:
+def _follower(by: ReadHandle, run: str, after: int) -> Follower:
     head = by.read.find(run)
     if after > head.seq:
         said = f"event {after} does not exist: the run has {head.seq}"
@@ -264,7 +264,7 @@ class _Following:
             await self._end("finished")
             return True
 
-    def _next(self, by: Looking) -> tuple[_Said, Head | None]:
+    def _next(self, by: ReadHandle) -> tuple[_Said, Head | None]:
         head = by.store.head(self._follower.run)
         by.weigh(self._follower.run, self._follower.seq)
         return self._said(self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)), head

@@ -11,7 +11,7 @@ from aiohttp import web
 from anabranch.errors import NotFound
 from anabranch.operations.read import references
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.readers import Looking, look
+from anabranch.surfaces.http.io.readers import ReadHandle, look
 from anabranch.surfaces.http.io.request_body import answer, bad_parameter, read_query
 from anabranch.surfaces.http.routes import API, Query, Route
 
@@ -41,7 +41,7 @@ async def referred(request: web.Request) -> web.StreamResponse:
     if not ref:
         raise bad_parameter("ref", "is missing", f"send one of {references.FORMS}")
 
-    def read(by: Looking) -> references.Referred:
+    def read(by: ReadHandle) -> references.Referred:
         found = references.read_reference(
             by.read, ref, offset=asked["offset"], limit=asked["limit"]
         )

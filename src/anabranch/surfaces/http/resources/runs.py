@@ -14,10 +14,10 @@ from anabranch.operations.read.processes import pid_of
 from anabranch.operations.runs.verbs import patches
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import HeadFilter
-from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, Once, once
+from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.readers import Looking, glance, look
+from anabranch.surfaces.http.io.readers import ReadHandle, glance, look
 from anabranch.surfaces.http.io.request_body import (
     answer,
     bad_parameter,
@@ -111,7 +111,7 @@ async def graph(request: web.Request) -> web.StreamResponse:
 async def joins(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
 
-    def both(by: Looking) -> dict[str, Any]:
+    def both(by: ReadHandle) -> dict[str, Any]:
         shown = by.read.show(run)
         waiting = [one for one in shown["waiting"] if one.get("slots")]
         return {"items": shown["joins"], "open": waiting, "dropped": shown.get("joins_dropped", 0)}
@@ -150,7 +150,7 @@ async def patch(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, PatchRequest)
     said = s.PatchContext(patches(body.values, body.reducer), actor_of(request))
 
-    async def do(_this: Once) -> tuple[int, Any]:
+    async def do(_this: KeyedRequest) -> tuple[int, Any]:
         return 200, await tell(request, said)
 
     return await once(request, msgspec.to_builtins(body), do)
@@ -161,7 +161,7 @@ async def wake(request: web.Request) -> web.StreamResponse:
     if bool(body.process) == bool(body.step) or body.process < 0:
         raise ApiError(422, "usage", "name a process or a step", "send `process`, or `step`")
 
-    async def do(_this: Once) -> tuple[int, Any]:
+    async def do(_this: KeyedRequest) -> tuple[int, Any]:
         parts = request.app[PARTS]
         head = parts.verbs.read.find(request.match_info["run"])
         if head.dialect != ORCHESTRATION:

@@ -14,7 +14,7 @@ from anabranch.operations.definitions.prepare import TEXT, Prepared
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.definitions.templates import Templates
 from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
-from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, Once, once
+from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look
@@ -50,7 +50,7 @@ async def start(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, StartRequest)
     _check_start(body)
 
-    async def begin(this: Once) -> tuple[int, Any]:
+    async def begin(this: KeyedRequest) -> tuple[int, Any]:
         parts, chosen = request.app[PARTS], this.run if body.run is None else body.run
         if this.resumed and chosen is not None and parts.engine.known(chosen):
             return 201, shapes.Started(chosen)
@@ -128,7 +128,7 @@ async def redrive(request: web.Request) -> web.StreamResponse:
     await read_body(request, shapes.Nothing, optional=True)
     run = request.match_info["run"]
 
-    async def begin(this: Once) -> tuple[int, Any]:
+    async def begin(this: KeyedRequest) -> tuple[int, Any]:
         parts = request.app[PARTS]
         origin = parts.verbs.read.find(run).run
         if this.run is not None and parts.engine.known(this.run):

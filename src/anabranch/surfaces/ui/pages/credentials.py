@@ -17,7 +17,7 @@ from anabranch.operations.access.credentials import CredentialCard
 from anabranch.operations.definitions.catalog import Catalog
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionFilter
-from anabranch.surfaces.http.io.readers import Looking
+from anabranch.surfaces.http.io.readers import ReadHandle
 from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.ui.context import show, ui_of
 
@@ -50,7 +50,7 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _with_users(by: Looking, cards: Sequence[CredentialCard]) -> list[Shown]:
+def _with_users(by: ReadHandle, cards: Sequence[CredentialCard]) -> list[Shown]:
     rows = {card.name: Shown(card) for card in cards}
     # The longest first: `pg-main` is not `pg`.
     names = "|".join(re.escape(name) for name in sorted(rows, key=len, reverse=True))
@@ -65,7 +65,7 @@ def _with_users(by: Looking, cards: Sequence[CredentialCard]) -> list[Shown]:
     return list(rows.values())
 
 
-def _definitions(by: Looking) -> Iterator[tuple[str, str, str]]:
+def _definitions(by: ReadHandle) -> Iterator[tuple[str, str, str]]:
     """What it is called, its page and its text; what is in the catalog is told by its path."""
     seen: set[str] = set()
     catalog = Catalog(by.store)
@@ -83,7 +83,7 @@ def _definitions(by: Looking) -> Iterator[tuple[str, str, str]]:
         yield from _text(by, card.name, page, card.fingerprint)
 
 
-def _text(by: Looking, what: str, page: str, fingerprint: str) -> Iterator[tuple[str, str, str]]:
+def _text(by: ReadHandle, what: str, page: str, fingerprint: str) -> Iterator[tuple[str, str, str]]:
     kept = by.store.definition(fingerprint)
     if kept is not None and len(kept.source) <= BYTES_MAX:
         yield what, page, kept.source

@@ -21,7 +21,7 @@ from anabranch.net.net import Net
 from anabranch.operations.read.dispatches import Dispatch, by_step
 from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Head
-from anabranch.surfaces.http.io.readers import Looking
+from anabranch.surfaces.http.io.readers import ReadHandle
 from anabranch.surfaces.ui.context import Ui, show, ui_of
 from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered
@@ -84,7 +84,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     head, wanted = ui.head(request.match_info["run"]), request.match_info["dispatch"]
 
-    def found(by: Looking) -> Any:
+    def found(by: ReadHandle) -> Any:
         for one in by.read.dispatches(head.run):
             if one.record.dispatch_id == wanted and one.record.status == "responded":
                 return resolve(one.record.response, by.store.payload)
@@ -127,14 +127,14 @@ def _of_dialect(ui: Ui, request: web.Request, dialect: str, what: str) -> Head:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _askings(by: Looking, head: Head, net: Net) -> list[Asking]:
+def _askings(by: ReadHandle, head: Head, net: Net) -> list[Asking]:
     """By step, the last one that asked first."""
     found = by_step(by.read.dispatches(head.run))
     state = by.read.state(head.run)
     return [_asking(by, net, state, name, asked) for name, asked in reversed(list(found.items()))]
 
 
-def _asking(by: Looking, net: Net, state: State, step: str, asked: Sequence[Dispatch]) -> Asking:
+def _asking(by: ReadHandle, net: Net, state: State, step: str, asked: Sequence[Dispatch]) -> Asking:
     facts, problem = _sent(by, net, state, step)
     limit = facts.get("timeout_ms")
     rows = sorted((_request(one, limit) for one in asked), key=lambda row: -row.attempt)
@@ -153,7 +153,7 @@ def _asking(by: Looking, net: Net, state: State, step: str, asked: Sequence[Disp
     )
 
 
-def _sent(by: Looking, net: Net, state: State, step: str) -> tuple[Mapping[str, Any], str]:
+def _sent(by: ReadHandle, net: Net, state: State, step: str) -> tuple[Mapping[str, Any], str]:
     """What every participant of the step was sent: worked out again from what the run knows.
 
     It comes to the same: the input of a run does not change, and neither do the outputs of steps
