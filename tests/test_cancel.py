@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.surfaces.http.io.work_shapes import Watched
-from anabranch.surfaces.worker.cancel_watch import Watch
+from anabranch.surfaces.worker.cancel_watch import CancelPoller
 from hangs import HANG_SECONDS
 
 
@@ -87,7 +87,7 @@ def test_a_worker_stops_listening_at_whatever_moment_it_is_told(
     monkeypatch.setattr("anabranch.surfaces.worker.cancel_watch.MOMENT_SECONDS", 0)
 
     async def listens(moment: int) -> None:
-        async with Watch(Answering(turns)) as watch:  # type: ignore[arg-type]
+        async with CancelPoller(Answering(turns)) as watch:  # type: ignore[arg-type]
             watch.over(("run", "job", 1))
             for _ in range(moment):
                 await asyncio.sleep(0)

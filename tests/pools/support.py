@@ -17,8 +17,8 @@ from anabranch import app
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.surfaces.http.app import make_application
-from anabranch.surfaces.worker.server_client import Link
-from anabranch.surfaces.worker.task_environment import Bench
+from anabranch.surfaces.worker.server_client import ServerClient
+from anabranch.surfaces.worker.task_environment import TaskEnvironment
 from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
@@ -150,8 +150,8 @@ async def working(
 ) -> AsyncIterator[Worker]:
     """A worker in this process, as long as the block lasts."""
     settings = terms.pop("settings", None) or Settings()
-    async with Link(url, worker=terms.pop("name", "w1")) as link:
-        bench = Bench(link, settings, toolbox or Toolbox())
+    async with ServerClient(url, worker=terms.pop("name", "w1")) as link:
+        bench = TaskEnvironment(link, settings, toolbox or Toolbox())
         chosen = Terms(**{"pool": pool, "grace_seconds": 1.0, **terms})
         worker = Worker(link, bench, chosen)
         day = asyncio.ensure_future(worker.run())

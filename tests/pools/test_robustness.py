@@ -89,7 +89,7 @@ def test_pauses_between_tries_grow_up_to_a_limit_and_are_drawn(
 
     async def away() -> None:
         if len(pauses) < 12:
-            raise server_client.Away("closed")
+            raise server_client.ServerAway("closed")
 
     monkeypatch.setattr(server_client, "asyncio", SimpleNamespace(sleep=slept))
     run(server_client.until_heard(away))

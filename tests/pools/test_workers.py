@@ -16,7 +16,7 @@ from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.settings import Settings
 from anabranch.surfaces.worker import server_client
 from anabranch.surfaces.worker.job_runner import worded
-from anabranch.surfaces.worker.task_environment import Bench, Said
+from anabranch.surfaces.worker.task_environment import JobAnswer, TaskEnvironment
 from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.port import InlineAnswer, Parked
@@ -365,22 +365,22 @@ def test_a_network_that_cuts_connections_loses_and_doubles_nothing(
 
 
 def test_every_kind_of_answer_has_its_words() -> None:
-    assert worded(Said(Parked("t", limit_ms=5))) == (
+    assert worded(JobAnswer(Parked("t", limit_ms=5))) == (
         "park",
         {"ticket": "t", "until": 0, "memory": None, "limit_ms": 5},
     )
-    verb, body = worded(Said(InlineAnswer(status="ok", result=1)))
+    verb, body = worded(JobAnswer(InlineAnswer(status="ok", result=1)))
     assert (verb, body["inline"], body["outcome"]) == ("report", True, "ok")
-    assert worded(Said(succeeded(1, outcome="valid")))[1]["outcome"] == "valid"
-    assert worded(Said(succeeded(), "5f3c"))[1]["payload"] == "5f3c"
-    verb, body = worded(Said(failed("kind", "why", code="C", retryable=False, details=[1])))
+    assert worded(JobAnswer(succeeded(1, outcome="valid")))[1]["outcome"] == "valid"
+    assert worded(JobAnswer(succeeded(), "5f3c"))[1]["payload"] == "5f3c"
+    verb, body = worded(JobAnswer(failed("kind", "why", code="C", retryable=False, details=[1])))
     assert (verb, body["code"], body["retryable"], body["details"]) == ("fail", "C", False, [1])
-    assert worded(Said(Answer(status="cancel_run")))[1]["status"] == "cancel_run"
+    assert worded(JobAnswer(Answer(status="cancel_run")))[1]["status"] == "cancel_run"
 
 
 def test_a_server_that_is_no_address_is_refused() -> None:
     with pytest.raises(InputError, match="give its URL"):
-        server_client.Link("localhost:8629")
+        server_client.ServerClient("localhost:8629")
 
 
 def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
@@ -395,9 +395,9 @@ def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            async with server_client.Link(url, worker="w1") as way:
-                bench = Bench(way, Settings(), Toolbox())
-                with pytest.raises(server_client.Final, match="this token is not known"):
+            async with server_client.ServerClient(url, worker="w1") as way:
+                bench = TaskEnvironment(way, Settings(), Toolbox())
+                with pytest.raises(server_client.ServerRefused, match="this token is not known"):
                     await Worker(way, bench, Terms(pool="gpu")).run()
                 await bench.close()
         finally:

@@ -14,7 +14,13 @@ from typing import Any
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.surfaces.http.io.work_shapes import Watched
-from anabranch.surfaces.worker.server_client import DELAY_SECONDS, Away, Final, Key, Link
+from anabranch.surfaces.worker.server_client import (
+    DELAY_SECONDS,
+    Key,
+    ServerAway,
+    ServerClient,
+    ServerRefused,
+)
 
 log = logging.getLogger("anabranch.worker")
 
@@ -23,16 +29,16 @@ MOMENT_SECONDS = 0.2
 JOBS_MOST = 1000  # in one question
 
 
-class Watch:
+class CancelPoller:
     """`async with Watch(link) as watch:`; then `watch.over(key)` for every job that begins."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServerClient) -> None:
         self._link = link
         self._jobs: dict[Key, asyncio.Future[str]] = {}
         self._more = asyncio.Event()  # jobs that the question does not name
         self._listening: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Watch:
+    async def __aenter__(self) -> CancelPoller:
         self._listening = asyncio.get_running_loop().create_task(self._listen())
         return self
 
@@ -65,10 +71,10 @@ class Watch:
             try:
                 await self._ask(named)
                 delay = DELAY_SECONDS[0]
-            except Away:
+            except ServerAway:
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))
                 delay = min(delay * 2, DELAY_SECONDS[1])
-            except Final as refusal:
+            except ServerRefused as refusal:
                 if refusal.status == 404:
                     return  # a server without this question: heartbeats have to do
                 log.info("watching: %s", refusal)
@@ -83,7 +89,7 @@ class Watch:
             if asking.done():
                 self._tell(asking.result())
         finally:
-            await cancel_and_wait(asking, more, ignore=(Away, Final))
+            await cancel_and_wait(asking, more, ignore=(ServerAway, ServerRefused))
 
     async def _question(self, named: list[Key]) -> Watched:
         body: dict[str, Any] = {

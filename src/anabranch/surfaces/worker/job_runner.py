@@ -20,9 +20,14 @@ from anabranch.kernel.values import Answer, failed
 from anabranch.operations.workers.cancel_watch import CANCELLED
 from anabranch.operations.workers.pools import Beat
 from anabranch.runtime.jobs.wire import ClaimedJob
-from anabranch.surfaces.worker.cancel_watch import Watch
-from anabranch.surfaces.worker.server_client import Away, Final, Link, until_heard
-from anabranch.surfaces.worker.task_environment import Bench, Said
+from anabranch.surfaces.worker.cancel_watch import CancelPoller
+from anabranch.surfaces.worker.server_client import (
+    ServerAway,
+    ServerClient,
+    ServerRefused,
+    until_heard,
+)
+from anabranch.surfaces.worker.task_environment import JobAnswer, TaskEnvironment
 from anabranch.work.port import Parked
 
 log = logging.getLogger("anabranch.worker")
@@ -42,11 +47,17 @@ class Tally(msgspec.Struct):
     void: int = 0  # the server had given it to somebody else, or did not want it any more
 
 
-class Errand:
+class JobRunner:
     """One job of a worker."""
 
     def __init__(
-        self, parcel: ClaimedJob, *, link: Link, bench: Bench, watch: Watch, tally: Tally
+        self,
+        parcel: ClaimedJob,
+        *,
+        link: ServerClient,
+        bench: TaskEnvironment,
+        watch: CancelPoller,
+        tally: Tally,
     ) -> None:
         self._parcel = parcel
         self._link = link
@@ -93,9 +104,9 @@ class Errand:
                 if beat.stop:
                     return "stop"
                 await self._tell_progress()
-            except Away:
+            except ServerAway:
                 continue  # the link has said so; the lease may still outlast it
-            except Final as refusal:
+            except ServerRefused as refusal:
                 log.info("%s: %s", self, refusal)
                 return "void"
 
@@ -109,9 +120,9 @@ class Errand:
             await self._link.once("POST", path, {"progress": progress})
             self._said_done = progress["done"]
 
-    async def _hand_back(self, work: asyncio.Task[Said]) -> None:
+    async def _hand_back(self, work: asyncio.Task[JobAnswer]) -> None:
         """Another worker goes on from where this one stands."""
-        with suppress(Away, Final, TimeoutError):
+        with suppress(ServerAway, ServerRefused, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._tell_progress()
         await cancel_and_wait(work, ignore=Exception)
@@ -121,39 +132,39 @@ class Errand:
         """Best effort: what is not heard is lost with its lease."""
         self._tally.handed_back += 1
         path = self._link.job(self._parcel.id, "release")
-        with suppress(Away, Final, TimeoutError):
+        with suppress(ServerAway, ServerRefused, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._link.once("POST", path, {"reason": reason})
 
     # -- when it is done ---------------------------------------------------------------------
 
-    async def _deliver(self, work: asyncio.Task[Said]) -> None:
+    async def _deliver(self, work: asyncio.Task[JobAnswer]) -> None:
         try:
             said = work.result()
-        except Final as refusal:
+        except ServerRefused as refusal:
             log.info("%s: %s", self, refusal)
             self._tally.void += 1
             return
         except Exception as defect:
             log.exception("%s: a defect of the worker", self)
-            said = Said(failed("defect", f"the worker failed: {defect!r}", retryable=False))
+            said = JobAnswer(failed("defect", f"the worker failed: {defect!r}", retryable=False))
         try:
             await self._say(*worded(said))
-        except Final as refusal:
+        except ServerRefused as refusal:
             await self._refused(refusal)
             return
         good = isinstance(said.answer, Parked) or said.answer.status == "ok"
         self._tally.done += good
         self._tally.failed += not good
 
-    async def _refused(self, refusal: Final) -> None:
+    async def _refused(self, refusal: ServerRefused) -> None:
         log.info("%s: %s", self, refusal)
         if refusal.status in (404, 409):
             self._tally.void += 1
             return
         said = failed("result", f"the server refused the answer: {refusal}", retryable=False)
-        with suppress(Final):
-            await self._say(*worded(Said(said)))
+        with suppress(ServerRefused):
+            await self._say(*worded(JobAnswer(said)))
         self._tally.failed += 1
 
     async def _say(self, verb: str, body: Any) -> None:
@@ -165,13 +176,13 @@ class Errand:
             nonlocal heard
             try:
                 await self._link.once("POST", path, body)
-            except Away as away:
+            except ServerAway as away:
                 heard = heard or away.heard
                 raise
 
         try:
             await until_heard(say)
-        except Final as refusal:
+        except ServerRefused as refusal:
             if not heard or refusal.status != 409:
                 raise
 
@@ -183,7 +194,7 @@ def _verdict(code: str) -> Verdict:
     return "stop" if code == CANCELLED else "void"
 
 
-def worded(said: Said) -> tuple[str, dict[str, Any]]:
+def worded(said: JobAnswer) -> tuple[str, dict[str, Any]]:
     """The verb and the body that tell the server of an answer."""
     answer = said.answer
     if isinstance(answer, Parked):

@@ -13,7 +13,7 @@ from typing import Any
 from anabranch.errors import InputError, NotFound
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.surfaces.http.io.work_shapes import FoundCredential
-from anabranch.surfaces.worker.server_client import Final, Key, Link, until_heard
+from anabranch.surfaces.worker.server_client import Key, ServerClient, ServerRefused, until_heard
 from anabranch.work.secrets.credential_sources import Credential
 from anabranch.work.secrets.oauth2 import KeychainError
 from anabranch.work.values.payloads import encoded, hash_of
@@ -28,7 +28,7 @@ job_at_work: ContextVar[Key] = ContextVar("anabranch_job")
 class RemotePayloads:
     """Payloads of the server, and those fetched last."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServerClient) -> None:
         self._link = link
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
@@ -43,7 +43,7 @@ class RemotePayloads:
             content = await until_heard(
                 lambda: self._link.once("GET", path, seconds=TRANSFER_SECONDS)
             )
-        except Final as refusal:
+        except ServerRefused as refusal:
             if refusal.status == 410:
                 return None
             raise
@@ -71,7 +71,7 @@ class RemoteCredentials:
 
     label = "the server"
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServerClient) -> None:
         self._link = link
 
     def knows(self, name: str) -> bool | None:  # noqa: ARG002 - the port's signature
@@ -81,7 +81,7 @@ class RemoteCredentials:
         path = self._link.job(job_at_work.get(), f"credentials/{name}")
         try:
             found = await until_heard(lambda: self._link.json(FoundCredential, "GET", path))
-        except Final as refusal:
+        except ServerRefused as refusal:
             if refusal.code in ("no_credential", "credential_refused", "credential_away"):
                 away = refusal.code == "credential_away"
                 raise KeychainError(refusal.message, retryable=away) from None
@@ -94,7 +94,7 @@ class RemoteCredentials:
 class RemoteLoops:
     """The results of loops, from the log of the server."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServerClient) -> None:
         self._link = link
 
     async def size(self, ref: str) -> int:
@@ -122,7 +122,7 @@ class RemoteLoops:
         path = self._link.job(job_at_work.get(), "results", ref=ref, first=first, stop=stop)
         try:
             return await until_heard(lambda: self._link.json(ResultsPage, "GET", path))
-        except Final as refusal:  # about the loop, and not about the job
+        except ServerRefused as refusal:  # about the loop, and not about the job
             if refusal.code in ("no_loop", "payload_gone"):
                 raise NotFound(refusal.message, code=refusal.code) from None
             if refusal.status == 422:

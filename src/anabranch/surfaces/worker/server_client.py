@@ -33,7 +33,7 @@ PATIENCE = frozenset({401, 403, 408, 421, 425, 429, 500, 502, 503, 504})
 Key = tuple[str, str, int]  # run, job, attempt
 
 
-class Away(AnabranchError):
+class ServerAway(AnabranchError):
     """Nobody could be reached, or nobody who could answer now."""
 
     code = "server_away"
@@ -44,7 +44,7 @@ class Away(AnabranchError):
         self.heard = heard  # perhaps: it was said, and only the answer is missing
 
 
-class Final(AnabranchError):
+class ServerRefused(AnabranchError):
     """The server refused, and would do so again."""
 
     def __init__(self, message: str, code: str, status: int) -> None:
@@ -52,7 +52,7 @@ class Final(AnabranchError):
         self.status = status
 
 
-class Link:
+class ServerClient:
     """Use it as an async context manager. `worker` is the name under which jobs are claimed."""
 
     def __init__(self, server: str, token: str = "", worker: str = "") -> None:
@@ -68,7 +68,7 @@ class Link:
         self._away_since: float | None = None
         self._heard = False  # the server has done once what this worker asked for
 
-    async def __aenter__(self) -> Link:
+    async def __aenter__(self) -> ServerClient:
         connector = aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self
@@ -100,7 +100,7 @@ class Link:
         """One call; the body is JSON, or `content` as it is."""
         try:
             status, answer = await self._call(method, path, body, content, seconds)
-        except Away as away:
+        except ServerAway as away:
             self._is_away(away)
             raise
         if status < 300:
@@ -108,7 +108,7 @@ class Link:
             self._is_back()
             return answer
         refusal = _refusal(status, answer)
-        if isinstance(refusal, Away):
+        if isinstance(refusal, ServerAway):
             if self._heard or status not in (401, 403):  # else it was never let in: no patience
                 self._is_away(refusal)
         else:
@@ -134,7 +134,7 @@ class Link:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = f"{self.server} cannot be reached: {error or type(error).__name__}"
             heard = not isinstance(error, aiohttp.ClientConnectorError)
-            raise Away(said, heard=heard) from None
+            raise ServerAway(said, heard=heard) from None
 
     async def json(self, kind: type[T], method: str, path: str, body: Any = None, **how: Any) -> T:
         answer = await self.once(method, path, body, **how)
@@ -142,9 +142,9 @@ class Link:
             return msgspec.json.decode(answer, type=kind)
         except msgspec.MsgspecError as error:
             said = f"{self.server} gave an answer nobody can read: {error}"
-            raise Final(said, "answer", 200) from None
+            raise ServerRefused(said, "answer", 200) from None
 
-    def _is_away(self, away: Away) -> None:
+    def _is_away(self, away: ServerAway) -> None:
         if self._away_since is None:
             self._away_since = time.monotonic()
             log.warning("%s; trying again until it is back", away.message)
@@ -155,7 +155,7 @@ class Link:
             self._away_since = None
 
 
-def _refusal(status: int, answer: bytes) -> Away | Final:
+def _refusal(status: int, answer: bytes) -> ServerAway | ServerRefused:
     try:
         said = msgspec.json.decode(answer)
     except msgspec.MsgspecError:
@@ -164,8 +164,8 @@ def _refusal(status: int, answer: bytes) -> Away | Final:
         said = {}
     detail = str(said.get("detail") or f"the server answered with status {status}")
     if status in PATIENCE:
-        return Away(detail, status)
-    return Final(detail, str(said.get("code") or "http"), status)
+        return ServerAway(detail, status)
+    return ServerRefused(detail, str(said.get("code") or "http"), status)
 
 
 async def until_heard(call: Callable[[], Awaitable[T]]) -> T:
@@ -175,6 +175,6 @@ async def until_heard(call: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await call()
-        except Away:
+        except ServerAway:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, DELAY_SECONDS[1])

@@ -31,7 +31,7 @@ from anabranch.surfaces.worker.remote_values import (
     RemotePayloads,
     job_at_work,
 )
-from anabranch.surfaces.worker.server_client import Final, Key, Link, until_heard
+from anabranch.surfaces.worker.server_client import Key, ServerClient, ServerRefused, until_heard
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
@@ -59,7 +59,7 @@ CHECKPOINT_BYTES = 4 * 1024 * 1024  # of a shard that has more to remember, only
 PROGRESS_BYTES = 3500  # in the words of a progress; more of it goes ahead as a payload
 
 
-class Said(NamedTuple):
+class JobAnswer(NamedTuple):
     """What a job came to, as it is told: the result may have gone ahead as a payload."""
 
     answer: Answer | Parked
@@ -71,10 +71,10 @@ def _holder(parcel: ClaimedJob) -> str:
     return "/".join(map(str, parcel.id))
 
 
-class Bench:
+class TaskEnvironment:
     """Everything that a worker works with."""
 
-    def __init__(self, link: Link, settings: Settings, toolbox: Toolbox) -> None:
+    def __init__(self, link: ServerClient, settings: Settings, toolbox: Toolbox) -> None:
         self._link = link
         self._settings = settings
         self._compile = compiler(toolbox.signatures())
@@ -120,7 +120,7 @@ class Bench:
 
     # -- one job -----------------------------------------------------------------------------
 
-    async def perform(self, parcel: ClaimedJob, shared: Mapping[str, Any]) -> Said:
+    async def perform(self, parcel: ClaimedJob, shared: Mapping[str, Any]) -> JobAnswer:
         """Do the work; whatever goes wrong with it is its answer. Raises `Final` where the server
         no longer knows the job."""
         job_at_work.set(parcel.id)
@@ -129,7 +129,7 @@ class Bench:
             with giving(scope):
                 answer = await self._performed(parcel, shared)
             if isinstance(answer, Parked):
-                return Said(answer)
+                return JobAnswer(answer)
             return await self._light(parcel, scope.answer(answer))
         finally:
             self._shards.pop(parcel.id, None)
@@ -140,7 +140,7 @@ class Bench:
         try:
             net = await self._net(parcel)
             task = await self._task(parcel, shared, net)
-        except Final:
+        except ServerRefused:
             raise
         except DefinitionError as error:
             message = f"this worker (anabranch {__version__}) cannot compile it: {error}"
@@ -186,7 +186,7 @@ class Bench:
                 self._nets.popitem(last=False)
         return net
 
-    async def _light(self, parcel: ClaimedJob, answer: Answer) -> Said:
+    async def _light(self, parcel: ClaimedJob, answer: Answer) -> JobAnswer:
         """A large result goes ahead, and the answer only refers to it."""
         most = self._settings
         whole = bool(getattr(answer, "inline", False))
@@ -194,19 +194,19 @@ class Bench:
         try:
             light = lighten(answer.result, inline_max, most.result_bytes_max)
             if not light.sha256:
-                return Said(answer)
+                return JobAnswer(answer)
             await self._payloads.put(light.content, parcel.run)
         except TooLarge as error:
-            return Said(failed("result", str(error), retryable=False))
+            return JobAnswer(failed("result", str(error), retryable=False))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            return Said(failed("result", f"the result is not JSON: {error}", retryable=False))
-        except Final as refusal:
+            return JobAnswer(failed("result", f"the result is not JSON: {error}", retryable=False))
+        except ServerRefused as refusal:
             if refusal.status == 413:
-                return Said(failed("result", refusal.message, retryable=False))
+                return JobAnswer(failed("result", refusal.message, retryable=False))
             raise
         if whole:  # the server puts it together again
-            return Said(msgspec.structs.replace(answer, result=None), light.sha256)
-        return Said(msgspec.structs.replace(answer, result=light.result))
+            return JobAnswer(msgspec.structs.replace(answer, result=None), light.sha256)
+        return JobAnswer(msgspec.structs.replace(answer, result=light.result))
 
     # -- how far it is -----------------------------------------------------------------------
 

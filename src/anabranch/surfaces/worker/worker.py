@@ -18,10 +18,15 @@ import msgspec
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.workers.claims import Claimed
 from anabranch.runtime.jobs.wire import ClaimedJob
-from anabranch.surfaces.worker.cancel_watch import Watch
-from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS, Errand, Tally
-from anabranch.surfaces.worker.server_client import Away, Final, Link, until_heard
-from anabranch.surfaces.worker.task_environment import Bench
+from anabranch.surfaces.worker.cancel_watch import CancelPoller
+from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS, JobRunner, Tally
+from anabranch.surfaces.worker.server_client import (
+    ServerAway,
+    ServerClient,
+    ServerRefused,
+    until_heard,
+)
+from anabranch.surfaces.worker.task_environment import TaskEnvironment
 
 log = logging.getLogger("anabranch.worker")
 
@@ -42,11 +47,11 @@ class Terms(msgspec.Struct, frozen=True):
 class Worker:
     """One pool of one server; its name is that of the link."""
 
-    def __init__(self, link: Link, bench: Bench, terms: Terms) -> None:
+    def __init__(self, link: ServerClient, bench: TaskEnvironment, terms: Terms) -> None:
         self._link = link
         self._bench = bench
         self._terms = terms
-        self._watch = Watch(link)
+        self._watch = CancelPoller(link)
         self.tally = Tally()
         self._at_work: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -107,7 +112,7 @@ class Worker:
             if asking.done():
                 return asking.result()
         finally:
-            await cancel_and_wait(asking, stopping, ignore=(Away, Final))
+            await cancel_and_wait(asking, stopping, ignore=(ServerAway, ServerRefused))
         await self._withdraw(body["claim"])
         return None
 
@@ -117,10 +122,10 @@ class Worker:
         seconds = WAIT_SECONDS + 15
         try:
             claimed = await self._link.json(Claimed, "POST", path, body, seconds=seconds)
-        except Away as away:
+        except ServerAway as away:
             if away.status in (401, 403) and not self._known:
                 said = f"{away.message} (a worker needs a token with the scope `work`)"
-                raise Final(said, "token", away.status) from None
+                raise ServerRefused(said, "token", away.status) from None
             raise
         self._known = True
         if claimed.note and claimed.note != self._note:
@@ -134,7 +139,7 @@ class Worker:
         if not self._known:
             return
         body = {"worker": self._link.worker, "claim": claim}
-        with suppress(Away, Final, TimeoutError):
+        with suppress(ServerAway, ServerRefused, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._link.once("POST", self._pool("withdraw"), body)
 
@@ -152,7 +157,7 @@ class Worker:
     # -- jobs --------------------------------------------------------------------------------
 
     def _begin(self, parcel: ClaimedJob, shared: dict[str, Any]) -> None:
-        errand = Errand(
+        errand = JobRunner(
             parcel, link=self._link, bench=self._bench, watch=self._watch, tally=self.tally
         )
         task = asyncio.get_running_loop().create_task(errand.run(shared))

@@ -32,7 +32,7 @@ ROWS_SHOWN = 200
 _LOOKS = {"pending": "active", "responded": "done", "timeout": "failed", "cancelled": "quiet"}
 
 
-class Request(msgspec.Struct, frozen=True):
+class DispatchRow(msgspec.Struct, frozen=True):
     """One request, as a row."""
 
     id: str
@@ -49,7 +49,7 @@ class Request(msgspec.Struct, frozen=True):
     chosen: bool
 
 
-class Asking(msgspec.Struct, frozen=True):
+class DispatchView(msgspec.Struct, frozen=True):
     """All requests of one step."""
 
     step: str
@@ -57,7 +57,7 @@ class Asking(msgspec.Struct, frozen=True):
     filter: Any
     sent: Any  # what each of them was sent
     sent_problem: str
-    rows: list[Request]
+    rows: list[DispatchRow]
     more: int
     counts: list[tuple[str, str, int]]
 
@@ -127,21 +127,23 @@ def _of_dialect(ui: Ui, request: web.Request, dialect: str, what: str) -> Head:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _askings(by: ReadHandle, head: Head, net: Net) -> list[Asking]:
+def _askings(by: ReadHandle, head: Head, net: Net) -> list[DispatchView]:
     """By step, the last one that asked first."""
     found = by_step(by.read.dispatches(head.run))
     state = by.read.state(head.run)
     return [_asking(by, net, state, name, asked) for name, asked in reversed(list(found.items()))]
 
 
-def _asking(by: ReadHandle, net: Net, state: State, step: str, asked: Sequence[Dispatch]) -> Asking:
+def _asking(
+    by: ReadHandle, net: Net, state: State, step: str, asked: Sequence[Dispatch]
+) -> DispatchView:
     facts, problem = _sent(by, net, state, step)
     limit = facts.get("timeout_ms")
     rows = sorted((_request(one, limit) for one in asked), key=lambda row: -row.attempt)
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.status] = counts.get(row.status, 0) + 1
-    return Asking(
+    return DispatchView(
         step=step,
         service=str(facts.get("service_type") or ""),
         filter=facts.get("filter"),
@@ -174,11 +176,11 @@ def _sent(by: ReadHandle, net: Net, state: State, step: str) -> tuple[Mapping[st
     return (facts, "") if isinstance(facts, Mapping) else ({}, "")
 
 
-def _request(one: Dispatch, limit_ms: int | None) -> Request:
+def _request(one: Dispatch, limit_ms: int | None) -> DispatchRow:
     record = one.record
     asked_at = _milliseconds(record.dispatched_at)
     answered = record.responded_at
-    return Request(
+    return DispatchRow(
         id=record.dispatch_id,
         target=record.target,
         status=record.status,

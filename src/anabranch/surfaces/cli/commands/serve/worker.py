@@ -23,15 +23,15 @@ from anabranch.surfaces.cli.output import render
 from anabranch.work.kinds.callables import default_toolbox
 
 if TYPE_CHECKING:
-    from anabranch.surfaces.worker.server_client import Link
+    from anabranch.surfaces.worker.server_client import ServerClient
     from anabranch.surfaces.worker.worker import Terms, Worker
 
 HEALTH_SECONDS = 60.0
 
 
 async def worker(options: argparse.Namespace, settings: Settings) -> int:
-    from anabranch.surfaces.worker.server_client import Link
-    from anabranch.surfaces.worker.task_environment import Bench
+    from anabranch.surfaces.worker.server_client import ServerClient
+    from anabranch.surfaces.worker.task_environment import TaskEnvironment
     from anabranch.surfaces.worker.worker import Terms, Worker
 
     if not settings.server:
@@ -48,8 +48,8 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     )
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     logging.getLogger("anabranch.worker").setLevel(logging.INFO)
-    async with Link(settings.server, token_of(settings), name) as link:
-        bench = Bench(link, settings, default_toolbox)
+    async with ServerClient(settings.server, token_of(settings), name) as link:
+        bench = TaskEnvironment(link, settings, default_toolbox)
         made = Worker(link, bench, terms)
         voice = Voice(made, link, terms, lines=options.json)
         try:
@@ -64,7 +64,7 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
 class Voice:
     """What a worker tells whoever started it: lines for people, or JSON for programs."""
 
-    def __init__(self, made: Worker, link: Link, terms: Terms, *, lines: bool) -> None:
+    def __init__(self, made: Worker, link: ServerClient, terms: Terms, *, lines: bool) -> None:
         self._made = made
         self._link = link
         self._terms = terms
