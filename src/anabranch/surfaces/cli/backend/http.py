@@ -33,7 +33,7 @@ from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row, SessionDesk, Told, token_of, who
+from anabranch.surfaces.cli.backend.local import Row, SessionBackend, Told, token_of, who
 from anabranch.surfaces.client import Client, checked_url, problem_of
 from anabranch.surfaces.http.guard.auth import LOOPBACK_NAMES
 
@@ -42,7 +42,9 @@ EVENTS = 1000
 
 
 @asynccontextmanager
-async def remote_desk(options: argparse.Namespace, settings: Settings) -> AsyncIterator[RemoteDesk]:
+async def http_backend(
+    options: argparse.Namespace, settings: Settings
+) -> AsyncIterator[HttpBackend]:
     _refuse_what_is_local(options)
     token = token_of(settings)
     if token and _in_the_clear(settings.server):
@@ -50,7 +52,7 @@ async def remote_desk(options: argparse.Namespace, settings: Settings) -> AsyncI
     # A token says by itself who asks; without one the server takes our word for it.
     actor = getattr(options, "actor", "") if token else who(options)
     async with Client(settings.server, token=token, actor=actor) as client:
-        yield RemoteDesk(client)
+        yield HttpBackend(client)
 
 
 def _in_the_clear(url: str) -> bool:
@@ -73,7 +75,7 @@ def _refuse_what_is_local(options: argparse.Namespace) -> None:
             raise InputError(said, code="usage")
 
 
-class RemoteDesk:
+class HttpBackend:
     def __init__(self, client: Client) -> None:
         self.client = client
 
@@ -203,8 +205,8 @@ class RemoteDesk:
             body["cursor"] = page["next"]
 
     @property
-    def sessions(self) -> SessionDesk:
-        return RemoteSessions(self)
+    def sessions(self) -> SessionBackend:
+        return HttpSessionBackend(self)
 
 
 def route_of(said: Sayable) -> tuple[tuple[str, ...], Row]:
@@ -231,8 +233,8 @@ def route_of(said: Sayable) -> tuple[tuple[str, ...], Row]:
             raise AnabranchError(f"{type(said).__name__} cannot be said to a server")
 
 
-class RemoteSessions:
-    def __init__(self, at: RemoteDesk) -> None:
+class HttpSessionBackend:
+    def __init__(self, at: HttpBackend) -> None:
         self._desk = at
         self._client = at.client
 

@@ -63,7 +63,7 @@ class Told(NamedTuple):
     status: str
 
 
-class SessionDesk(Protocol):
+class SessionBackend(Protocol):
     """What `anabranch session` asks."""
 
     async def list_sessions(
@@ -91,7 +91,7 @@ class SessionDesk(Protocol):
     async def gas(self, rule: str, **counts: Any) -> Row: ...
 
 
-class Desk(Protocol):
+class Backend(Protocol):
     async def check(
         self, file: str, tools: Sequence[RegisteredTool], rules: str | None
     ) -> list[Problem]: ...
@@ -127,17 +127,17 @@ class Desk(Protocol):
     async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged: ...
 
     @property
-    def sessions(self) -> SessionDesk: ...
+    def sessions(self) -> SessionBackend: ...
 
 
 @asynccontextmanager
-async def desk(options: argparse.Namespace, settings: Settings) -> AsyncIterator[Desk]:
+async def backend(options: argparse.Namespace, settings: Settings) -> AsyncIterator[Backend]:
     if not settings.server:
-        yield LocalDesk(settings, who(options))
+        yield LocalBackend(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import remote_desk  # few talk to a server
+    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
 
-    async with remote_desk(options, settings) as remote:
+    async with http_backend(options, settings) as remote:
         yield remote
 
 
@@ -166,7 +166,7 @@ def token_of(settings: Settings) -> str:
         ) from None
 
 
-class LocalDesk:
+class LocalBackend:
     """A store of this machine; an engine elsewhere may be at work on it."""
 
     def __init__(self, settings: Settings, actor: str = "") -> None:
@@ -323,11 +323,11 @@ class LocalDesk:
             store.close()
 
     @property
-    def sessions(self) -> SessionDesk:
-        return LocalSessions(self._settings, self._actor)
+    def sessions(self) -> SessionBackend:
+        return LocalSessionBackend(self._settings, self._actor)
 
 
-class LocalSessions:
+class LocalSessionBackend:
     def __init__(self, settings: Settings, actor: str = "") -> None:
         self._settings = settings
         self._actor = actor

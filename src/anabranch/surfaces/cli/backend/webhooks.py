@@ -32,7 +32,7 @@ PAGE = 500  # the most that one page of a list has
 REDELIVERED = 1000  # dead ones that go out again at once
 
 
-class HookDesk(Protocol):
+class WebhookBackend(Protocol):
     async def create(self, draft: Row) -> Row: ...
 
     async def all(self) -> list[Row]: ...
@@ -57,17 +57,19 @@ class HookDesk(Protocol):
 
 
 @asynccontextmanager
-async def hook_desk(options: argparse.Namespace, settings: Settings) -> AsyncIterator[HookDesk]:
+async def hook_desk(
+    options: argparse.Namespace, settings: Settings
+) -> AsyncIterator[WebhookBackend]:
     if not settings.server:
-        yield LocalHooks(settings, who(options))
+        yield LocalWebhookBackend(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import remote_desk  # few talk to a server
+    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
 
-    async with remote_desk(options, settings) as at:
-        yield RemoteHooks(at.client)
+    async with http_backend(options, settings) as at:
+        yield HttpWebhookBackend(at.client)
 
 
-class LocalHooks:
+class LocalWebhookBackend:
     def __init__(self, settings: Settings, actor: str) -> None:
         self._settings = settings
         self._actor = actor
@@ -149,7 +151,7 @@ class LocalHooks:
             return hooks.redeliver_dead(hook, REDELIVERED)
 
 
-class RemoteHooks:
+class HttpWebhookBackend:
     def __init__(self, client: Client) -> None:
         self._client = client
 

@@ -17,7 +17,7 @@ from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import LocalDesk, Row, who
+from anabranch.surfaces.cli.backend.local import LocalBackend, Row, who
 from anabranch.surfaces.cli.commands.serve.audit import noted
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PAGE = 500  # the most that one page of a list has
 TEMPLATE = "<template>"  # what a server calls a template that has no file
 
 
-class WorkflowDesk(Protocol):
+class WorkflowBackend(Protocol):
     async def dispatches(
         self, run: str, *, step: str | None, status: str | None
     ) -> list[Dispatch]: ...
@@ -54,21 +54,21 @@ class WorkflowDesk(Protocol):
 @asynccontextmanager
 async def workflow_desk(
     options: argparse.Namespace, settings: Settings
-) -> AsyncIterator[WorkflowDesk]:
+) -> AsyncIterator[WorkflowBackend]:
     if not settings.server:
-        yield LocalWorkflows(settings, who(options))
+        yield LocalWorkflowBackend(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import remote_desk  # few talk to a server
+    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
 
-    async with remote_desk(options, settings) as at:
-        yield RemoteWorkflows(at.client)
+    async with http_backend(options, settings) as at:
+        yield HttpWorkflowBackend(at.client)
 
 
-class LocalWorkflows:
+class LocalWorkflowBackend:
     def __init__(self, settings: Settings, actor: str = "") -> None:
         self._settings = settings
         self._actor = actor
-        self._desk = LocalDesk(settings, actor)
+        self._desk = LocalBackend(settings, actor)
 
     async def dispatches(self, run: str, *, step: str | None, status: str | None) -> list[Dispatch]:
         with self._desk.reading() as read:
@@ -128,7 +128,7 @@ class LocalWorkflows:
             store.close()
 
 
-class RemoteWorkflows:
+class HttpWorkflowBackend:
     def __init__(self, client: Client) -> None:
         self._client = client
 

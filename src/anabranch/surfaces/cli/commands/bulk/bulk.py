@@ -86,9 +86,9 @@ def _asked(options: argparse.Namespace) -> Bulk:
 @asynccontextmanager
 async def _office(options: argparse.Namespace, settings: Settings) -> AsyncIterator[Any]:
     if settings.server:
-        from anabranch.surfaces.cli.backend.http import remote_desk  # few talk to a server
+        from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
 
-        async with remote_desk(options, settings) as at:
+        async with http_backend(options, settings) as at:
 
             async def remotely(asked: Bulk) -> BulkReport:
                 return _page(await at.client.post("bulk", body=_body(asked)))

@@ -9,13 +9,13 @@ import msgspec
 from anabranch.settings import Settings
 from anabranch.store.ports import Space
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import desk
+from anabranch.surfaces.cli.backend.local import backend
 from anabranch.surfaces.cli.output import render
 
 
 async def purge(options: argparse.Namespace, settings: Settings) -> int:
     wanted = values.runs_wanted(options)
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         gone = await at.purge(wanted, options.older_than, dry_run=options.dry_run)
     if options.json:
         fields = msgspec.to_builtins(gone)

@@ -75,12 +75,12 @@ def _registered_here(
 async def _registered_there(
     options: argparse.Namespace, settings: Settings, drafts: list[Draft]
 ) -> list[Row]:
-    from anabranch.surfaces.cli.backend.http import remote_desk
+    from anabranch.surfaces.cli.backend.http import http_backend
 
     sent = [
         {"definition": one.text, "file": Path(one.file).name, "path": one.path} for one in drafts
     ]
-    async with remote_desk(options, settings) as desk:
+    async with http_backend(options, settings) as desk:
         told = await desk.client.post("catalog", body={"definitions": sent})
     return list(told["items"])
 
@@ -161,9 +161,9 @@ class _looking:  # noqa: N801 - used like a function
 
 
 async def _asked(options: argparse.Namespace, settings: Settings, *path: str, **query: Any) -> Any:
-    from anabranch.surfaces.cli.backend.http import remote_desk
+    from anabranch.surfaces.cli.backend.http import http_backend
 
-    async with remote_desk(options, settings) as desk:
+    async with http_backend(options, settings) as desk:
         return await desk.client.get("catalog", *path, **query)
 
 

@@ -10,7 +10,7 @@ from anabranch.operations.runs.verbs import decision, patches
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import desk, token_of, who
+from anabranch.surfaces.cli.backend.local import backend, token_of, who
 from anabranch.surfaces.cli.output import render
 
 
@@ -62,7 +62,7 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _say(options: argparse.Namespace, settings: Settings, said: Sayable) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         run, how, status = await at.say(options.run, said)
     if options.json:
         told = {"run": run, "verb": options.verb, "taken": how, "status": status}

@@ -36,7 +36,7 @@ async def credential(options: argparse.Namespace, settings: Settings) -> int:
 # -- where it is asked -------------------------------------------------------------------------
 
 
-class CredentialDesk(Protocol):
+class CredentialBackend(Protocol):
     async def add(self, draft: Row) -> Row: ...
 
     async def all(self) -> list[Row]: ...
@@ -49,13 +49,15 @@ class CredentialDesk(Protocol):
 
 
 @asynccontextmanager
-async def _desk(options: argparse.Namespace, settings: Settings) -> AsyncIterator[CredentialDesk]:
+async def _desk(
+    options: argparse.Namespace, settings: Settings
+) -> AsyncIterator[CredentialBackend]:
     if not settings.server:
         yield _Local(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import remote_desk  # few talk to a server
+    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
 
-    async with remote_desk(options, settings) as at:
+    async with http_backend(options, settings) as at:
         yield _Remote(at.client)
 
 

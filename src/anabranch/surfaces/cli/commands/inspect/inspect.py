@@ -23,7 +23,7 @@ from anabranch.operations.read.task_events import with_tasks
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Desk, desk
+from anabranch.surfaces.cli.backend.local import Backend, backend
 from anabranch.surfaces.cli.commands.inspect.registries import check_registry, draw_registry
 from anabranch.surfaces.cli.commands.run.orchestrations import one_of_several
 from anabranch.surfaces.cli.output import render
@@ -40,7 +40,7 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
         wanted = "a definition, or a book with --participants, or a registry with --registry"
         raise InputError(f"name {wanted}", code="usage")
     problems: list[Problem] = []
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         tools = _tools(options)
         book = _book(options)
         problems += book.problems if book is not None else ()
@@ -84,7 +84,7 @@ def _tools(options: argparse.Namespace) -> list[ToolSignature]:
 
 
 async def _problems(
-    at: Desk, file: str, tools: Sequence[ToolSignature], rules: str | None
+    at: Backend, file: str, tools: Sequence[ToolSignature], rules: str | None
 ) -> Sequence[Problem]:
     """A file that cannot be read is one more problem: the others are looked at all the same."""
     try:
@@ -125,7 +125,7 @@ async def fmt(options: argparse.Namespace, settings: Settings) -> int:
     changed = []
     if options.server is None:  # spelling is the same everywhere: nobody need be asked
         settings = replace(settings, server="")
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         for file in options.files:
             old, new = await at.respell(file)
             if options.stdout:
@@ -168,7 +168,7 @@ async def _drawing(options: argparse.Namespace, settings: Settings) -> str:
     is_file = options.what == "-" or Path(options.what).exists()
     if not is_file and Path(options.what).suffix in DEFINITIONS:
         raise InputError(f"{options.what}: there is no such file", code="no_file")
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         tools = _tools(options)
         if not is_file:
             return await at.graph(options.what, options.format)
@@ -188,7 +188,7 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
         labels=values.labels(options.label),
         limit=options.limit,
     )
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         found = await at.runs(wanted)
     if options.json:
         print(render.json_line(found))
@@ -224,7 +224,7 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
         return await _show_items(options, settings)
     if options.state or options.error or options.after is not None:
         raise InputError("--state, --error and --after go with --items STEP", code="usage")
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         shown = await at.show(options.run)
     if options.json:
         print(render.json_line(shown))
@@ -258,7 +258,7 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
         after=-1 if options.after is None else options.after,
         limit=options.limit,
     )
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         page = await at.items(options.run, options.items, wanted)
     if options.json:
         print(render.json_line(msgspec.to_builtins(page)))
@@ -268,7 +268,7 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def explain(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         told = await at.explain(options.run)
     if options.json:
         print(render.json_line(told))
@@ -281,7 +281,7 @@ async def explain(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def events(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         async for record, first_at in at.events(options.run, options.after, follow=options.follow):
             for shown in _with_tasks(record) if options.tasks else (record,):
                 text = (
@@ -298,7 +298,7 @@ def _with_tasks(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def get(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         found = await at.referred(options.ref, options.offset, options.limit)
     if options.json:
         print(render.json_line(msgspec.to_builtins(found)))

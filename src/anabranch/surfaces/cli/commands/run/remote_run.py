@@ -21,9 +21,9 @@ from anabranch.net.problems import Problem
 from anabranch.operations.definitions.catalog import SUFFIXES, wanted
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import stop_signals, values
-from anabranch.surfaces.cli.backend.http import RemoteDesk, posted, remote_desk, renamed, sendable
+from anabranch.surfaces.cli.backend.http import HttpBackend, http_backend, posted, renamed, sendable
 from anabranch.surfaces.cli.backend.local import Row, who
-from anabranch.surfaces.cli.backend.workflows import RemoteWorkflows
+from anabranch.surfaces.cli.backend.workflows import HttpWorkflowBackend
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
 from anabranch.surfaces.cli.output import render
 from anabranch.surfaces.cli.output.exit_codes import exit_code, problem_lines
@@ -40,10 +40,10 @@ SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "prob
            "failures", "session", "joins_dropped")  # fmt: skip
 
 
-class Watch:
+class RemoteRun:
     """One command's look at one run."""
 
-    def __init__(self, options: argparse.Namespace, desk: RemoteDesk) -> None:
+    def __init__(self, options: argparse.Namespace, desk: HttpBackend) -> None:
         self.options = options
         self.desk = desk
         self._began = time.monotonic()
@@ -115,7 +115,7 @@ async def settled(client: Client, run: str) -> None:
 class RemoteView(Screen):
     """The live view, of what the server tells every half second."""
 
-    def __init__(self, desk: RemoteDesk, run: str) -> None:
+    def __init__(self, desk: HttpBackend, run: str) -> None:
         super().__init__()
         self._desk, self._run = desk, run
         self._shown: Row | None = None
@@ -150,7 +150,7 @@ class RemoteView(Screen):
 async def run(options: argparse.Namespace, settings: Settings) -> int:
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     labels = session_labels(options)
-    async with remote_desk(options, settings) as desk:
+    async with http_backend(options, settings) as desk:
         if (kept := _in_catalog(options)) is not None:
             return await _begun(options, desk, {**kept, "input": given, "labels": labels}, [])
         text, file = await _definition(options, settings)
@@ -166,8 +166,8 @@ async def run_template(
     options: argparse.Namespace, settings: Settings, parameters: dict[str, Any]
 ) -> int:
     """A run of a template that the server keeps."""
-    async with remote_desk(options, settings) as desk:
-        kept = RemoteWorkflows(desk.client)
+    async with http_backend(options, settings) as desk:
+        kept = HttpWorkflowBackend(desk.client)
         _, problems = await kept.materialise(options.id, parameters, options.kept)
         given = values.file_input(options.input_file)
         body = {
@@ -181,10 +181,10 @@ async def run_template(
 
 
 async def _begun(
-    options: argparse.Namespace, desk: RemoteDesk, body: Row, problems: list[Problem]
+    options: argparse.Namespace, desk: HttpBackend, body: Row, problems: list[Problem]
 ) -> int:
     """Begin the run, say what is worth a look, and watch it to its end."""
-    watch = Watch(options, desk)
+    watch = RemoteRun(options, desk)
     if options.start:
         body["start"] = options.start
     if options.run_id:
@@ -226,8 +226,8 @@ async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[
 
 
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
-    async with remote_desk(options, settings) as desk:
-        watch = Watch(options, desk)
+    async with http_backend(options, settings) as desk:
+        watch = RemoteRun(options, desk)
         begun = await desk.client.post("runs", options.run, "redrive", body={}, once=True)
         watch.say(f"run {begun['run']} redrives {begun['origin']}")
         return await watch.to_its_end(begun["run"])
@@ -237,8 +237,8 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
     if options.rpc is not None:
         said = "the server asks its own node: start it with the setting chain_url, leave --rpc out"
         raise InputError(said, code="usage")
-    async with remote_desk(options, settings) as desk:
-        watch = Watch(options, desk)
+    async with http_backend(options, settings) as desk:
+        watch = RemoteRun(options, desk)
         if options.run is None:
             watch.say("the server goes on with its runs by itself (name one to resume it)")
             return 0

@@ -26,7 +26,7 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import stop_signals, values
-from anabranch.surfaces.cli.backend.local import desk, who
+from anabranch.surfaces.cli.backend.local import backend, who
 from anabranch.surfaces.cli.commands.control import control
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
 from anabranch.surfaces.cli.commands.serve.audit import note
@@ -37,7 +37,7 @@ from anabranch.surfaces.cli.stop_signals import INTERRUPTED
 from anabranch.work.kinds.callables import default_toolbox
 
 
-class Session:
+class LocalRun:
     """One command's engine, with its signals and its screen."""
 
     def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
@@ -54,7 +54,7 @@ class Session:
         self._began = time.monotonic()
         self._live: LiveView | None = None
 
-    async def __aenter__(self) -> Session:
+    async def __aenter__(self) -> LocalRun:
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         stop_signals.on_stop(self._interrupt, last_words=f"{cursor}stopped at once")
         return self
@@ -164,7 +164,7 @@ async def start(prepared: Prepared, options: argparse.Namespace, settings: Setti
     """Run a compiled definition to its end."""
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     _warn(prepared.problems)
-    async with Session(options, settings) as session:
+    async with LocalRun(options, settings) as session:
         session.parts.preflight.require(prepared.net)
         await session.open(only=())
         run_id = await session.parts.verbs.start(
@@ -186,7 +186,7 @@ def _warn(problems: Collection[Any]) -> None:
             print(problem, file=sys.stderr)
 
 
-def _tell_of_others(session: Session, run_id: str) -> None:
+def _tell_of_others(session: LocalRun, run_id: str) -> None:
     """Runs that were left unfinished here are not touched, but not forgotten either."""
     others = [
         head
@@ -201,7 +201,7 @@ def _tell_of_others(session: Session, run_id: str) -> None:
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     if options.dry_run:
         values.import_tools(options.tools)
-        async with desk(options, settings) as at:
+        async with backend(options, settings) as at:
             plan = await at.plan_redrive(options.run)
         shown = msgspec.to_builtins(plan)
         print(render.json_line(shown) if options.json else "\n".join(render.redrive_lines(plan)))
@@ -210,7 +210,7 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
         return int(await _afar().redrive(options, settings))
     values.require_store(settings)
     values.import_tools(options.tools)
-    async with Session(options, settings) as session:
+    async with LocalRun(options, settings) as session:
         await session.open(only=())
         origin = session.parts.verbs.read.find(options.run).run
         run_id = await session.parts.verbs.redrive(origin)
@@ -226,7 +226,7 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
     if options.run is None:
         return await _resume_all(options, settings)
-    async with Session(options, settings) as session:
+    async with LocalRun(options, settings) as session:
         head = session.parts.verbs.read.find(options.run)
         if head.finished:
             raise Refused(f"run {head.run} has ended: {head.status}", code="run_finished")
@@ -241,7 +241,7 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
-    async with Session(options, settings) as session:
+    async with LocalRun(options, settings) as session:
         heads = unfinished(session.store)
         paused = [head.run for head in heads if head.status == "paused"]
         going = [head for head in heads if head.status != "paused"]
@@ -258,7 +258,7 @@ async def _resume_all(options: argparse.Namespace, settings: Settings) -> int:
         return max([*codes, EXIT["waiting"] if lacking else 0])
 
 
-async def _resumed(session: Session, run: str) -> int:
+async def _resumed(session: LocalRun, run: str) -> int:
     """One run that cannot go on does not keep the others from it."""
     try:
         return session.report(run, await session.follow(run))

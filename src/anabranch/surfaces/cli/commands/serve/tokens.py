@@ -112,9 +112,9 @@ async def _revoke(options: argparse.Namespace, settings: Settings) -> int:
 async def _at_server(
     options: argparse.Namespace, settings: Settings, method: str, *path: str, body: Any = None
 ) -> Any:
-    from anabranch.surfaces.cli.backend.http import remote_desk
+    from anabranch.surfaces.cli.backend.http import http_backend
 
-    async with remote_desk(options, settings) as desk:
+    async with http_backend(options, settings) as desk:
         match method:
             case "POST":
                 return await desk.client.post("tokens", body=body)

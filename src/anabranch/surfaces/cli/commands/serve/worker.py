@@ -51,7 +51,7 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     async with ServerClient(settings.server, token_of(settings), name) as link:
         bench = TaskEnvironment(link, settings, default_toolbox)
         made = Worker(link, bench, terms)
-        voice = Voice(made, link, terms, lines=options.json)
+        voice = WorkerOutput(made, link, terms, lines=options.json)
         try:
             with voice:
                 await made.run()
@@ -61,7 +61,7 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-class Voice:
+class WorkerOutput:
     """What a worker tells whoever started it: lines for people, or JSON for programs."""
 
     def __init__(self, made: Worker, link: ServerClient, terms: Terms, *, lines: bool) -> None:

@@ -11,7 +11,7 @@ from anabranch.errors import InputError, NotFound
 from anabranch.operations.read.processes import run_and_token
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Desk, desk
+from anabranch.surfaces.cli.backend.local import Backend, backend
 from anabranch.surfaces.cli.output import render
 
 COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")
@@ -25,18 +25,18 @@ async def session(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         rows = await at.sessions.list_sessions(owner=options.owner, last=options.last)
     return _print_rows(options, rows)
 
 
 async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         rows = await at.sessions.list_sessions(run=await _run(at, options))
     return _print_rows(options, rows)
 
 
-async def _run(at: Desk, options: argparse.Namespace) -> str:
+async def _run(at: Backend, options: argparse.Namespace) -> str:
     """The run that is meant: a number is one of the owner that is named."""
     name, token = run_and_token(options.run)
     if options.owner is None and not (name.isascii() and name.isdecimal()):
@@ -46,14 +46,14 @@ async def _run(at: Desk, options: argparse.Namespace) -> str:
 
 
 async def _next(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         number = await at.sessions.next_number(options.owner)
     print(render.json_line({"next": number}) if options.json else number)
     return 0
 
 
 async def _wakeable(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         rows = await at.sessions.wakeable(
             options.runner,
             owner=options.owner,
@@ -83,7 +83,7 @@ def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
 
 
 async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         found = await at.sessions.receipts(
             await _run(at, options), step=options.step, iteration=options.iteration
         )
@@ -100,7 +100,7 @@ async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _alive(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         try:
             alive = await at.sessions.alive(await _run(at, options))
         except NotFound:
@@ -110,7 +110,7 @@ async def _alive(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _executed(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         try:
             run, iteration = run_and_token(await _run(at, options))
             executed = await at.sessions.executed(run, iteration)
@@ -128,7 +128,7 @@ async def _executed(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _wake(options: argparse.Namespace, settings: Settings) -> int:
     payload = values.pairs(options.payload, "payload")
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         told = await at.sessions.wake(
             await _run(at, options), step=options.step, payload=payload, runner=options.runner
         )
@@ -137,7 +137,7 @@ async def _wake(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _kill(options: argparse.Namespace, settings: Settings) -> int:
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         told = await at.sessions.kill(await _run(at, options), options.reason, options.runner)
     words = f"killed: {told['affected']} processes; session {told['processId']} is {told['status']}"
     print(render.json_line(told) if options.json else words)
@@ -150,7 +150,7 @@ async def _gas(options: argparse.Namespace, settings: Settings) -> int:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{options.file} cannot be read: {reason}", code="no_file") from None
-    async with desk(options, settings) as at:
+    async with backend(options, settings) as at:
         told = await at.sessions.gas(
             rule,
             valid_spawns=options.valid_spawns,

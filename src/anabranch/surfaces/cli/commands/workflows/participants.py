@@ -23,9 +23,9 @@ async def participants(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _list(options: argparse.Namespace, settings: Settings) -> int:
     if settings.server:
-        from anabranch.surfaces.cli.backend.http import remote_desk  # few talk to a server
+        from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
 
-        async with remote_desk(options, settings) as at:
+        async with http_backend(options, settings) as at:
             found: list[Row] = (await at.client.get("participants"))["items"]
         return _print(options, found)
     return _print(options, rows(_book(settings)))
@@ -49,9 +49,9 @@ async def _reload(options: argparse.Namespace, settings: Settings) -> int:
     if not settings.server:
         message = "reload asks a server to read its book again: name one with --server"
         raise InputError(message, code="usage")
-    from anabranch.surfaces.cli.backend.http import remote_desk
+    from anabranch.surfaces.cli.backend.http import http_backend
 
-    async with remote_desk(options, settings) as at:
+    async with http_backend(options, settings) as at:
         told = await at.client.post("participants", "reload", once=True)
     if options.json:
         print(render.json_line(told))
