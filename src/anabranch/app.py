@@ -74,7 +74,7 @@ from anabranch.work.kinds.commands.container import ContainerOptions
 from anabranch.work.kinds.commands.isolation import isolation_of
 from anabranch.work.kinds.commands.shell import ShellOptions
 from anabranch.work.kinds.http.performer import HttpOptions
-from anabranch.work.kinds.lazy import Lazily
+from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.kinds.nats.performer import NatsOptions
 from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
@@ -85,7 +85,7 @@ from anabranch.work.loops.shards import ReadAhead, Shards
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Performer
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
 from anabranch.work.rule.xgr1 import keys_in
@@ -223,7 +223,7 @@ class Parts:
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
         payloads = self._payloads
-        means = Means(performers=self.performers, payloads=payloads)
+        means = Services(performers=self.performers, payloads=payloads)
         limits = Limits(
             line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
         )
@@ -243,7 +243,7 @@ class Parts:
         self.performers["dispatch"] = Dispatch(self.book, elsewhere=elsewhere)
         self.performers["request"] = Request(self.book, elsewhere=elsewhere)
         self.performers["capability"] = Capability(self.book)
-        self.performers["rule"] = Lazily(self._rule_performer, self._of_chain.secrets)
+        self.performers["rule"] = LazyPerformer(self._rule_performer, self._of_chain.secrets)
 
     def _rule_performer(self) -> Performer:
         """Rules that are not bundled, reads and calls come from the chain, if there is one."""

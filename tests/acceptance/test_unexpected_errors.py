@@ -18,7 +18,7 @@ from anabranch.runtime.jobs import executor
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.work.kinds.callables import Toolbox
-from anabranch.work.pipeline.run import Passage
+from anabranch.work.pipeline.run import PipelineRun
 from pools.support import SECONDS, serving, working
 from pools.support import run as run_async
 from runtime.support import Doing, engine, log_of, playbook, start, step
@@ -168,14 +168,14 @@ def test_work_that_cancels_itself_has_failed() -> None:
 
 
 def test_items_of_a_loop_fail_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Passage._prepared
+    real = PipelineRun._prepared
 
     def prepared(self: Any, spec: Any, attempt: int, names: Any) -> Any:
         if names["local"]["iter"]["item"] == 2:
             raise ODD["nul"]
         return real(self, spec, attempt, names)
 
-    monkeypatch.setattr(Passage, "_prepared", prepared)
+    monkeypatch.setattr(PipelineRun, "_prepared", prepared)
     body = f"""{HEAD}workflow:
   - step: s
     loop: {{in: [1, 2, 3], spec: {{policy: {{failure: {{mode: best_effort}}}}}}}}
@@ -200,7 +200,7 @@ def test_tasks_and_hooks_of_a_pipeline(
     def prepared(*_given: Any) -> Any:
         raise ODD["deep"]
 
-    monkeypatch.setattr(Passage, "_prepared", prepared)
+    monkeypatch.setattr(PipelineRun, "_prepared", prepared)
     found, _ = ended(f"{HEAD}workflow: [{{step: s, tool: {tool}}}]", tmp_path)
     (fault,) = found["failures"]
     assert fault["kind"] == "internal"

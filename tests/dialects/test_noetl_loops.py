@@ -13,7 +13,7 @@ from anabranch.net.net import Loop, Retry, Step
 from anabranch.net.program import Iteration
 from anabranch.work.kinds.noop import Noop
 from anabranch.work.loops.shards import Shards
-from anabranch.work.pipeline.pipeline import Means
+from anabranch.work.pipeline.pipeline import Services
 from anabranch.work.port import Task
 
 from .support import net_of, playbook, step_of
@@ -259,7 +259,7 @@ def test_items_run_through_the_tasks_with_their_own_names(kind: str) -> None:
         source=loop.over.evaluate(NAMES),
         shard=shard,
     )
-    answer = asyncio.run(Shards(Means(performers={"noop": Noop()}), Listed()).perform(task))
+    answer = asyncio.run(Shards(Services(performers={"noop": Noop()}), Listed()).perform(task))
     assert isinstance(answer, Answer)
     assert answer.result == ["0: 6, 3", "1: 8, 4"]
     assert answer.shard is not None

@@ -10,7 +10,7 @@ import pytest
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.net import Retry, Step, Work
 from anabranch.net.program import Program, TaskSpec
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Task
 
 from .support import net_of, shape, step_of
@@ -48,7 +48,7 @@ def run(step: str, **performers: Any) -> Answer:
     known = {"noop": Script(), **performers}
     fields: dict[str, Any] = {"run": "r", "step": "s", "job": "j", "attempt": 1, "key": "k"}
     task = Task(**fields, kind=work.kind, inputs={}, names=NAMES, program=work.program)
-    answer = asyncio.run(Pipeline(Means(performers=known)).perform(task))
+    answer = asyncio.run(Pipeline(Services(performers=known)).perform(task))
     assert isinstance(answer, Answer)
     return answer
 

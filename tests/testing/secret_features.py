@@ -37,7 +37,7 @@ from anabranch.testing.scripted.performing import perform_inside
 from anabranch.testing.scripted.script import Script, Scripts
 from anabranch.testing.virtual.world import JobKey
 from anabranch.work.loops.results import LoopResults
-from anabranch.work.pipeline.pipeline import Means
+from anabranch.work.pipeline.pipeline import Services
 from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.keychain import Keychain
 from anabranch.work.secrets.redaction import Redactor
@@ -431,7 +431,7 @@ class _Performer:
         if task.kind not in COMPOSED:
             return perform(task)
         payloads = StoredPayloads(self._stage.store)
-        means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
+        means = Services(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
         loops = LoopResults(self._stage.store, payloads)
         return await _with_collections(task, means, payloads, loops)
 

@@ -10,7 +10,7 @@ from anabranch.expressions.port import Expression
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.program import Iteration, Program, Rule, TaskSpec, Write
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Performer, Task
 
 from .support import run
@@ -123,7 +123,7 @@ def carry_out(
     **means: Any,
 ) -> Answer | Parked:
     program = Program(tuple(tasks), jumps_max)
-    pipeline = Pipeline(Means(performers=performers, sleep=sleeps or Sleeps(), **means))
+    pipeline = Pipeline(Services(performers=performers, sleep=sleeps or Sleeps(), **means))
     return run(pipeline.perform(job(program, **(names or {})), iteration))
 
 

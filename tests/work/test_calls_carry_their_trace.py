@@ -14,7 +14,7 @@ from anabranch.work import tracing
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.participants.http import HttpParticipant, Sessions
 from anabranch.work.participants.limits import HttpLimits
-from anabranch.work.participants.port import Ask
+from anabranch.work.participants.port import ParticipantRequest
 from anabranch.work.port import Task
 from anabranch.work.rule.api import ApiCaller, ApiRequest, request_for
 from anabranch.work.secrets.redaction import Redactor
@@ -69,7 +69,7 @@ async def call_rule(url: str) -> None:
 async def call_participant(url: str) -> None:
     sessions = Sessions(HttpLimits())
     one = HttpParticipant(url, sessions, {}, Redactor())
-    asked = Ask(
+    asked = ParticipantRequest(
         participant="p", dispatch_id="d1", run_id="r1", step_id="a", service_type="x", input={}
     )
     await one.ask(asked)

@@ -11,7 +11,7 @@ from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Hooks, InnerLoop, Iteration, Program, TaskSpec
 from anabranch.work.loops.shards import Shards
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Task
 
 from .pipelines import (
@@ -159,7 +159,7 @@ def test_an_item_of_a_loop_and_a_step_agree() -> None:
     """The same program on a step and once per item writes the same."""
     for tasks in (last(rule(FAILED, "fail", set_ctx=WHY)), last(), last(rule(FAILED, "continue"))):
         program = Program(tuple(tasks))
-        means = Means(performers=performers(), sleep=Sleeps())
+        means = Services(performers=performers(), sleep=Sleeps())
         whole = run(Pipeline(means).perform(job(program)))
         item = run(Shards(means, Numbers()).perform(shard_of(program)))
         assert isinstance(whole, Answer)
@@ -170,7 +170,7 @@ def test_an_item_of_a_loop_and_a_step_agree() -> None:
 @pytest.mark.parametrize(("tries", "patches"), [(0, ()), (1, SAID)])
 def test_an_item_that_is_tried_again_has_no_last_word_yet(tries: int, patches: Any) -> None:
     program = Program(tuple(last(rule(FAILED, "fail", set_ctx=WHY))))
-    means = Means(performers=performers(), sleep=Sleeps())
+    means = Services(performers=performers(), sleep=Sleeps())
     task = shard_of(program, tries=tries, retries=1)
     answer = run(Shards(means, Numbers()).perform(task))
     assert isinstance(answer, Answer)

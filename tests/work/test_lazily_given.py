@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.kernel.values import Answer, failed
 from anabranch.runtime.jobs.executor import carry_out
-from anabranch.work.kinds.lazy import Lazily
+from anabranch.work.kinds.lazy import LazyPerformer
 from anabranch.work.port import Task
 
 from .support import run, task
@@ -18,7 +18,7 @@ class Leaking:
 
 
 def test_a_rule_that_fails_with_the_key_of_the_chain_does_not_show_it() -> None:
-    answer = run(carry_out(Lazily(Leaking, (KEY,)), task("rule")))
+    answer = run(carry_out(LazyPerformer(Leaking, (KEY,)), task("rule")))
     assert isinstance(answer, Answer)
     assert answer.fault is not None
     assert answer.fault.message == "the node refused the key 0x***"

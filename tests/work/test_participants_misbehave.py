@@ -14,7 +14,7 @@ import pytest
 
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.limits import HttpLimits
-from anabranch.work.participants.port import Ask, BadReply, CannotAsk, Unreachable
+from anabranch.work.participants.port import BadReply, CannotAsk, ParticipantRequest, Unreachable
 
 from .participants_at_large import (
     Behaviour,
@@ -80,8 +80,8 @@ NO_ANSWERS: dict[str, tuple[Behaviour, str]] = {
 }
 
 
-def request(name: str = "x", **more: Any) -> Ask:
-    return Ask(
+def request(name: str = "x", **more: Any) -> ParticipantRequest:
+    return ParticipantRequest(
         participant=name,
         dispatch_id="dispatch:1",
         run_id="run-1",

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Hooks, InnerLoop, Program, TaskSpec
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.secrets.redaction import Redactor, giving
 from anabranch.work.values.payloads import MemoryPayloads
@@ -43,7 +43,9 @@ class Legs:
         self.child = Child()
         self.sleeps = Sleeps()
         performers: dict[str, Performer] = {"echo": Scripted(echo), "child": self.child, **kinds}
-        self._pipeline = Pipeline(Means(performers=performers, sleep=self.sleeps, **(means or {})))
+        self._pipeline = Pipeline(
+            Services(performers=performers, sleep=self.sleeps, **(means or {}))
+        )
         self._task = job(Program(tasks))
 
     def begin(self, **ctx: Any) -> Parked:

@@ -13,7 +13,7 @@ from anabranch.net.program import Program
 from anabranch.work.kinds.noop import Noop
 from anabranch.work.kinds.python.performer import Python
 from anabranch.work.kinds.python.processes import ProcessOptions
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.keychain import KeychainError
 from anabranch.work.values.payloads import MemoryPayloads, decoded
@@ -204,7 +204,7 @@ def test_code_that_never_returns_is_ended_and_the_pipeline_goes_on() -> None:
             spec("fine", kind="python", inputs={"code": "import os\nreturn os.getpid()"}),
         )
         try:
-            pipeline = Pipeline(Means(performers={"python": python}))
+            pipeline = Pipeline(Services(performers={"python": python}))
             return await pipeline.perform(job(Program(tasks))), python.pids
         finally:
             await python.close()
@@ -233,7 +233,7 @@ def test_a_cancel_goes_through(where: str) -> None:
 
         action = "jump" if where == "in a loop of jumps" else "retry"
         tasks = (spec("a", rule(None, action, to="a", delay=3600), kind="w"),)
-        pipeline = Pipeline(Means(performers={"w": Scripted(hang)}))
+        pipeline = Pipeline(Services(performers={"w": Scripted(hang)}))
         work = asyncio.ensure_future(pipeline.perform(job(Program(tasks, jumps_max=10**9))))
         await started.wait()
         await asyncio.sleep(0.01)

@@ -24,7 +24,7 @@ from anabranch.work.kinds.http.performer import Http
 from anabranch.work.kinds.python.performer import Python
 from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.kinds.secrets import Secrets
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.registry import close_all
 from anabranch.work.secrets.forms import gate_of, traces_of
@@ -243,7 +243,7 @@ def test_a_canary_leaves_in_no_answer_log_or_payload(caplog: pytest.LogCaptureFi
             "secrets": Secrets(clean, {"KEY": CANARY}),
             "artifact": Artifact(store),
         }
-        pipeline = Pipeline(Means(performers=performers, payloads=store, keyring=keyring))
+        pipeline = Pipeline(Services(performers=performers, payloads=store, keyring=keyring))
         token = "{{ keychain.api.token }}"
         async with server(echoing) as address:
             basic = {"type": "basic", "username": "u", "password": token}
@@ -325,7 +325,7 @@ def test_a_later_task_can_use_what_a_secrets_task_fetched() -> None:
     async def scenario() -> Answer:
         shell = Shell()
         pipeline = Pipeline(
-            Means(
+            Services(
                 performers={"secrets": Secrets(clean, {"KEY": CANARY}), "shell": shell},
             )
         )

@@ -12,7 +12,7 @@ from anabranch.kernel.tracker import Shard, ShardReport
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.net.program import Iteration, Program
 from anabranch.work.loops.shards import Shards
-from anabranch.work.pipeline.pipeline import Means
+from anabranch.work.pipeline.pipeline import Services
 from anabranch.work.port import Performer, Task
 
 from .pipelines import shard_task, spec
@@ -57,7 +57,7 @@ def cross(work: Performer, shard: Shard, **how: Any) -> tuple[Any, ShardReport]:
     at_once = how.pop("at_once", 1)
     iteration = Iteration(program, "n", **{"stops": True, "parallel": at_once > 1, **how})
     task = msgspec.structs.replace(shard_task(iteration, shard), inputs={"at_once": at_once})
-    answer = run(Shards(Means(performers={"work": work}), Numbers()).perform(task))
+    answer = run(Shards(Services(performers={"work": work}), Numbers()).perform(task))
     assert isinstance(answer, Answer)
     assert answer.shard is not None
     return answer.result, answer.shard

@@ -9,7 +9,7 @@ import pytest
 from anabranch.market.identities import SigningKey
 from anabranch.market.signatures import Ed25519Signatures
 from anabranch.work.participants.book import Book, BookError
-from anabranch.work.participants.port import Ask, BadReply
+from anabranch.work.participants.port import BadReply, ParticipantRequest
 
 from .participants_at_large import party, says
 from .support import run
@@ -28,7 +28,7 @@ def asked(reply: Any, key: Any = NAME, *, by_http: bool = False) -> Any:
         book = Book({"participants": {"x": entry}}, signatures=Ed25519Signatures())
         participant = book.participant("x")
         assert participant is not None
-        request = Ask(
+        request = ParticipantRequest(
             participant="x",
             dispatch_id=DISPATCH,
             run_id="r",

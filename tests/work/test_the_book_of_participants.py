@@ -16,7 +16,7 @@ from anabranch.errors import InputError
 from anabranch.work.participants.book import Book, BookError, read_book
 from anabranch.work.participants.functions import THREADS_EACH
 from anabranch.work.participants.limits import HttpLimits
-from anabranch.work.participants.port import Ask, BadReply, Unreachable
+from anabranch.work.participants.port import BadReply, ParticipantRequest, Unreachable
 from hangs import HANG_SECONDS
 
 from .support import run
@@ -48,8 +48,8 @@ particpants: {}
 """
 
 
-def request(**more: Any) -> Ask:
-    return Ask(
+def request(**more: Any) -> ParticipantRequest:
+    return ParticipantRequest(
         participant="x", dispatch_id="dispatch:1", run_id="r", step_id="s", service_type="t",
         input={"n": 1}, **more,
     )  # fmt: skip

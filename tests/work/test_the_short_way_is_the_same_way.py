@@ -10,7 +10,7 @@ import pytest
 from anabranch.kernel.values import Answer, ContextPatch, succeeded
 from anabranch.net.program import Program, TaskSpec
 from anabranch.work.pipeline.fast_path import short_way
-from anabranch.work.pipeline.pipeline import Means, Passage
+from anabranch.work.pipeline.pipeline import PipelineRun, Services
 from anabranch.work.pipeline.scope import Scope
 from anabranch.work.port import Parked, Task
 
@@ -86,15 +86,15 @@ def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
     task = job(program, key="k", ctx={"name": "text"}, loop="l1")
     iteration = {"n": 3, "index": 3}
 
-    def means() -> tuple[Means, Immediate]:
+    def means() -> tuple[Services, Immediate]:
         work = Immediate(ANSWERS[given])
-        return Means(performers={"t": work}), work
+        return Services(performers={"t": work}), work
 
     long_means, long_work = means()
     short_means, short_work = means()
     scope = Scope(task.names.get("ctx", {}), iteration)
     try:
-        expected: Any = run(Passage(program, task, long_means, scope).run())
+        expected: Any = run(PipelineRun(program, task, long_means, scope).run())
     except Exception as refused:  # a write of the answer that does not fit
         expected = str(refused)
     way = short_way(program, short_means, task)
@@ -129,5 +129,5 @@ def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
     ],
 )
 def test_whatever_may_take_longer_takes_the_long_way(program: Program) -> None:
-    means = Means(performers={"t": Immediate(succeeded())})
+    means = Services(performers={"t": Immediate(succeeded())})
     assert short_way(program, means, job(program)) is None

@@ -39,7 +39,7 @@ from anabranch.work.loops.collection_reader import CollectionReader
 from anabranch.work.loops.collections import Collections, Limits
 from anabranch.work.loops.shards import Shards, Underway
 from anabranch.work.pipeline.pipeline import Pipeline
-from anabranch.work.pipeline.services import Means
+from anabranch.work.pipeline.services import Services
 from anabranch.work.port import Parked, Task
 from anabranch.work.registry import close_all, standard_performers
 from anabranch.work.secrets.credential_sources import outside_sources
@@ -106,7 +106,7 @@ class TaskEnvironment:
         self._collections = Collections(
             payloads=payloads, performers=self._performers, limits=limits
         )
-        means = Means(performers=self._performers, payloads=payloads)
+        means = Services(performers=self._performers, payloads=payloads)
         reader = SentOrReadItems(CollectionReader(self._collections))
         self._performers["pipeline"] = Pipeline(means)
         self._performers["loop.shard"] = Shards(means, reader, self._note, alone=False)

@@ -30,7 +30,7 @@ from anabranch.testing.virtual.post import Letter
 from anabranch.testing.virtual.world import JobKey, World
 from anabranch.work.port import Parked, Task
 from anabranch.work.rule.api import ApiRequest, CallFailed
-from anabranch.work.rule.evaluate import Means
+from anabranch.work.rule.evaluate import RuleServices
 from anabranch.work.rule.ledger import GasLedger
 from anabranch.work.rule.patience import Patience
 from anabranch.work.rule.performer import RulePerformer
@@ -105,7 +105,7 @@ class Begun(msgspec.Struct, frozen=True):
 class Stage(World):
     def __init__(self, net: Net, mocks: Mocks) -> None:
         super().__init__(net, Scripts(Script(net, {}), Script(net, {}, "decisions")))
-        means = Means(mocks, RecordedCalls(), mocks, self.clock)  # type: ignore[arg-type]
+        means = RuleServices(mocks, RecordedCalls(), mocks, self.clock)  # type: ignore[arg-type]
         self._performer = RulePerformer(RuleTexts(None), means, GasLedger(), patience=Patience())
         self._inputs: dict[str, dict[int, dict[str, Any]]] = {}
         self._turns = 0

@@ -25,7 +25,7 @@ from anabranch.work.loops.collection_reader import CollectionReader
 from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.results import LoopResults
 from anabranch.work.loops.shards import ReadAhead, Shards
-from anabranch.work.pipeline.pipeline import Means, Pipeline
+from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.values.payloads import StoredPayloads
 
@@ -78,7 +78,7 @@ async def _at_once(_seconds: float) -> None:
 def perform_composed(task: Task, store: Store, perform: Perform) -> Answer | Parked:
     """What a composed task comes to when the tasks it is made of answer by `perform`."""
     payloads = StoredPayloads(store)
-    means = Means(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
+    means = Services(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
     if task.kind == "pipeline":
         return backstage(Pipeline(means).perform(task))
     loops = LoopResults(store, payloads, StepResults(store))
@@ -95,7 +95,7 @@ def timed(answer: Answer, milliseconds: int) -> Answer:
 
 
 async def _with_collections(
-    task: Task, means: Means, payloads: StoredPayloads, loops: LoopResults
+    task: Task, means: Services, payloads: StoredPayloads, loops: LoopResults
 ) -> Answer | Parked:
     collections = Collections(payloads=payloads, performers={}, loops=loops, threads=1)
     reader = CollectionReader(collections)

@@ -9,7 +9,7 @@ from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.secrets.redaction import given_to_work
 
 
-class Lazily:
+class LazyPerformer:
     """Stands for a performer until it is needed. What it works with may be secret: then every job
     of it is given these secrets."""
 

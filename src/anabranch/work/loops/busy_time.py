@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 
-class Meter:
+class BusyMeter:
     """The seconds that timed work kept this event loop busy, all of it together."""
 
     __slots__ = ("seconds",)
@@ -27,7 +27,7 @@ class Stopwatch:
 
     __slots__ = ("_began", "_busy", "_meter", "_metered")
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: BusyMeter) -> None:
         self._meter = meter
         self._metered = meter.seconds
         self._began = time.perf_counter()

@@ -23,12 +23,12 @@ from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeed
 from anabranch.net.program import Iteration
 from anabranch.work.faults import unexpected
 from anabranch.work.loops import checkpoints
-from anabranch.work.loops.busy_time import Meter, Stopwatch
+from anabranch.work.loops.busy_time import BusyMeter, Stopwatch
 from anabranch.work.loops.checkpoints import Checkpoint
 from anabranch.work.loops.collection_reader import CollectionReader
 from anabranch.work.loops.permits import LoopPermits, Permits
-from anabranch.work.pipeline.fast_path import Quick, short_way
-from anabranch.work.pipeline.pipeline import Means, Passage
+from anabranch.work.pipeline.fast_path import FastPath, short_way
+from anabranch.work.pipeline.pipeline import PipelineRun, Services
 from anabranch.work.pipeline.scope import Scope
 from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.redaction import head_of
@@ -102,7 +102,7 @@ class Shards:
     """The performer for the jobs of a loop."""
 
     def __init__(
-        self, means: Means, reader: Items, heed: Heed | None = None, *, alone: bool = True
+        self, means: Services, reader: Items, heed: Heed | None = None, *, alone: bool = True
     ) -> None:
         """`heed` hears of every shard that begins, and may ask it at any time how far it is.
 
@@ -112,7 +112,7 @@ class Shards:
         self._means = means
         self._reader = reader
         self._heed = heed
-        self._meter = Meter()
+        self._meter = BusyMeter()
         self._permits = LoopPermits() if alone else None
 
     async def perform(self, task: Task) -> Answer | Parked:
@@ -186,7 +186,7 @@ class Crossing:
         self,
         task: Task,
         iteration: Iteration,
-        means: Means,
+        means: Services,
         watch: Stopwatch,
     ) -> None:
         self._task = task
@@ -272,7 +272,7 @@ class Crossing:
         else:
             await self._several(items, permits)
 
-    async def _run_quick(self, items: Sequence[Item], way: Quick) -> None:
+    async def _run_quick(self, items: Sequence[Item], way: FastPath) -> None:
         breath = time.perf_counter() + BREATHE_SECONDS
         for index, key, value in items:
             if self._stopped:
@@ -320,7 +320,7 @@ class Crossing:
         task = msgspec.structs.replace(self._task, key=self._key(index, key))
         given = self._iter(index, key, value)
         scope = Scope(self._context, given)
-        answer = await Passage(self._iteration.program, task, self._means, scope).run()
+        answer = await PipelineRun(self._iteration.program, task, self._means, scope).run()
         if isinstance(answer, Parked) and self._task.shard.size == 1:
             self.parked = answer
             return

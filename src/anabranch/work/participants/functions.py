@@ -18,7 +18,7 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.work.kinds.threads import Threads
-from anabranch.work.participants.port import Ask, BadReply, Unreachable
+from anabranch.work.participants.port import BadReply, ParticipantRequest, Unreachable
 from anabranch.work.participants.replies import check_dispatch
 from anabranch.work.participants.signed import Check, accept
 from anabranch.work.values.json_values import require_json
@@ -89,7 +89,7 @@ class FunctionParticipant:
         )
         rooms.functions += not self._waits
 
-    async def ask(self, request: Ask) -> Any:
+    async def ask(self, request: ParticipantRequest) -> Any:
         body = request.body()
         try:
             if self._waits:
@@ -109,7 +109,7 @@ class FunctionParticipant:
             raise BadReply(message, code="raised") from None
         return self._checked(reply, request)
 
-    def _checked(self, reply: Any, request: Ask) -> Any:
+    def _checked(self, reply: Any, request: ParticipantRequest) -> Any:
         try:
             plain = require_json(reply, f"the reply of {self._name}", root="reply")
         except InputError as error:

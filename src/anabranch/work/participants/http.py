@@ -24,7 +24,7 @@ from anabranch.work.network.one_session import OneSession
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.names import Names
 from anabranch.work.participants.pace import Pace
-from anabranch.work.participants.port import Ask, BadReply, CannotAsk, Unreachable
+from anabranch.work.participants.port import BadReply, CannotAsk, ParticipantRequest, Unreachable
 from anabranch.work.participants.replies import check_dispatch, parsed, refusal
 from anabranch.work.participants.signed import Check, accept
 from anabranch.work.secrets.redaction import Redactor
@@ -102,7 +102,7 @@ class HttpParticipant:
             "Accept-Encoding": "identity",
         }
 
-    async def ask(self, request: Ask) -> Any:
+    async def ask(self, request: ParticipantRequest) -> Any:
         try:
             reply = await self._exchange(request)
         except aiohttp.ClientConnectorError as error:
@@ -120,7 +120,7 @@ class HttpParticipant:
             raise BadReply(message, code="broken_reply") from None
         return self._secrets.clean(reply)
 
-    async def _exchange(self, request: Ask) -> Any:
+    async def _exchange(self, request: ParticipantRequest) -> Any:
         await self._sessions.pace.turn()
         async with self._sessions.get().post(
             self.url,
@@ -190,7 +190,7 @@ class FirstReachable:
     def __init__(self, endpoints: Sequence[HttpParticipant]) -> None:
         self._endpoints = endpoints
 
-    async def ask(self, request: Ask) -> Any:
+    async def ask(self, request: ParticipantRequest) -> Any:
         away: list[str] = []
         for endpoint in self._endpoints:
             try:

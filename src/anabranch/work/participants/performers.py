@@ -22,12 +22,12 @@ from anabranch.work.faults import fault
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.health import Outcome
 from anabranch.work.participants.port import (
-    Ask,
     BadReply,
     CannotAsk,
     Directory,
     NotKnown,
     Participant,
+    ParticipantRequest,
     Query,
     Unreachable,
     is_negative,
@@ -75,10 +75,10 @@ class _Asking:
         self._clock = clock or SystemClock()
         self._elsewhere = elsewhere
 
-    def _request(self, task: Task, participant: str) -> Ask:
+    def _request(self, task: Task, participant: str) -> ParticipantRequest:
         inputs = task.inputs
         timeout = inputs.get("timeout_ms")
-        return Ask(
+        return ParticipantRequest(
             participant=participant,
             dispatch_id=dispatch_id(task.run, task.job, task.tries),
             run_id=task.run,

@@ -25,7 +25,7 @@ NEGATIVE = (
 _SAYS_NO = re.compile(rf"(?:{'|'.join(NEGATIVE)})(?:[^a-z0-9].*)?|no", re.DOTALL)
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class ParticipantRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request to one participant."""
 
     participant: str
@@ -61,7 +61,7 @@ class CannotAsk(AnabranchError):
 
 
 class Participant(Protocol):
-    async def ask(self, request: Ask) -> Any:
+    async def ask(self, request: ParticipantRequest) -> Any:
         """The reply as plain JSON. Raises `Unreachable`, `BadReply` or `CannotAsk`; being cancelled
         means that the answer is no longer wanted, and whatever was opened for it is closed."""
         ...

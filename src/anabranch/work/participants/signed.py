@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from anabranch.work.participants.port import Ask, BadReply, is_negative
+from anabranch.work.participants.port import BadReply, ParticipantRequest, is_negative
 
 #: Raises `BadReply` for a reply that must not be used.
-Check = Callable[[Any, Ask], None]
+Check = Callable[[Any, ParticipantRequest], None]
 
 
 class Signatures(Protocol):
@@ -24,7 +24,7 @@ class Signatures(Protocol):
 
 
 def signature_check(name: str, key: str, signatures: Signatures) -> Check:
-    def check(reply: Any, request: Ask) -> None:
+    def check(reply: Any, request: ParticipantRequest) -> None:
         if is_negative(reply):
             return
         if not isinstance(reply, Mapping) or "signature" not in reply:
@@ -40,5 +40,5 @@ def signature_check(name: str, key: str, signatures: Signatures) -> Check:
     return check
 
 
-def accept(_reply: Any, _request: Ask) -> None:
+def accept(_reply: Any, _request: ParticipantRequest) -> None:
     """Where the book gives no key."""

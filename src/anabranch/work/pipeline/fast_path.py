@@ -20,14 +20,14 @@ from anabranch.net.reads import KEYCHAIN, reads_keychain
 from anabranch.work.faults import unexpected
 from anabranch.work.pipeline.controls import rule_for, told_to_fail
 from anabranch.work.pipeline.outcomes import outcome_of
-from anabranch.work.pipeline.pipeline import Means
+from anabranch.work.pipeline.pipeline import Services
 from anabranch.work.pipeline.scope import Scope
 from anabranch.work.port import Task
 
 Done = tuple[Answer, Sequence[ContextPatch]]  # and what it shares with the loop around
 
 
-def short_way(program: Program, means: Means, task: Task) -> Quick | None:
+def short_way(program: Program, means: Services, task: Task) -> FastPath | None:
     """The short way for the items of this task, where there is one."""
     if len(program.tasks) != 1 or program.variables is not None or means.keyring is not None:
         return None
@@ -37,7 +37,7 @@ def short_way(program: Program, means: Means, task: Task) -> Quick | None:
         return None
     if KEYCHAIN in task.names and reads_keychain(spec.inputs):
         return None
-    return Quick(spec, perform_now, task)
+    return FastPath(spec, perform_now, task)
 
 
 def _only_goes_on(spec: TaskSpec) -> bool:
@@ -51,7 +51,7 @@ def _goes_on(rule: Rule) -> bool:
     return not writes and rule.do in ("continue", "break", "fail")
 
 
-class Quick:
+class FastPath:
     def __init__(self, spec: TaskSpec, perform_now: Callable[[Task], Answer], task: Task) -> None:
         self._spec = spec
         self._perform_now = perform_now

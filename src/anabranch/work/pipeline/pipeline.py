@@ -19,12 +19,12 @@ import msgspec
 
 from anabranch.kernel.values import Answer
 from anabranch.net.program import Program
-from anabranch.work.pipeline.run import Passage
+from anabranch.work.pipeline.run import PipelineRun
 from anabranch.work.pipeline.scope import Scope
-from anabranch.work.pipeline.services import Means
+from anabranch.work.pipeline.services import Services
 from anabranch.work.port import Parked, Task
 
-__all__ = ["Means", "Passage", "Pipeline"]
+__all__ = ["Pipeline", "PipelineRun", "Services"]
 
 _EMPTY: Mapping[str, Any] = {}
 
@@ -32,14 +32,14 @@ _EMPTY: Mapping[str, Any] = {}
 class Pipeline:
     """The performer for programs; it calls the performers of the tasks' kinds."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: Services) -> None:
         self._means = means
 
     async def perform(
         self, task: Task, iteration: Mapping[str, Any] | None = None
     ) -> Answer | Parked:
         """Carry out `task.program`; `iteration` is what `iter` holds at the start."""
-        passage = Passage(task.program, task, self._means, Scope(_ctx(task), iteration))
+        passage = PipelineRun(task.program, task, self._means, Scope(_ctx(task), iteration))
         answer = await passage.run()
         if isinstance(answer, Parked):
             return answer

@@ -39,8 +39,8 @@ from anabranch.work.pipeline.inner_loops import Done, InnerCrossing
 from anabranch.work.pipeline.outcomes import outcome_of
 from anabranch.work.pipeline.progress import Before
 from anabranch.work.pipeline.scope import Scope
-from anabranch.work.pipeline.services import Means
-from anabranch.work.pipeline.state import Standing, Surroundings
+from anabranch.work.pipeline.services import Services
+from anabranch.work.pipeline.state import PipelineContext, PipelineState
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.secrets.keychain import KeychainError
 from anabranch.work.secrets.redaction import cleaned_for_store, with_credentials
@@ -49,23 +49,23 @@ from anabranch.work.time_limit import time_limit
 _NO_HOOKS = Hooks()
 
 
-class Passage:
+class PipelineRun:
     """One way through a program."""
 
     def __init__(
         self,
         program: Program,
         task: Task,
-        means: Means,
+        means: Services,
         scope: Scope,
-        around: Surroundings | None = None,
+        around: PipelineContext | None = None,
     ) -> None:
         self.scope = scope
         self._program = program
         self._task = task
         self._means = means
         self._around = around  # none but the outermost can wait for an answer from outside
-        self._standing = Standing(task, means, scope, around)
+        self._standing = PipelineState(task, means, scope, around)
         self._progress = self._standing.progress
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
@@ -197,7 +197,7 @@ class Passage:
         """Carry out a hook; an answer is the error it ended with."""
         task = msgspec.structs.replace(self._task, key=f"{self._key(spec.label)}/{name}")
         around = self._standing.seen_inside(outcome)
-        answer = await Passage(program, task, self._means, self.scope, around).run()
+        answer = await PipelineRun(program, task, self._means, self.scope, around).run()
         assert isinstance(answer, Answer), "only the outermost passage parks"
         if answer.status == "ok":
             return None
@@ -212,7 +212,7 @@ class Passage:
         async def one(index: int, iteration: Mapping[str, Any]) -> Done:
             item = msgspec.structs.replace(self._task, key=f"{task.key}/{index}", again=task.again)
             scope = Scope(context.ctx, iteration)
-            answer = await Passage(loop.program, item, self._means, scope, around).run()
+            answer = await PipelineRun(loop.program, item, self._means, scope, around).run()
             assert isinstance(answer, Answer), "only the outermost passage parks"
             if loop.window is None:  # one after the other
                 context.take(answer.patches)

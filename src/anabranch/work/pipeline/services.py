@@ -15,7 +15,7 @@ KeyringFor = Callable[[Task], Awaitable[Mapping[str, Any]]]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class Means(msgspec.Struct, frozen=True, kw_only=True):
+class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline works with."""
 
     performers: Mapping[str, Performer]

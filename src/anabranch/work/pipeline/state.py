@@ -14,13 +14,13 @@ from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Program, Rule, TaskSpec
 from anabranch.work.pipeline.progress import Progress
 from anabranch.work.pipeline.scope import Scope
-from anabranch.work.pipeline.services import Means
+from anabranch.work.pipeline.services import Services
 from anabranch.work.port import Task, whole
 from anabranch.work.secrets.redaction import cleaned_for_store
 from anabranch.work.values.results import keep, read_policy
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class PipelineContext(msgspec.Struct, frozen=True):
     """What a passage inside another one sees of it."""
 
     prev: Any
@@ -28,8 +28,10 @@ class Surroundings(msgspec.Struct, frozen=True):
     outcome: Any = None
 
 
-class Standing:
-    def __init__(self, task: Task, means: Means, scope: Scope, around: Surroundings | None) -> None:
+class PipelineState:
+    def __init__(
+        self, task: Task, means: Services, scope: Scope, around: PipelineContext | None
+    ) -> None:
         self.scope = scope
         self.progress = Progress(None if around is None else around.prev)
         self._task = task
@@ -63,9 +65,9 @@ class Standing:
             },
         }
 
-    def seen_inside(self, outcome: Any = None) -> Surroundings:
+    def seen_inside(self, outcome: Any = None) -> PipelineContext:
         """For a passage inside this one."""
-        return Surroundings(self.progress.prev, self.progress.results, outcome)
+        return PipelineContext(self.progress.prev, self.progress.results, outcome)
 
     # -- a good answer -----------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ from anabranch.work.rule.steps import (
 _MISSING = object()
 
 
-class Means(msgspec.Struct, frozen=True):
+class RuleServices(msgspec.Struct, frozen=True):
     """What a rule reaches the world with."""
 
     reader: ContractReader
@@ -75,7 +75,7 @@ class Evaluation:
         document: RuleDocument,
         payload: Mapping[str, Any],
         process: Process,
-        means: Means,
+        means: RuleServices,
         chain: ChainUse | None = None,
     ) -> None:
         self._chain = chain or ChainUse()

@@ -18,7 +18,7 @@ from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, postpon
 from anabranch.work.port import Performer, Task
 from anabranch.work.rule.api import ApiCaller, ApiOptions
 from anabranch.work.rule.chain_use import ChainUse
-from anabranch.work.rule.evaluate import Evaluation, Means
+from anabranch.work.rule.evaluate import Evaluation, RuleServices
 from anabranch.work.rule.ledger import GasLedger
 from anabranch.work.rule.patience import Patience
 from anabranch.work.rule.ports import (
@@ -64,7 +64,7 @@ def rule_performer(
 ) -> Performer:
     """The performer for the kind `rule`. What is left out is absent: no rules but bundled ones,
     reads that fail softly, calls that are recorded and never sent, chains that are not compared."""
-    means = Means(
+    means = RuleServices(
         reader or NoChain(),
         executor or RecordedCalls(),
         ApiCaller(http),
@@ -84,7 +84,7 @@ class RulePerformer:
     def __init__(
         self,
         texts: RuleTexts,
-        means: Means,
+        means: RuleServices,
         ledger: GasLedger,
         encryptor: LogEncryptor | None = None,
         *,

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.kinds.commands.child_process import Child, ending, undisturbed
+from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
 from anabranch.work.kinds.commands.isolation import is_ours
 from anabranch.work.kinds.python.performer import as_builtin
 from anabranch.work.kinds.threads import Threads
@@ -76,7 +76,7 @@ class Channel:
 
 class _Process:
     def __init__(
-        self, child: Child, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, child: ChildProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._child = child
         self._reader, self._writer = reader, writer
@@ -89,7 +89,7 @@ class _Process:
         ours, theirs = socket.socketpair()
         try:
             with theirs, open(os.devnull, "wb") as nowhere:
-                child = Child.start(
+                child = ChildProcess.start(
                     [sys.executable, "-P", "-X", "utf8", _PROGRAM, str(theirs.fileno()), options],
                     output=nowhere.fileno(),
                     errors=nowhere.fileno(),

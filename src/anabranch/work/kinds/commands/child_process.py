@@ -34,7 +34,7 @@ _ROUNDS = 50  # of looking for descendants: one that forks faster than it is kil
 _ROUND_SECONDS = 0.01
 
 
-class Child:
+class ChildProcess:
     """One process and everything it started."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Child:
         cwd: str | None = None,
         keep: Sequence[int] = (),
         user: OsUser | None = None,
-    ) -> Child:
+    ) -> ChildProcess:
         """Starts `argv` writing to the descriptors `output` and `errors`; it also gets `keep`."""
         mark, since = secrets.token_hex(8), descendants.now()
         reading, writing = _lifeline()

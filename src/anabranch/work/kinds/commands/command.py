@@ -13,7 +13,7 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.capture import Capture
-from anabranch.work.kinds.commands.child_process import Child, ending, undisturbed
+from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
 from anabranch.work.kinds.commands.exit_kinds import OTHER, kind_of_exit
 from anabranch.work.kinds.commands.isolation import Isolation
 from anabranch.work.port import Task
@@ -54,7 +54,7 @@ class Command:
             self._stdout.close()
             raise
         try:
-            self._child = Child.start(
+            self._child = ChildProcess.start(
                 argv,
                 output=self._stdout.writer,
                 errors=self._stderr.writer,

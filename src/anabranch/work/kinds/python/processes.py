@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from anabranch.work.kinds.commands.capture import Capture
-from anabranch.work.kinds.commands.child_process import Child, ending, undisturbed
+from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
 from anabranch.work.kinds.commands.isolation import Isolation
 from anabranch.work.kinds.python.worker import CHANNEL_LOST, RETIRE
 from anabranch.work.time_limit import time_limit
@@ -211,9 +211,9 @@ class _Worker:
             message = f"the code ended its process with {ending(code)}; return or raise instead"
         return Failure("python", message, details={"exit_code": code})
 
-    def _start(self, channel: int) -> Child:
+    def _start(self, channel: int) -> ChildProcess:
         try:
-            return Child.start(
+            return ChildProcess.start(
                 [
                     *(sys.executable, "-P", "-X", "utf8", _PROGRAM),
                     *(str(channel), str(self._options.memory_bytes)),
