@@ -107,7 +107,7 @@ async def abandon(path: Path, runs: int) -> None:
     prepared = world.prepared(world.chain(2, "nothing_for_now"))
     async with world.engine(path, jobs_max=runs + 10) as parts:
         await asyncio.gather(*(_start(parts, prepared) for _ in range(runs)))
-        while parts.engine.core.lanes.at_work < runs:
+        while parts.engine.core.job_queues.at_work < runs:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         os._exit(9)

@@ -223,7 +223,7 @@ class Parts:
     def _add_composed(self, settings: Settings) -> None:
         """Kinds that are made of other kinds, or that need the engine itself."""
         payloads = self._payloads
-        means = Services(performers=self.performers, payloads=payloads)
+        services = Services(performers=self.performers, payloads=payloads)
         limits = Limits(
             line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
         )
@@ -234,8 +234,8 @@ class Parts:
             limits=limits,
         )
         self._reader = CollectionReader(self._collections)
-        self.performers["pipeline"] = Pipeline(means)
-        self.performers["loop.shard"] = Shards(means, self._reader)
+        self.performers["pipeline"] = Pipeline(services)
+        self.performers["loop.shard"] = Shards(services, self._reader)
         self.performers["loop.cut"] = ReadAhead(self._reader)
         self.performers["playbook"] = Child(self._start_child)
         self.performers["targets"] = Targets(self._directory)

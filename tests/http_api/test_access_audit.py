@@ -25,7 +25,7 @@ def lines(door: Door) -> list[AuditEntry]:
     return door.server.parts.store.audit(AuditFilter())
 
 
-async def trail(door: Door, token: str = "", **query: str) -> list[tuple[str, ...]]:
+async def audit_log(door: Door, token: str = "", **query: str) -> list[tuple[str, ...]]:
     asked = "&".join(f"{key}={value}" for key, value in query.items())
     page = await door.ask("GET", f"/audit?{asked}", token)
     return [(e["actor"], e["action"], e["subject"], e["outcome"]) for e in page.json["items"]]
@@ -108,15 +108,15 @@ def test_every_change_leaves_a_line_with_its_actor_also_a_refused_one() -> None:
             await door.ask("POST", "/runs/none/cancel", ann, {})
             await door.ask("POST", "/definitions/check", ann, START)  # changes nothing
             await door.ask("POST", "/runs", "", START)  # by nobody
-            assert await trail(door, admin, actor="ann") == [
+            assert await audit_log(door, admin, actor="ann") == [
                 ("ann", "runs.cancel", "none", "refused: not_found"),
                 ("ann", "runs.gates.decide", run_id, "refused: scope"),
                 ("ann", "runs.pause", run_id, "refused: already_paused"),
                 ("ann", "runs.pause", run_id, "done"),
                 ("ann", "runs.create", run_id, "done"),
             ]
-            assert len(await trail(door, admin, subject=run_id)) == 4
-            assert len(await trail(door, admin)) == 5
+            assert len(await audit_log(door, admin, subject=run_id)) == 4
+            assert len(await audit_log(door, admin)) == 5
 
     run(go())
 
@@ -172,7 +172,7 @@ def test_what_workers_say_is_written_once_and_then_counted() -> None:
                 await door.ask("POST", "/pools/blue/claim", gpu, {"worker": "any name"})
             (line,) = lines(door)
             assert (line.actor, line.action, line.subject) == ("gpu", "pools.claim", "blue")
-            await door.server.keeper.trail.write_tallies(all_of_them=True)
+            await door.server.keeper.audit_log.write_tallies(all_of_them=True)
             assert lines(door)[0].detail.endswith("; 4 more times")
 
     run(go())

@@ -40,7 +40,7 @@ def test_a_thousand_half_open_connections_keep_nobody_out() -> None:
                 writers.append(writer)
             for _ in range(20):
                 assert (await door.ask("POST", "/runs", body=START)).status == 201
-            assert len(door.server.doorman) <= 300
+            assert len(door.server.limiter) <= 300
             for writer in writers:
                 writer.close()
 
@@ -50,7 +50,7 @@ def test_a_thousand_half_open_connections_keep_nobody_out() -> None:
 def test_a_connection_that_never_finishes_its_head_is_closed() -> None:
     async def go() -> None:
         async with serving() as door:
-            door.server.doorman.idle_seconds = 0.2
+            door.server.limiter.idle_seconds = 0.2
             reader, writer = await connected(door.server)
             writer.write(HALF_A_HEAD)
             assert await hangs_up(reader)
@@ -62,7 +62,7 @@ def test_a_connection_that_never_finishes_its_head_is_closed() -> None:
 def test_a_connection_whose_head_comes_letter_by_letter_is_closed_all_the_same() -> None:
     async def go() -> None:
         async with serving() as door:
-            door.server.doorman.idle_seconds = 0.3
+            door.server.limiter.idle_seconds = 0.3
             reader, writer = await connected(door.server)
             writer.write(HALF_A_HEAD)
             ended = asyncio.ensure_future(hangs_up(reader))
@@ -70,7 +70,7 @@ def test_a_connection_whose_head_comes_letter_by_letter_is_closed_all_the_same()
                 writer.write(b"x")
                 await asyncio.sleep(0.02)
             assert await ended
-            assert len(door.server.doorman) == 0
+            assert len(door.server.limiter) == 0
             writer.close()
 
     run(go())
@@ -79,7 +79,7 @@ def test_a_connection_whose_head_comes_letter_by_letter_is_closed_all_the_same()
 def test_a_connection_on_which_a_request_is_served_is_not_idle() -> None:
     async def go() -> None:
         async with serving() as door:
-            door.server.doorman.idle_seconds = 0.2
+            door.server.limiter.idle_seconds = 0.2
             begun = await door.ask("POST", "/runs", body=START)
             url = f"{door.server.url}/api/v1/runs/{begun.json['run']}/wait?seconds=1"
             async with door.session.get(url) as response:
@@ -96,9 +96,9 @@ def test_when_every_connection_is_busy_the_next_one_is_turned_away() -> None:
             self.aborted = True
 
     async def go() -> None:
-        doorman = ConnectionLimiter(most=2)
+        limiter = ConnectionLimiter(most=2)
         idle, busy, late, last = (Transport() for _ in range(4))
-        door: Any = doorman
+        door: Any = limiter
         assert door.came(busy)
         assert door.came(idle)
         door.begin(busy)
@@ -107,10 +107,10 @@ def test_when_every_connection_is_busy_the_next_one_is_turned_away() -> None:
         door.begin(late)
         assert not door.came(last)
         assert last.aborted
-        assert (len(doorman), doorman.turned_away) == (2, 1)
+        assert (len(limiter), limiter.turned_away) == (2, 1)
         door.end(late)
         assert door.came(Transport())
-        doorman.close()
+        limiter.close()
 
     run(go())
 

@@ -213,7 +213,7 @@ def test_slow_forms_of_strangers_keep_nobody_out() -> None:
                 writers.append(writer)
             for _ in range(5):
                 assert (await door.ask("GET", "/runs", token)).status == 200
-            assert len(door.server.doorman) <= 20
+            assert len(door.server.limiter) <= 20
             for writer in writers:
                 writer.close()
 

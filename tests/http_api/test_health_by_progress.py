@@ -157,16 +157,16 @@ def test_a_receiver_that_takes_nothing_is_a_warning_until_it_does() -> None:
 
 def test_a_courier_that_stands_still_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        from anabranch.surfaces.http.resources.webhooks import COURIER
+        from anabranch.surfaces.http.resources.webhooks import DISPATCHER
 
         async with serving(health_stall_seconds=0.3) as client:
-            courier = client.app[COURIER]
-            while not courier.rounded_at:
+            dispatcher = client.app[DISPATCHER]
+            while not dispatcher.rounded_at:
                 await asyncio.sleep(0.01)
-            assert courier._task is not None
-            courier._task.cancel()
+            assert dispatcher._task is not None
+            dispatcher._task.cancel()
             await red(client, "no notification has been looked for")
-            courier.start()
+            dispatcher.start()
             await green(client)
 
     monkeypatch.setattr("anabranch.operations.webhooks.dispatcher.POLL_SECONDS", 0.05)

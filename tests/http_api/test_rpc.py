@@ -199,9 +199,9 @@ def test_the_owner_wakes_a_process_and_ends_a_session() -> None:
                 "ok": True, "owner": ANN.address, "processId": 2, "action": "kill",
                 "status": "killed", "affected": 1,
             }  # fmt: skip
-            trail = [(one.actor, one.action, one.subject, one.outcome)
+            audit_log = [(one.actor, one.action, one.subject, one.outcome)
                      for one in at.door.server.parts.store.audit(AuditFilter())]  # fmt: skip
-            assert (ANN.address, "rpc.control", f"{ANN.address}/2", "done") in trail
+            assert (ANN.address, "rpc.control", f"{ANN.address}/2", "done") in audit_log
 
     run(go())
 

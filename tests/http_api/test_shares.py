@@ -192,16 +192,16 @@ def test_a_new_connection_takes_the_place_of_one_that_only_waits() -> None:
             self.aborted = True
 
     async def go() -> None:
-        doorman: Any = ConnectionLimiter(most=2)
+        limiter: Any = ConnectionLimiter(most=2)
         first, second = Transport(), Transport()
         for one in (first, second):
-            assert doorman.came(one)
-            doorman.begin(one)
-        doorman.spare = lambda: first
-        assert doorman.came(Transport())
-        assert len(doorman) == 2
-        doorman.spare = lambda: None
-        doorman.close()
+            assert limiter.came(one)
+            limiter.begin(one)
+        limiter.spare = lambda: first
+        assert limiter.came(Transport())
+        assert len(limiter) == 2
+        limiter.spare = lambda: None
+        limiter.close()
 
     run(go())
 

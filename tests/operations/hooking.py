@@ -60,13 +60,13 @@ class Scene:
         self.settings = Settings(**settings)
         self.receiver = Receiver()
         self.hooks = Webhooks(self.store, self.clock)
-        self.courier = self.another_courier()
+        self.dispatcher = self.another_courier()
         self._seq: dict[str, int] = {}
 
     def another_courier(self) -> WebhookDispatcher:
         nets = SimpleNamespace(get=lambda _fingerprint: SimpleNamespace(private="_"))
         finder = WebhookMatcher(self.store, cast(Any, nets), self.settings.webhook_body_bytes)
-        self.courier = WebhookDispatcher(
+        self.dispatcher = WebhookDispatcher(
             self.store,
             finder,
             cast(WebhookSender, self.receiver),
@@ -74,7 +74,7 @@ class Scene:
             settings=self.settings,
             dice=lambda: 1.0,
         )
-        return self.courier
+        return self.dispatcher
 
     def hook(self, *kinds: str, **more: Any) -> HookCard:
         return self.hooks.create(HookDraft(url=URL, kinds=list(kinds) or ["*"], **more))
@@ -103,9 +103,9 @@ class Scene:
     async def rounds(self, count: int = 1) -> None:
         """Look and send so often; each round ends when all that went out is settled."""
         for _ in range(count):
-            while await self.courier.round():
+            while await self.dispatcher.round():
                 pass
-            while out := list(self.courier._out.values()):
+            while out := list(self.dispatcher._out.values()):
                 await asyncio.wait(out)
 
     def pass_time(self, seconds: float) -> None:

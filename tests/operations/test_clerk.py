@@ -52,16 +52,16 @@ def test_what_is_asked_for_while_something_is_written_is_written_together() -> N
     store = Counted()
 
     async def go() -> None:
-        clerk = WriteBatcher(store)
-        first = asyncio.ensure_future(clerk.write(lambda: store.add_audit([line("first")])))
+        batcher = WriteBatcher(store)
+        first = asyncio.ensure_future(batcher.write(lambda: store.add_audit([line("first")])))
         while not store.begun:
             await asyncio.sleep(0)
-        asked = [asyncio.ensure_future(clerk.write(noting(store, n))) for n in range(50)]
+        asked = [asyncio.ensure_future(batcher.write(noting(store, n))) for n in range(50)]
         await asyncio.sleep(0)
         assert not first.done()
         store.go.set()
         assert await asyncio.gather(*asked) == list(range(50))
-        await clerk.close()
+        await batcher.close()
 
     asyncio.run(go())
     assert store.begun == 2
@@ -78,13 +78,13 @@ def test_a_write_that_fails_fails_alone(kind: str, tmp_path: Path) -> None:
         raise StoreError("this one not")
 
     async def go() -> None:
-        clerk = WriteBatcher(store)
+        batcher = WriteBatcher(store)
         works = [
             lambda: store.add_audit([line("one")]),
             bad,
             lambda: store.add_audit([line("two")]),
         ]
-        outcomes = await asyncio.gather(*map(clerk.write, works), return_exceptions=True)
+        outcomes = await asyncio.gather(*map(batcher.write, works), return_exceptions=True)
         assert [str(one) for one in outcomes] == ["None", "this one not", "None"]
 
     asyncio.run(go())
@@ -96,15 +96,15 @@ def test_whoever_leaves_does_not_keep_the_others_from_being_written() -> None:
     store = Counted()
 
     async def go() -> None:
-        clerk = WriteBatcher(store)
-        asked = [asyncio.ensure_future(clerk.write(noting(store, n))) for n in range(3)]
+        batcher = WriteBatcher(store)
+        asked = [asyncio.ensure_future(batcher.write(noting(store, n))) for n in range(3)]
         while not store.begun:
             await asyncio.sleep(0)
         asked[1].cancel()
         await asyncio.wait([asked[1]])
         store.go.set()
         await asyncio.gather(asked[0], asked[2])
-        await clerk.close()
+        await batcher.close()
 
     asyncio.run(go())
     assert len(store.audit(AuditFilter())) == 3

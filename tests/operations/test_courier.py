@@ -187,10 +187,10 @@ def test_what_was_out_when_the_courier_died_is_sent_again_under_the_same_id() ->
         hook = scene.hook("run.started")
         scene.receiver.hold = asyncio.Event()
         scene.record("r1", e.RunStarted("r1", "d", "order", {}))
-        await scene.courier.round()
+        await scene.dispatcher.round()
         while not scene.receiver.came:
             await asyncio.sleep(0)
-        await scene.courier.close()  # nobody hears the answer
+        await scene.dispatcher.close()  # nobody hears the answer
         scene.receiver.hold = None
         scene.another_courier()
         await scene.rounds()
@@ -208,7 +208,7 @@ def test_a_cursor_that_finds_nothing_is_written_when_the_courier_stops() -> None
         stored = scene.store.hook(hook.id)
         assert stored is not None
         assert stored.cursor == 0  # not worth a transaction
-        await scene.courier.close()
+        await scene.dispatcher.close()
         assert scene.hooks.show(hook.id).behind == 0
 
     run(work())
@@ -240,9 +240,9 @@ def test_under_faults_and_crashes_each_run_is_told_in_order_and_nothing_is_lost(
                 scene.record(
                     dice.choice(runs), *[e.TokenSlept(n) for n in range(dice.choice([1, 3]))]
                 )
-            await scene.courier.round()
+            await scene.dispatcher.round()
             if dice.random() < 0.3:  # the process dies with deliveries out
-                for task in list(scene.courier._out.values()):
+                for task in list(scene.dispatcher._out.values()):
                     task.cancel()
                 await asyncio.sleep(0)
                 scene.another_courier()
@@ -271,7 +271,7 @@ def test_what_is_settled_while_the_next_ones_are_looked_up_is_not_sent_twice() -
         scene.hook("*")
         scene.receiver.hold = asyncio.Event()
         scene.record("r1", e.TokenSlept(1))
-        await scene.courier.round()
+        await scene.dispatcher.round()
         loop, plain = asyncio.get_running_loop(), scene.store.due_deliveries
         hold, over = scene.receiver.hold, threading.Event()
 
@@ -282,10 +282,10 @@ def test_what_is_settled_while_the_next_ones_are_looked_up_is_not_sent_twice() -
             assert over.wait(10)
             return found
 
-        (out,) = scene.courier._out.values()
+        (out,) = scene.dispatcher._out.values()
         out.add_done_callback(lambda _done: over.set())
         scene.store.due_deliveries = slowly  # type: ignore[method-assign]
-        await scene.courier.round()
+        await scene.dispatcher.round()
         await scene.rounds()
         assert len(scene.receiver.came) == 1
 

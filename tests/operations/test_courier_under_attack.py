@@ -167,7 +167,7 @@ def test_what_is_changed_while_we_look_is_heeded_before_anything_leaves() -> Non
         def meanwhile(hook_id: str, now: int, limit: int) -> list[Delivery]:
             found = plain(hook_id, now, limit)
             scene.hooks.change(hook.id, HookChange(enabled=False))
-            scene.courier.changed()
+            scene.dispatcher.changed()
             return found
 
         scene.store.due_deliveries = meanwhile  # type: ignore[method-assign]
@@ -187,7 +187,7 @@ def test_a_hook_removed_while_a_delivery_is_out_leaves_nothing_behind() -> None:
         hook = scene.hook("run.*")
         scene.receiver.hold = asyncio.Event()
         scene.whole_run("r1")
-        await scene.courier.round()
+        await scene.dispatcher.round()
         while not scene.receiver.came:
             await asyncio.sleep(0)
         scene.hooks.remove(hook.id)
@@ -195,7 +195,7 @@ def test_a_hook_removed_while_a_delivery_is_out_leaves_nothing_behind() -> None:
         await scene.rounds(2)
         assert len(scene.receiver.came) == 1
         assert scene.store.deliveries(DeliveryFilter(hook=hook.id)) == []
-        assert (scene.courier._looked, scene.courier.attempts.value(("taken",))) == ({}, 0)
+        assert (scene.dispatcher._looked, scene.dispatcher.attempts.value(("taken",))) == ({}, 0)
 
     run(work())
 
@@ -251,7 +251,7 @@ def test_much_to_tell_is_looked_at_in_pieces() -> None:
             scene.record(f"r{number}", e.RunPaused("ann", "x" * 200_000))
         stored = scene.store.hook(hook.id)
         assert stored is not None
-        finder = scene.courier._finder
+        finder = scene.dispatcher._finder
         rows = scene.store.feed(0, 500)
         found, to = finder.find(stored, rows, 0, 1_000_000)
         assert (len(found), to) == (5, rows[4].position)

@@ -61,7 +61,7 @@ def held() -> str:
 class World:
     def __init__(self, parts: Parts, store: Watched) -> None:
         self.parts, self.store = parts, store
-        self.glance = InlineReader(store, parts.nets)
+        self.read_inline = InlineReader(store, parts.nets)
         self.reader = Reader(store, parts.nets)
 
     async def start(self, text: str) -> str:
@@ -89,13 +89,13 @@ def test_a_run_seen_in_passing_is_the_run_as_it_is_whenever_one_looks() -> None:
         async with world() as here:
             name = await here.start(held())
             for number in range(5):
-                assert here.glance.show(name) == here.reader.show(name)
-                assert here.glance.explain(name) == here.reader.explain(name)
+                assert here.read_inline.show(name) == here.reader.show(name)
+                assert here.read_inline.explain(name) == here.reader.explain(name)
                 await here.patch(name, n=number)
             await here.patch(name, go=True)
             await here.parts.engine.wait(name)
-            assert here.glance.show(name) == here.reader.show(name)
-            assert here.glance.show(name)["status"] == "completed"
+            assert here.read_inline.show(name) == here.reader.show(name)
+            assert here.read_inline.show(name)["status"] == "completed"
 
     run(go())
 
@@ -104,13 +104,13 @@ def test_whoever_looks_again_reads_only_what_is_new() -> None:
     async def go() -> None:
         async with world() as here:
             name = await here.start(held())
-            here.glance.show(name)
+            here.read_inline.show(name)
             here.store.rows = 0
-            here.glance.show(name)
+            here.read_inline.show(name)
             assert here.store.rows == 0
             await here.patch(name, n=1)
             here.store.rows = 0
-            here.glance.show(name)
+            here.read_inline.show(name)
             assert here.store.rows == 1
 
     run(go())
@@ -126,7 +126,11 @@ def test_a_log_that_is_long_or_large_is_not_read_in_passing() -> None:
                 await here.patch(large, **{f"text{number}": "x" * 50_000})
             here.store.rows = 0
             for name in (long, large):
-                for look in (here.glance.show, here.glance.explain, here.glance.state):
+                for look in (
+                    here.read_inline.show,
+                    here.read_inline.explain,
+                    here.read_inline.state,
+                ):
                     with pytest.raises(TooLargeInline):
                         look(name)
             assert here.store.rows == 0
@@ -142,7 +146,7 @@ def test_a_result_that_is_kept_beside_the_log_is_not_fetched_in_passing() -> Non
             await here.parts.engine.wait(name)
             assert len(here.reader.show(name)["result"]) == 100_000
             with pytest.raises(TooLargeInline):
-                here.glance.show(name)
+                here.read_inline.show(name)
 
     run(go())
 
@@ -167,7 +171,7 @@ def test_a_run_that_has_the_id_of_a_purged_one_is_not_taken_for_it() -> None:
                 text = playbook(step("only", "noop", result=result))
                 await here.parts.verbs.start(text, run="same")
                 await here.parts.engine.wait("same")
-                assert here.glance.show("same")["result"] == result
+                assert here.read_inline.show("same")["result"] == result
                 here.store.forget(["same"])
                 here.parts.engine.core._ended.clear()
                 await asyncio.sleep(0.002)  # runs begin at different milliseconds
@@ -182,11 +186,11 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         async with world() as here:
             names = [await here.start(held()) for _ in range(30)]
             for name in names:
-                here.glance.show(name)
+                here.read_inline.show(name)
             here.store.rows = 0
-            here.glance.show(names[-1])
+            here.read_inline.show(names[-1])
             assert here.store.rows == 0
-            here.glance.show(names[0])
+            here.read_inline.show(names[0])
             assert here.store.rows > 0
 
     run(go())

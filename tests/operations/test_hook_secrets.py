@@ -147,10 +147,10 @@ def test_a_delivery_without_a_key_says_so() -> None:
     async def go() -> None:
         scene = Scene()
         hook = scene.hook("run.*")
-        scene.courier._key = SecretKey(file=Path("/nowhere/store.db.key"))
+        scene.dispatcher._key = SecretKey(file=Path("/nowhere/store.db.key"))
         stored = scene.store.hook(hook.id)
         assert stored is not None
-        assert "/nowhere/store.db.key is missing" in scene.courier._why_no_secret(stored)
+        assert "/nowhere/store.db.key is missing" in scene.dispatcher._why_no_secret(stored)
 
     run(go())
 

@@ -151,13 +151,13 @@ async def working(
     """A worker in this process, as long as the block lasts."""
     settings = terms.pop("settings", None) or Settings()
     async with ServerClient(url, worker=terms.pop("name", "w1")) as link:
-        bench = TaskEnvironment(link, settings, toolbox or Toolbox())
+        environment = TaskEnvironment(link, settings, toolbox or Toolbox())
         chosen = Terms(**{"pool": pool, "grace_seconds": 1.0, **terms})
-        worker = Worker(link, bench, chosen)
+        worker = Worker(link, environment, chosen)
         day = asyncio.ensure_future(worker.run())
         try:
             yield worker
         finally:
             worker.stop()
             await day
-            await bench.close()
+            await environment.close()

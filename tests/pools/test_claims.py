@@ -29,7 +29,7 @@ def test_a_job_of_a_pool_waits_until_a_worker_claims_it_and_leaves_under_a_durab
     async def scenario() -> None:
         async with serving() as server:
             name = await server.start(ONE)
-            assert server.parts.engine._crew.at_work == 0
+            assert server.parts.engine._executor.at_work == 0
             assert (await server.claim("cpu"))["tasks"] == []
             claimed = await server.claim(lease_seconds=30)
             (task,) = claimed["tasks"]

@@ -396,10 +396,10 @@ def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
         try:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             async with server_client.ServerClient(url, worker="w1") as way:
-                bench = TaskEnvironment(way, Settings(), Toolbox())
+                environment = TaskEnvironment(way, Settings(), Toolbox())
                 with pytest.raises(server_client.ServerRefused, match="this token is not known"):
-                    await Worker(way, bench, Terms(pool="gpu")).run()
-                await bench.close()
+                    await Worker(way, environment, Terms(pool="gpu")).run()
+                await environment.close()
         finally:
             await runner.cleanup()
 

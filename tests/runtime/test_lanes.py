@@ -132,8 +132,8 @@ def test_whatever_becomes_of_a_job_its_place_is_free_again(how: str) -> None:
                     await until(lambda one=one: made.state(one).jobs["1.0"].phase == "running")  # type: ignore[misc]
                     await made.send(one, s.Cancel())
                 await made.wait(one)
-            assert made.core.lanes.at_work == 0
-            assert made.core.lanes.queued == 0
+            assert made.core.job_queues.at_work == 0
+            assert made.core.job_queues.queued == 0
 
     run(scenario())
 
@@ -181,30 +181,30 @@ def test_pausing_and_resuming_again_and_again_starts_a_job_once() -> None:
 
 
 def test_a_full_lane_does_not_hold_up_the_next() -> None:
-    lanes = JobQueues(10, {"slow": 1})
+    job_queues = JobQueues(10, {"slow": 1})
     for number in range(3):
-        lanes.add("r", f"s{number}", 1, "slow")
-        lanes.add("r", f"q{number}", 1, "quick")
-    assert [ready.job for ready in lanes.take()] == ["s0", "q0", "q1", "q2"]
-    assert not lanes.can_start()
-    lanes.free("r", "s0")
-    assert [ready.job for ready in lanes.take()] == ["s1"]
+        job_queues.add("r", f"s{number}", 1, "slow")
+        job_queues.add("r", f"q{number}", 1, "quick")
+    assert [ready.job for ready in job_queues.take()] == ["s0", "q0", "q1", "q2"]
+    assert not job_queues.can_start()
+    job_queues.free("r", "s0")
+    assert [ready.job for ready in job_queues.take()] == ["s1"]
 
 
 def test_a_job_queued_twice_gets_one_place() -> None:
-    lanes = JobQueues(10)
-    lanes.add("r", "j", 1, "x")
-    lanes.add("r", "j", 1, "x")
-    assert len(list(lanes.take())) == 1
-    assert lanes.at_work == 1
-    lanes.free("r", "j")
-    lanes.free("r", "j")
-    assert lanes.at_work == 0
+    job_queues = JobQueues(10)
+    job_queues.add("r", "j", 1, "x")
+    job_queues.add("r", "j", 1, "x")
+    assert len(list(job_queues.take())) == 1
+    assert job_queues.at_work == 1
+    job_queues.free("r", "j")
+    job_queues.free("r", "j")
+    assert job_queues.at_work == 0
 
 
 def test_kinds_that_share_a_lane_share_its_limit() -> None:
-    lanes = JobQueues(10, {"both": 1}, {"a": "both", "b": "both"})
-    lanes.add("r", "1", 1, "a")
-    lanes.add("r", "2", 1, "b")
-    lanes.add("r", "3", 1, "c")
-    assert [ready.job for ready in lanes.take()] == ["1", "3"]
+    job_queues = JobQueues(10, {"both": 1}, {"a": "both", "b": "both"})
+    job_queues.add("r", "1", 1, "a")
+    job_queues.add("r", "2", 1, "b")
+    job_queues.add("r", "3", 1, "c")
+    assert [ready.job for ready in job_queues.take()] == ["1", "3"]

@@ -84,18 +84,18 @@ def test_what_an_engine_does_is_counted() -> None:
             retried = step("s", "doing", spec={"retry": {"attempts": 2, "delay": "1ms"}})
             second = await start(made, playbook(retried))
             states = [await made.wait(first), await made.wait(second)]
-            pulse = made.pulse
-            assert pulse.runs_started.value() == 2
-            assert pulse.runs_ended.value(("completed",)) == 2
-            assert pulse.events.value() == sum(state.seq for state in states)
-            assert pulse.jobs_ended.value(("noop", "ok")) == 3
-            assert pulse.jobs_started.value(("doing",)) == 2
-            assert pulse.jobs_ended.value(("doing", "error")) == 1
-            assert pulse.jobs_ended.value(("doing", "ok")) == 1
-            assert pulse.job_seconds.count(("doing",)) == 2
-            assert pulse.lateness.count() >= 1  # the pause before the second attempt
-            assert pulse.commits.value() == pulse.commit_seconds.count() > 0
-            text = pulse.registry.text()
+            engine_metrics = made.engine_metrics
+            assert engine_metrics.runs_started.value() == 2
+            assert engine_metrics.runs_ended.value(("completed",)) == 2
+            assert engine_metrics.events.value() == sum(state.seq for state in states)
+            assert engine_metrics.jobs_ended.value(("noop", "ok")) == 3
+            assert engine_metrics.jobs_started.value(("doing",)) == 2
+            assert engine_metrics.jobs_ended.value(("doing", "error")) == 1
+            assert engine_metrics.jobs_ended.value(("doing", "ok")) == 1
+            assert engine_metrics.job_seconds.count(("doing",)) == 2
+            assert engine_metrics.lateness.count() >= 1  # the pause before the second attempt
+            assert engine_metrics.commits.value() == engine_metrics.commit_seconds.count() > 0
+            text = engine_metrics.registry.text()
             assert "anabranch_live_runs 0\n" in text
             assert 'anabranch_lane_jobs{lane="noop"} 0\n' in text
 
@@ -117,7 +117,7 @@ def test_items_of_loops_are_counted_by_how_they_ended() -> None:
         each["spec"] = {"policy": {"failure": {"mode": "best_effort"}}}
         async with Engine(":memory:", toolbox=box) as made:
             await made.wait(await made.start(playbook(each)))
-            items = made._open.engine.pulse.items
+            items = made._open.engine.engine_metrics.items
             assert (items.value(("succeeded",)), items.value(("failed",))) == (5, 5)
 
     run(work())

@@ -16,7 +16,7 @@ from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 
 from .support import HEAD, Here
-from .test_credentials_at_the_terminal import trail
+from .test_credentials_at_the_terminal import audit_log
 
 VALUES = {"one": "first-secret-1234", "two": "second-secret-5678"}
 NEW = "n" * 40
@@ -76,7 +76,7 @@ def test_with_another_key_values_and_webhook_secrets_stay_and_the_old_key_opens_
     told = json.loads(done.out)
     assert (told["credentials"], told["webhooks"]) == (2, 1), done.err
     assert told["new_key"] == SecretKey(NEW).id != told["old_key"]
-    assert ("ann", "credentials.rekey", told["new_key"], "done") in trail(kept)
+    assert ("ann", "credentials.rekey", told["new_key"], "done") in audit_log(kept)
     assert hook_secrets(kept, SecretKey(NEW)) == before
     assert hook_secrets(kept, own_key(kept)) == ()
     assert key_states(kept) == {"other key"}
@@ -144,7 +144,7 @@ def test_a_store_that_an_engine_uses_is_refused(kept: Here) -> None:
     assert refused.code != 0
     assert "a server" in refused.err
     assert key_states(kept) == {"ok"}
-    assert [one[3] for one in trail(kept) if one[1] == "credentials.rekey"] == [
+    assert [one[3] for one in audit_log(kept) if one[1] == "credentials.rekey"] == [
         "refused: store_in_use"
     ]
 

@@ -131,7 +131,7 @@ show a1
 
 
 @pytest.fixture
-def desk(here: Here) -> Here:
+def target(here: Here) -> Here:
     for name, text in (
         ("hello", HELLO), ("gate", GATE), ("admit", ADMIT), ("bad", BAD), ("warns", WARNS),
         ("fails", FAILS), ("loop", LOOP),
@@ -141,14 +141,14 @@ def desk(here: Here) -> Here:
 
 
 def test_a_whole_day_at_the_terminal_reads_the_same_at_a_server(
-    desk: Here, monkeypatch: pytest.MonkeyPatch
+    target: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = [plain(desk.run(*line.split())) for line in SCRIPT]
-    with served(desk.store):
-        here += [plain(desk.run(*line.split())) for line in BESIDE_AN_ENGINE]
-    with served(desk.folder / "served.db") as made:
+    here = [plain(target.run(*line.split())) for line in SCRIPT]
+    with served(target.store):
+        here += [plain(target.run(*line.split())) for line in BESIDE_AN_ENGINE]
+    with served(target.folder / "served.db") as made:
         monkeypatch.setenv("ANABRANCH_SERVER", made.url)
-        there = [plain(desk.run(*line.split())) for line in SCRIPT + BESIDE_AN_ENGINE]
+        there = [plain(target.run(*line.split())) for line in SCRIPT + BESIDE_AN_ENGINE]
     differ = differences(SCRIPT + BESIDE_AN_ENGINE, here, there)
     assert not differ, differ
 
@@ -157,9 +157,9 @@ def test_a_whole_day_at_the_terminal_reads_the_same_at_a_server(
 
 
 @pytest.fixture
-def guarded(desk: Here, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def guarded(target: Here, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server that asks for tokens."""
-    with served(desk.folder / "served.db", require_tokens="yes") as made:
+    with served(target.folder / "served.db", require_tokens="yes") as made:
         monkeypatch.setenv("ANABRANCH_SERVER", made.url)
         yield made
 
@@ -169,73 +169,73 @@ def token(server: Server, *scopes: str, name: str = "ann") -> str:
 
 
 def test_the_token_comes_from_the_environment_or_from_a_file(
-    desk: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
+    target: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = desk.run("runs")
+    done = target.run("runs")
     assert (done.code, done.out) == (2, "")
     assert "asks for a token: set ANABRANCH_TOKEN or --token-file; the first token" in done.err
     assert "`anabranch token create --scope admin --name YOU --store FILE`" in done.err
     monkeypatch.setenv("ANABRANCH_TOKEN", "anb_wrong")
-    assert desk.run("runs", "--json").json["problem"]["code"] == "token_wrong"
-    desk.write("secret", token(guarded, "read") + "\n")
-    assert desk.ok("runs", "--token-file", "secret").out == "no runs\n"
-    assert desk.run("runs", "--token-file", "nowhere").code == 2
+    assert target.run("runs", "--json").json["problem"]["code"] == "token_wrong"
+    target.write("secret", token(guarded, "read") + "\n")
+    assert target.ok("runs", "--token-file", "secret").out == "no runs\n"
+    assert target.run("runs", "--token-file", "nowhere").code == 2
     monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "operate"))
-    assert desk.ok("run", "hello.yaml").code == 0
+    assert target.ok("run", "hello.yaml").code == 0
 
 
 def test_a_token_speaks_for_its_own_name_only(
-    desk: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
+    target: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "operate", "decide", name="bob"))
-    assert desk.run("run", "gate.yaml", "--run-id", "g1").code == 4
-    done = desk.run("decide", "g1", "ask", "--fulfil", "--actor", "ann")
+    assert target.run("run", "gate.yaml", "--run-id", "g1").code == 4
+    done = target.run("decide", "g1", "ask", "--fulfil", "--actor", "ann")
     assert done.code == 2
     assert "speaks for 'bob', not for 'ann'" in done.err
     monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "decide", name="eve"))
-    done = desk.run("decide", "g1", "ask", "--fulfil")
+    done = target.run("decide", "g1", "ask", "--fulfil")
     assert "not by eve; a token of one of these names can" in done.err
     assert "--actor" not in done.err
     monkeypatch.setenv("ANABRANCH_TOKEN", token(guarded, "operate", "decide", name="bob"))
-    assert desk.ok("decide", "g1", "ask", "--fulfil").code == 0
-    desk.ok("events", "g1", "--follow")
-    records = [json.loads(line) for line in desk.ok("events", "g1", "--json").out.splitlines()]
+    assert target.ok("decide", "g1", "ask", "--fulfil").code == 0
+    target.ok("events", "g1", "--follow")
+    records = [json.loads(line) for line in target.ok("events", "g1", "--json").out.splitlines()]
     (decided,) = [one["fields"] for one in records if one["kind"] == "gate.decided"]
     assert decided["actor"] == "bob"
 
 
 def test_tokens_are_made_listed_and_revoked_at_a_store_and_at_a_server(
-    desk: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
+    target: Here, guarded: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = ("--store", desk.folder / "served.db")
-    made = desk.ok("token", "create", "--scope", "admin", "--name", "root", *own)
+    own = ("--store", target.folder / "served.db")
+    made = target.ok("token", "create", "--scope", "admin", "--name", "root", *own)
     monkeypatch.setenv("ANABRANCH_TOKEN", made.out.strip())
     assert "root (admin)" in made.err
-    second = desk.ok("token", "create", "--scope", "read", "--days", 1, "--json").json
+    second = target.ok("token", "create", "--scope", "read", "--days", 1, "--json").json
     assert (second["name"], second["scopes"]) == ("ann", ["read"])
-    assert desk.ok("token", "list").out == desk.ok("token", "list", *own).out
-    assert second["token"] not in desk.ok("token", "list", "--json").out
-    assert desk.ok("token", "revoke", second["id"]).out == f"revoked: {second['id']} of ann\n"
-    assert desk.run("token", "revoke", "nobody").code == 2
-    states = [one["state"] for one in desk.ok("token", "list", "--json", *own).json]
+    assert target.ok("token", "list").out == target.ok("token", "list", *own).out
+    assert second["token"] not in target.ok("token", "list", "--json").out
+    assert target.ok("token", "revoke", second["id"]).out == f"revoked: {second['id']} of ann\n"
+    assert target.run("token", "revoke", "nobody").code == 2
+    states = [one["state"] for one in target.ok("token", "list", "--json", *own).json]
     assert states == ["active", "revoked"]
 
 
 def test_a_server_that_is_not_there_is_named_and_nothing_is_done(
-    desk: Here, monkeypatch: pytest.MonkeyPatch
+    target: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANABRANCH_SERVER", "http://127.0.0.1:9")
-    done = desk.run("run", "hello.yaml")
+    done = target.run("run", "hello.yaml")
     assert (done.code, done.out) == (1, "")
     assert "http://127.0.0.1:9 cannot be reached" in done.err
     assert "start it with `anabranch serve`, or unset ANABRANCH_SERVER" in done.err
-    assert not desk.store.exists()
+    assert not target.store.exists()
 
 
-def test_an_address_that_is_nearly_right_is_taken_or_told(desk: Here) -> None:
-    with served(desk.folder / "served.db") as server:
-        assert desk.ok("runs", "--server", f"{server.url}/api/v1/").out == "no runs\n"
-        done = desk.run("runs", "--server", server.url.replace("http:", "https:"))
+def test_an_address_that_is_nearly_right_is_taken_or_told(target: Here) -> None:
+    with served(target.folder / "served.db") as server:
+        assert target.ok("runs", "--server", f"{server.url}/api/v1/").out == "no runs\n"
+        done = target.run("runs", "--server", server.url.replace("http:", "https:"))
     assert done.code == 1
     assert "it does not speak https" in done.err
     assert "Operation not permitted" not in done.err
@@ -251,21 +251,23 @@ def test_an_address_that_is_nearly_right_is_taken_or_told(desk: Here) -> None:
         ("runs", "--server", "127.0.0.1:1", "--store", "a.db"),
     ],
 )
-def test_what_makes_no_sense_with_a_server_is_bad_usage(desk: Here, words: tuple[str, ...]) -> None:
-    done = desk.run(*words)
+def test_what_makes_no_sense_with_a_server_is_bad_usage(
+    target: Here, words: tuple[str, ...]
+) -> None:
+    done = target.run(*words)
     assert (done.code, done.out) == (2, "")
     assert "secret" not in done.err
 
 
 def test_a_store_that_is_named_goes_before_the_server_of_the_environment(
-    desk: Here, monkeypatch: pytest.MonkeyPatch
+    target: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.ok("run", "hello.yaml")
+    target.ok("run", "hello.yaml")
     monkeypatch.setenv("ANABRANCH_SERVER", "http://127.0.0.1:9")
-    assert "http://127.0.0.1:9 cannot be reached" in desk.run("purge").err
-    assert "0 runs" in desk.ok("purge", "--store", desk.store).out
-    assert "hello" in desk.ok("runs", "--store", desk.store).out
-    refused = desk.run("serve")
+    assert "http://127.0.0.1:9 cannot be reached" in target.run("purge").err
+    assert "0 runs" in target.ok("purge", "--store", target.store).out
+    assert "hello" in target.ok("runs", "--store", target.store).out
+    refused = target.run("serve")
     assert refused.code == 2
     assert "--store" in refused.err
 
@@ -284,15 +286,15 @@ def test_a_store_that_is_named_goes_before_the_server_of_the_environment(
     ],
 )
 def test_what_stays_on_this_machine_says_why_and_what_to_do(
-    desk: Here, words: tuple[str, ...], why: str
+    target: Here, words: tuple[str, ...], why: str
 ) -> None:
-    done = desk.run(*words, "--server", "http://127.0.0.1:9")
+    done = target.run(*words, "--server", "http://127.0.0.1:9")
     assert (done.code, done.out) == (2, "")
     assert why in done.err
-    assert sorted(path.suffix for path in desk.folder.iterdir()) == [".yaml"] * 7
+    assert sorted(path.suffix for path in target.folder.iterdir()) == [".yaml"] * 7
 
 
-def test_whatever_else_answers_there_is_no_server_of_ours(desk: Here) -> None:
+def test_whatever_else_answers_there_is_no_server_of_ours(target: Here) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -306,7 +308,7 @@ def test_whatever_else_answers_there_is_no_server_of_ours(desk: Here) -> None:
         thread = threading.Thread(target=other.serve_forever)
         thread.start()
         try:
-            done = desk.run("runs", "--server", f"127.0.0.1:{other.server_port}")
+            done = target.run("runs", "--server", f"127.0.0.1:{other.server_port}")
         finally:
             other.shutdown()
             thread.join()

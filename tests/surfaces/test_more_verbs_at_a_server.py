@@ -144,7 +144,7 @@ OTHER_CODES = {
 
 
 @pytest.fixture
-def desk(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
+def target(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
     """A folder with definitions of every kind, and two participants who can be asked."""
     monkeypatch.syspath_prepend(str(here.folder))
     here.write("workflow_parties.py", PARTIES)
@@ -178,12 +178,12 @@ def desk(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
 
 
 def test_every_other_verb_reads_the_same_at_a_server(
-    desk: Here, monkeypatch: pytest.MonkeyPatch
+    target: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = [plain(desk.run(*line.split())) for line in SCRIPT]
-    with served(desk.folder / "served.db", participants="book.json") as made:
+    here = [plain(target.run(*line.split())) for line in SCRIPT]
+    with served(target.folder / "served.db", participants="book.json") as made:
         monkeypatch.setenv("ANABRANCH_SERVER", made.url)
-        there = [plain(desk.run(*line.split())) for line in SCRIPT]
+        there = [plain(target.run(*line.split())) for line in SCRIPT]
     differ = differences(SCRIPT, here, there)
     assert not differ, differ
     assert CANARY not in repr(here)  # also not in the snapshot of a session

@@ -55,14 +55,14 @@ def inbox() -> Iterator[Inbox]:
 
 
 @pytest.fixture
-def desk(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
+def target(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
     here.write("hello.yaml", HELLO)
     monkeypatch.setenv("ANABRANCH_WEBHOOK_ADDRESSES", "any")
     return here
 
 
-def audit(desk: Here, store: str = "anabranch.db") -> list[tuple[str, str, str]]:
-    kept = SqliteStore(desk.folder / store, read_only=True)
+def audit(target: Here, store: str = "anabranch.db") -> list[tuple[str, str, str]]:
+    kept = SqliteStore(target.folder / store, read_only=True)
     try:
         lines = kept.audit(AuditFilter(limit=100))
     finally:
@@ -71,12 +71,12 @@ def audit(desk: Here, store: str = "anabranch.db") -> list[tuple[str, str, str]]
     return [line for line in told if line[1].startswith("webhooks.")]
 
 
-def whole_life(desk: Here, inbox: Inbox, *at: str) -> tuple[list[str], list[Any]]:
+def whole_life(target: Here, inbox: Inbox, *at: str) -> tuple[list[str], list[Any]]:
     """Everything the verb can do, as somebody would do it; with what was printed."""
     lines, told = [], []
 
     def say(*words: str) -> Any:
-        done = desk.run("webhook", *words)
+        done = target.run("webhook", *words)
         lines.append(" ".join(words))
         told.append(plain(done))
         return done
@@ -115,18 +115,18 @@ def whole_life(desk: Here, inbox: Inbox, *at: str) -> tuple[list[str], list[Any]
 
 
 def test_every_action_reads_the_same_at_a_store_and_at_a_server_and_is_written_down(
-    desk: Here, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+    target: Here, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.ok("run", "hello.yaml")
-    lines, here = whole_life(desk, inbox)
-    with served(desk.folder / "served.db", webhook_addresses="any") as made:
+    target.ok("run", "hello.yaml")
+    lines, here = whole_life(target, inbox)
+    with served(target.folder / "served.db", webhook_addresses="any") as made:
         monkeypatch.setenv("ANABRANCH_SERVER", made.url)
-        desk.ok("run", "hello.yaml")
-        _, there = whole_life(desk, inbox)
+        target.ok("run", "hello.yaml")
+        _, there = whole_life(target, inbox)
     differ = differences(["…"] * len(lines), here, there)
     assert not differ, differ
-    written = audit(desk)
-    assert written == audit(desk, "served.db")  # refusals, too
+    written = audit(target)
+    assert written == audit(target, "served.db")  # refusals, too
     assert written[:5] == [
         ("eve", "webhooks.create", "done"),
         ("ann", "webhooks.create", "done"),
@@ -141,53 +141,53 @@ def test_every_action_reads_the_same_at_a_store_and_at_a_server_and_is_written_d
     }
 
 
-def test_the_secret_is_shown_this_once(desk: Here, inbox: Inbox) -> None:
-    made = desk.ok("webhook", "create", inbox.url, *KINDS)
+def test_the_secret_is_shown_this_once(target: Here, inbox: Inbox) -> None:
+    made = target.ok("webhook", "create", inbox.url, *KINDS)
     first, second = made.out.splitlines()
     hook, secret = first.split()[1], second.split()[1]
     assert (first.split()[0], second.split()[0]) == ("webhook", "secret")
     for words in (("list",), ("list", "--json"), ("show", hook), ("show", hook, "--json")):
-        assert secret not in desk.ok("webhook", *words).out
-    rotated = desk.ok("webhook", "rotate", hook, "--json").json["secret"]
+        assert secret not in target.ok("webhook", *words).out
+    rotated = target.ok("webhook", "rotate", hook, "--json").json["secret"]
     assert rotated.startswith("whs_")
     assert rotated != secret
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["store", "server"])
 def test_what_was_given_up_is_listed_and_sent_again_beside_a_server(
-    desk: Here, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, remote: bool
+    target: Here, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, remote: bool
 ) -> None:
     inbox.status = 500
-    with served(desk.store, webhook_addresses="any", webhook_age_hours=0.0) as made:
+    with served(target.store, webhook_addresses="any", webhook_age_hours=0.0) as made:
         if remote:
             monkeypatch.setenv("ANABRANCH_SERVER", made.url)
-        hook = desk.ok("webhook", "create", inbox.url, *KINDS, "--json").json["id"]
-        desk.ok("run", "hello.yaml", "--server", made.url, "--run-id", "h1")
+        hook = target.ok("webhook", "create", inbox.url, *KINDS, "--json").json["id"]
+        target.ok("run", "hello.yaml", "--server", made.url, "--run-id", "h1")
         listed = ("webhook", "deliveries", hook)
-        until(lambda: desk.ok(*listed, "--state", "dead", "--json").json)
-        (dead,) = desk.ok(*listed, "--json").json
-        row = desk.ok(*listed, "--run", "h1").out.splitlines()[1]
+        until(lambda: target.ok(*listed, "--state", "dead", "--json").json)
+        (dead,) = target.ok(*listed, "--json").json
+        row = target.ok(*listed, "--run", "h1").out.splitlines()[1]
         assert row.split()[:4] == [dead["id"], "run.finished", "dead", "1"]
         assert row.endswith("answered 500")
-        shown = desk.ok("webhook", "delivery", hook, dead["id"])
+        shown = target.ok("webhook", "delivery", hook, dead["id"])
         assert '"run": "h1"' in shown.out
         assert (
-            desk.ok("webhook", "delivery", hook, dead["id"], "--json").json["body"]["run"] == "h1"
+            target.ok("webhook", "delivery", hook, dead["id"], "--json").json["body"]["run"] == "h1"
         )
         inbox.status = 200
-        again = desk.ok("webhook", "redeliver", hook)
+        again = target.ok("webhook", "redeliver", hook)
         assert again.out == "go out again: 1\n"
-        until(lambda: desk.ok(*listed, "--state", "done", "--json").json)
-        one = desk.ok("webhook", "redeliver", hook, dead["id"])
+        until(lambda: target.ok(*listed, "--state", "done", "--json").json)
+        one = target.ok("webhook", "redeliver", hook, dead["id"])
         assert one.out == f"goes out again: {dead['id']}\n"
         until(lambda: len(inbox.came) == 3)
         assert set(inbox.came) == {dead["id"]}
 
 
-def test_looking_makes_no_store_and_making_one_does(desk: Here, inbox: Inbox) -> None:
+def test_looking_makes_no_store_and_making_one_does(target: Here, inbox: Inbox) -> None:
     for words in (("list",), ("show", "x"), ("pause", "x"), ("delete", "x"), ("deliveries", "x")):
-        done = desk.run("webhook", *words)
+        done = target.run("webhook", *words)
         assert (done.code, "there is no store" in done.err) == (2, True)
-    assert not desk.store.exists()
-    desk.ok("webhook", "create", inbox.url, *KINDS)
-    assert desk.store.exists()
+    assert not target.store.exists()
+    target.ok("webhook", "create", inbox.url, *KINDS)
+    assert target.store.exists()

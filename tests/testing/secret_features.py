@@ -398,7 +398,7 @@ class SecretStage(DyingTheatre):
             return await keyring_of(keychain, net, workload, run)
 
         safe = SecretScope(keyring, lambda _run: None)
-        self._crew = Executor(EveryKind(_Performer(self)), _offers_nothing, self._fetch, safe)
+        self._executor = Executor(EveryKind(_Performer(self)), _offers_nothing, self._fetch, safe)
 
     def _fetch(self, _run: str, content: str) -> bytes | None:
         return self.store.payload(content)
@@ -408,7 +408,7 @@ class SecretStage(DyingTheatre):
         job = live.state.jobs.get(effect.job) if live is not None else None
         if live is None or job is None or job.phase != "running" or job.attempt != effect.attempt:
             return
-        said = backstage(self._crew._with_secrets(live, effect))
+        said = backstage(self._executor._with_secrets(live, effect))
         assert isinstance(said, Answer)
         key = (effect.run, effect.job, effect.attempt)
         self.at_work[key] = Planned(said)

@@ -120,10 +120,10 @@ def carry_out(
     iteration: Mapping[str, Any] | None = None,
     jumps_max: int = 10_000,
     names: Mapping[str, Any] | None = None,
-    **means: Any,
+    **services: Any,
 ) -> Answer | Parked:
     program = Program(tuple(tasks), jumps_max)
-    pipeline = Pipeline(Services(performers=performers, sleep=sleeps or Sleeps(), **means))
+    pipeline = Pipeline(Services(performers=performers, sleep=sleeps or Sleeps(), **services))
     return run(pipeline.perform(job(program, **(names or {})), iteration))
 
 

@@ -159,9 +159,9 @@ def test_an_item_of_a_loop_and_a_step_agree() -> None:
     """The same program on a step and once per item writes the same."""
     for tasks in (last(rule(FAILED, "fail", set_ctx=WHY)), last(), last(rule(FAILED, "continue"))):
         program = Program(tuple(tasks))
-        means = Services(performers=performers(), sleep=Sleeps())
-        whole = run(Pipeline(means).perform(job(program)))
-        item = run(Shards(means, Numbers()).perform(shard_of(program)))
+        services = Services(performers=performers(), sleep=Sleeps())
+        whole = run(Pipeline(services).perform(job(program)))
+        item = run(Shards(services, Numbers()).perform(shard_of(program)))
         assert isinstance(whole, Answer)
         assert isinstance(item, Answer)
         assert item.patches == whole.patches
@@ -170,9 +170,9 @@ def test_an_item_of_a_loop_and_a_step_agree() -> None:
 @pytest.mark.parametrize(("tries", "patches"), [(0, ()), (1, SAID)])
 def test_an_item_that_is_tried_again_has_no_last_word_yet(tries: int, patches: Any) -> None:
     program = Program(tuple(last(rule(FAILED, "fail", set_ctx=WHY))))
-    means = Services(performers=performers(), sleep=Sleeps())
+    services = Services(performers=performers(), sleep=Sleeps())
     task = shard_of(program, tries=tries, retries=1)
-    answer = run(Shards(means, Numbers()).perform(task))
+    answer = run(Shards(services, Numbers()).perform(task))
     assert isinstance(answer, Answer)
     assert answer.patches == patches
 

@@ -171,8 +171,8 @@ def test_a_retry_sees_what_set_prev_gave_it() -> None:
 def test_shared_writes_of_a_task_are_for_its_loop() -> None:
     tasks = (spec("a", kind="echo", value=3, set_shared={"n": ("{{ local.prev }}", "sum")}),)
     scope = Scope({}, {})
-    means = Services(performers={"echo": Scripted(echo)})
-    run(PipelineRun(Program(tasks), job(Program(tasks)), means, scope).run())
+    services = Services(performers={"echo": Scripted(echo)})
+    run(PipelineRun(Program(tasks), job(Program(tasks)), services, scope).run())
     assert scope.shared == [ContextPatch("n", 3, "sum")]
 
 
@@ -249,7 +249,7 @@ def test_variables_are_there_from_the_start() -> None:
         (TaskSpec("a", "echo", JINJA.tree({"value": "{{ local.iter.x }}"})),),
         variables=JINJA.tree({"x": "{{ ctx.y + 1 }}"}),
     )
-    means = Services(performers={"echo": Scripted(echo)})
-    answer = run(Pipeline(means).perform(job(program, ctx={"y": 4})))
+    services = Services(performers={"echo": Scripted(echo)})
+    answer = run(Pipeline(services).perform(job(program, ctx={"y": 4})))
     assert isinstance(answer, Answer)
     assert (answer.result, answer.locals) == (5, {"x": 5})

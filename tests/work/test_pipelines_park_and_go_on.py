@@ -39,12 +39,14 @@ class Child:
 class Legs:
     """Performs a pipeline leg by leg, as an engine does: what is remembered travels as JSON."""
 
-    def __init__(self, *tasks: TaskSpec, means: dict[str, Any] | None = None, **kinds: Performer):
+    def __init__(
+        self, *tasks: TaskSpec, services: dict[str, Any] | None = None, **kinds: Performer
+    ):
         self.child = Child()
         self.sleeps = Sleeps()
         performers: dict[str, Performer] = {"echo": Scripted(echo), "child": self.child, **kinds}
         self._pipeline = Pipeline(
-            Services(performers=performers, sleep=self.sleeps, **(means or {}))
+            Services(performers=performers, sleep=self.sleeps, **(services or {}))
         )
         self._task = job(Program(tasks))
 
@@ -150,7 +152,7 @@ def test_a_large_result_before_it_still_has_its_ref() -> None:
         spec("b", kind="child"),
         spec("c", kind="echo", value=["{{ local.results.a._size_bytes > 100 }}"]),
         spec("d", kind="echo", value="{{ local.results.a.text | length }}"),
-        means={"payloads": store},
+        services={"payloads": store},
         w=Scripted(ok(big)),
     )
     assert legs.through(ok()).result == 500

@@ -86,12 +86,12 @@ def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
     task = job(program, key="k", ctx={"name": "text"}, loop="l1")
     iteration = {"n": 3, "index": 3}
 
-    def means() -> tuple[Services, Immediate]:
+    def services() -> tuple[Services, Immediate]:
         work = Immediate(ANSWERS[given])
         return Services(performers={"t": work}), work
 
-    long_means, long_work = means()
-    short_means, short_work = means()
+    long_means, long_work = services()
+    short_means, short_work = services()
     scope = Scope(task.names.get("ctx", {}), iteration)
     try:
         expected: Any = run(PipelineRun(program, task, long_means, scope).run())
@@ -129,5 +129,5 @@ def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
     ],
 )
 def test_whatever_may_take_longer_takes_the_long_way(program: Program) -> None:
-    means = Services(performers={"t": Immediate(succeeded())})
-    assert short_way(program, means, job(program)) is None
+    services = Services(performers={"t": Immediate(succeeded())})
+    assert short_way(program, services, job(program)) is None

@@ -59,12 +59,12 @@ class Health:
         settings: Settings,
         *,
         loop: LoopLag | None = None,
-        courier: WebhookDispatcher | None = None,
+        dispatcher: WebhookDispatcher | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._loop = loop
-        self.courier = courier
+        self.dispatcher = dispatcher
         self._stall = settings.health_stall_seconds
         self._probe: asyncio.Future[Mapping[str, Backlog]] | None = None
         self._probed_at = 0.0
@@ -110,7 +110,7 @@ class Health:
 
     def _turns(self) -> Check:
         """An idle engine turns too, whenever it looks for messages."""
-        last = self._engine.pulse.turned_at
+        last = self._engine.engine_metrics.turned_at
         if not last:
             return Check(name="turns", level="ok", unit="seconds")  # it has only just begun
         age = max(0, self._engine.clock.now() - last) / 1000
@@ -122,14 +122,14 @@ class Health:
 
     def _commits(self) -> Check:
         """A commit that does not come back, or work that waits and no commit since."""
-        pulse, now = self._engine.pulse, time.monotonic()
-        writing = now - pulse.writing_since if pulse.writing_since else 0.0
+        engine_metrics, now = self._engine.engine_metrics, time.monotonic()
+        writing = now - engine_metrics.writing_since if engine_metrics.writing_since else 0.0
         if writing > self._stall:
             said = f"a commit has been under way for {writing:.0f} s"
             trouble = self._engine.trouble
             why = trouble.message if trouble is not None else "look at the disk of the store"
             return _bad("commits", f"{said}: {why}", writing)
-        age = now - pulse.committed_at if pulse.committed_at else None
+        age = now - engine_metrics.committed_at if engine_metrics.committed_at else None
         return Check(name="commits", level="ok", value=age, unit="seconds")
 
     # -- what it would not -------------------------------------------------------------------
@@ -184,10 +184,10 @@ class Health:
 
     def _webhooks(self, backlog: Mapping[str, Backlog]) -> list[Check]:
         """A receiver that takes nothing is for people to see to; a courier that stands is ours."""
-        if self.courier is None:
+        if self.dispatcher is None:
             return []
         now = self._engine.clock.now()
-        round_at = self.courier.rounded_at
+        round_at = self.dispatcher.rounded_at
         if round_at and (now - round_at) / 1000 > self._stall:
             said = f"no notification has been looked for in {(now - round_at) / 1000:.0f} s"
             return [_bad("webhooks", said, (now - round_at) / 1000)]

@@ -65,7 +65,7 @@ class Core:
         self,
         store: Store,
         nets: Nets,
-        lanes: JobQueues,
+        job_queues: JobQueues,
         snapshot_every: int = 200,
         retention_ms: int = RETENTION_MS,
         pools: PoolQueues | None = None,
@@ -78,10 +78,10 @@ class Core:
         self._run_limits = run_limits or RunLimits()
         self.store = store
         self.nets = nets
-        self.lanes = lanes
+        self.job_queues = job_queues
         #: Without any, the engine does the work of every pool itself.
         self.pools = pools or PoolQueues(here=EVERY_POOL)
-        self.pulse = EngineMetrics()
+        self.engine_metrics = EngineMetrics()
         self.live: dict[str, LiveRun] = {}
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
@@ -91,11 +91,13 @@ class Core:
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
-        self.alarms = Timers()
+        self.wake_times = Timers()
         self.family = ChildRuns(store, self.live, self.run, ENGINE)
         self._holds = PayloadRefs(retention_ms, rights)
         self.family.passed_on = self._holds.passed_on
-        self.follow_ups = Reactions(lanes, self.pools, self.pulse, self._holds, self.family)
+        self.reactions = Reactions(
+            job_queues, self.pools, self.engine_metrics, self._holds, self.family
+        )
         self._touched: dict[str, LiveRun] = {}
         self._payloads: dict[str, bytes] = {}
         self._payloads_before: dict[str, bytes] = {}  # of the last batch: perhaps not durable yet
@@ -142,7 +144,7 @@ class Core:
     @property
     def busy(self) -> bool:
         waiting = self._inbox or self.family.said or self._answers
-        return bool(waiting or (self.taking_work and self.lanes.can_start()))
+        return bool(waiting or (self.taking_work and self.job_queues.can_start()))
 
     @property
     def inbox(self) -> int:
@@ -152,11 +154,11 @@ class Core:
     @property
     def timers(self) -> int:
         """Runs that want to be woken."""
-        return len(self.alarms)
+        return len(self.wake_times)
 
     def next_alarm(self) -> int | None:
         """When the next timer of any run is due."""
-        return self.alarms.earliest()
+        return self.wake_times.earliest()
 
     # -- a turn ------------------------------------------------------------------------------
 
@@ -173,8 +175,8 @@ class Core:
         return self._seal(now)
 
     def _ring(self, now: int) -> None:
-        for at, run in self.alarms.due(now):
-            self.pulse.rang(now - at)
+        for at, run in self.wake_times.due(now):
+            self.engine_metrics.rang(now - at)
             self.offer(run, s.Tick())
 
     def _take(self, arrival: Arrival, now: int) -> None:
@@ -196,7 +198,7 @@ class Core:
     def _answer(self, arrival: Arrival, error: AnabranchError | None) -> None:
         """Late news of a run or job that has moved on is recorded nowhere, and harmless."""
         if arrival.ticket or arrival.message:
-            self.follow_ups.effects.append(
+            self.reactions.effects.append(
                 Replied(arrival.ticket, error, arrival.run, arrival.message)
             )
 
@@ -204,10 +206,10 @@ class Core:
         """What is in memory of this run cannot be trusted; what is in the store can."""
         self.live.pop(run, None)
         self._touched.pop(run, None)
-        self.lanes.forget(run)
+        self.job_queues.forget(run)
         self.pools.forget(run)
         self.broken[run] = defect
-        out = self.follow_ups
+        out = self.reactions
         out.effects = [self._unsaid(effect, run) for effect in out.effects]
         self.on_defect(run, defect)
 
@@ -238,7 +240,7 @@ class Core:
             return
         live.fresh.extend(events)
         self._touched[live.state.run] = live
-        self.follow_ups.follow(live, events)
+        self.reactions.follow(live, events)
 
     def _access(self, live: LiveRun, stimulus: s.Stimulus) -> RunValues:
         """How this stimulus reads large values of the run, and has others kept."""
@@ -252,12 +254,12 @@ class Core:
         return RunValues(self._values, live, run, live.holds_refs)
 
     def _start_jobs(self, now: int) -> None:
-        for ready in self.lanes.take():
+        for ready in self.job_queues.take():
             live = self.live.get(ready.run)
             job = live.state.jobs.get(ready.job) if live is not None else None
             stale = job is None or job.attempt != ready.attempt or job.phase != "scheduled"
             if live is None or stale or live.state.paused:
-                self.lanes.free(ready.run, ready.job)
+                self.job_queues.free(ready.run, ready.job)
                 continue
             try:
                 self._step(live, s.JobStart(ready.job, ready.attempt, ENGINE), now)
@@ -279,18 +281,18 @@ class Core:
             over = commit.head.finished
             if live.sealed.values:
                 live.sealed.keep(batch, run, over=over)
-            self.follow_ups.effects.append(published)
+            self.reactions.effects.append(published)
             live.log_bytes += len(commit.events)
             if reason := self._run_limits.passed(live):
                 self._overrun(live, reason)
-            self.alarms.set(run, None if over else commit.head.next_wake)
+            self.wake_times.set(run, None if over else commit.head.next_wake)
             if over:
                 self._let_go(run, published.status)
-        effects = self.follow_ups.effects
+        effects = self.reactions.effects
         for effect in effects:
             if isinstance(effect, Replied) and effect.message:
                 batch.answers[effect.message] = answer_bytes(effect.error)
-        self._touched, self.follow_ups.effects = {}, []
+        self._touched, self.reactions.effects = {}, []
         self._payloads_before, self._payloads = self._payloads, {}
         self._answers = {}
         if self._values.overfull:
@@ -352,7 +354,7 @@ class Core:
     def set_alarm(self, live: LiveRun) -> None:
         """Wake the run when it wants to be woken."""
         at = None if live.state.finished else next_wake(live.state)
-        self.alarms.set(live.state.run, at)
+        self.wake_times.set(live.state.run, at)
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -385,7 +387,7 @@ class Core:
         state = load_state(snapshot, tail, head.run)
         require_end(head, state)
         net = self.nets.get(head.definition)
-        if self.follow_ups.has_crew:  # whoever only records needs nothing of what work needs
+        if self.reactions.has_crew:  # whoever only records needs nothing of what work needs
             self.require(net, state)
         live = LiveRun(net, state)
         if live.net.sealed or state.sealed:
@@ -401,7 +403,7 @@ class Core:
 
     def set_wake(self, run: str, at: int) -> None:
         """A run that stays in the store wants a tick then."""
-        self.alarms.set(run, at)
+        self.wake_times.set(run, at)
 
     def evict(self, now: int, idle_ms: int) -> int:
         """Forget runs that only wait; their next stimulus brings them back. Returns how many."""

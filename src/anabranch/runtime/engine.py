@@ -78,14 +78,14 @@ class EngineLoop:
         self.clock = clock
         self._settings = settings
         self._owner = owner
-        lanes = job_queues_for(settings, performers)
+        job_queues = job_queues_for(settings, performers)
         pools = PoolQueues(settings.pools_here)
         #: What the work of a run may read of what the store keeps.
         self.rights = rights or ReadRights(store, nets, pools.outside)
         self.core = Core(
             store,
             nets,
-            lanes,
+            job_queues,
             snapshot_every=settings.snapshot_every,
             retention_ms=int(settings.retention_days * 86_400_000),
             pools=pools,
@@ -99,13 +99,13 @@ class EngineLoop:
         self._safe = safe
         inline_max, result_max = settings.inline_bytes_max, settings.result_bytes_max
         self._light = PayloadOffloader(self.core.keep_payload, inline_max, result_max)
-        self._crew = Executor(performers, self._offer, self.rights.content, safe)
-        self.pulse = self.core.pulse
-        self.pulse.watch(self.core, clock.now)
-        self._writer = Writer(store, self.pulse)
+        self._executor = Executor(performers, self._offer, self.rights.content, safe)
+        self.engine_metrics = self.core.engine_metrics
+        self.engine_metrics.watch(self.core, clock.now)
+        self._writer = Writer(store, self.engine_metrics)
         self._wake = asyncio.Event()
-        self._audience = Subscribers()
-        self._mail = Mailbox(self.core)
+        self._subscribers = Subscribers()
+        self._mailbox = Mailbox(self.core)
         self._mail_read_at = 0
         self._suspension = Suspension(self.core, int(settings.poll_seconds * 1000))
         self._loop_task: asyncio.Task[None] | None = None
@@ -131,7 +131,7 @@ class EngineLoop:
         """
         self.store.acquire(self._owner)
         try:
-            self.core.taking_work = self.core.follow_ups.has_crew = run_jobs
+            self.core.taking_work = self.core.reactions.has_crew = run_jobs
             if run_jobs:
                 recover(self.core, self.clock.now(), only)
         except BaseException:
@@ -146,14 +146,14 @@ class EngineLoop:
         self.core.taking_work = False
         self.core.pools.close()
         grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
-        await self._crew.finish(0 if self._failure else grace)
+        await self._executor.finish(0 if self._failure else grace)
         self._stopping = True
         self._writer.patient = False
         self._wake.set()
         with contextlib.suppress(BaseException):
             await self._loop_task
         self._loop_task = None
-        self._audience.tell_all(self._gone())
+        self._subscribers.tell_all(self._gone())
         if self._alarm_clock is not None:
             self._alarm_clock.cancel()
             self._alarm_clock = None
@@ -190,10 +190,10 @@ class EngineLoop:
         now = self.clock.now()
         if now - self._mail_read_at >= self._settings.poll_seconds * 1000:
             self._mail_read_at = now
-            self._mail.read()
-        ring = self._suspension.lets_ring(self.pulse.turned_at, now)
+            self._mailbox.read()
+        ring = self._suspension.lets_ring(self.engine_metrics.turned_at, now)
         turned = self.core.turn(now, ring=ring)
-        self.pulse.turned(now)
+        self.engine_metrics.turned(now)
         batch = turned.batch
         if batch.commits or batch.answers or batch.payloads or turned.effects:
             await self._writer.write(batch, lambda: self._release(turned))
@@ -231,15 +231,15 @@ class EngineLoop:
         for effect in turned.effects:
             match effect:
                 case Execute():
-                    self._crew.execute(self.core.live.get(effect.run), effect)
+                    self._executor.execute(self.core.live.get(effect.run), effect)
                 case Stop():
-                    self._crew.stop(effect)
+                    self._executor.stop(effect)
                 case Published():
                     self._publish(effect)
                     if effect.final is not None and self._safe is not None:
                         self._safe.release(effect.run)
                 case Replied():
-                    self._audience.reply(effect)
+                    self._subscribers.reply(effect)
 
     def _evict(self, now: int) -> None:
         """Not while a batch is on its way: the store does not know yet what it will hold."""
@@ -265,7 +265,7 @@ class EngineLoop:
         self._failure = failure
         if not isinstance(failure, asyncio.CancelledError):
             log.error("engine stopped: %s", failure if _known(failure) else repr(failure))
-        self._audience.tell_all(self._gone())
+        self._subscribers.tell_all(self._gone())
 
     def _gone(self) -> AnabranchError:
         """Why there is nobody to ask any more."""
@@ -277,8 +277,8 @@ class EngineLoop:
     def _set_aside(self, run: str, defect: BaseException) -> None:
         """Nobody will hear of this run any more; its work is no longer wanted."""
         _log_defect(run, defect)
-        self._crew.abandon(run)
-        self._audience.tell_of(run, lambda: self.core.aside(run))
+        self._executor.abandon(run)
+        self._subscribers.tell_of(run, lambda: self.core.aside(run))
 
     def _check_going(self) -> None:
         if self._failure is not None or self._loop_task is None:
@@ -302,7 +302,7 @@ class EngineLoop:
         self._check_going()
         if self.trouble is not None:
             raise self.trouble  # it would wait for as long as the store does
-        ticket, waiting = self._audience.ticket()
+        ticket, waiting = self._subscribers.ticket()
         self.core.offer(run, stimulus, ticket)
         self._wake.set()
         await waiting
@@ -344,7 +344,7 @@ class EngineLoop:
         over = state.finished or (standing and stands(state, self.clock.now()))
         if over and self._durable(run, state):
             return state
-        return await self._audience.wait(run, standing)
+        return await self._subscribers.wait(run, standing)
 
     def _durable(self, run: str, state: State) -> bool:
         """Has everybody who reads the store this state? What is not written yet is told later."""
@@ -356,8 +356,8 @@ class EngineLoop:
         live = self.core.live.get(run)
         if live is not None:
             return live.state
-        if run in self._audience.finished:
-            return self._audience.finished[run]
+        if run in self._subscribers.finished:
+            return self._subscribers.finished[run]
         if run in self.core.broken:
             return self.core.run(run).state  # raises with the reason
         found = self.store.read_many([run]).get(run)
@@ -369,7 +369,7 @@ class EngineLoop:
         """(number, instant, event) from the log, then live until the run has finished."""
         while True:
             self._check_going()
-            changed = self._audience.watch(run)
+            changed = self._subscribers.watch(run)
             records = self.store.read(run, after)
             for at, event in history(records, after, run):
                 after += 1
@@ -401,21 +401,21 @@ class EngineLoop:
     @property
     def traces(self) -> bool:
         """Whether work is told its span; set by whoever makes spans of what is published."""
-        return self._crew.traces
+        return self._executor.traces
 
     @traces.setter
     def traces(self, wanted: bool) -> None:
-        self._crew.traces = wanted
+        self._executor.traces = wanted
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Hear of every durable change; returns how to stop that."""
-        return self._audience.listen(listener)
+        return self._subscribers.listen(listener)
 
     def _publish(self, news: Published) -> None:
         ended = news.status if news.final is not None else ""
-        self.pulse.published(news.first_seq, news.events, ended)
+        self.engine_metrics.published(news.first_seq, news.events, ended)
         live = self.core.live.get(news.run)
-        self._audience.publish(news, live.state if live is not None else None)
+        self._subscribers.publish(news, live.state if live is not None else None)
 
 
 def _known(error: BaseException) -> bool:

@@ -35,17 +35,17 @@ _TIME_IS_UP = "its parent's time is up"
 class Reactions:
     def __init__(
         self,
-        lanes: JobQueues,
+        job_queues: JobQueues,
         pools: PoolQueues,
-        pulse: EngineMetrics,
+        engine_metrics: EngineMetrics,
         holds: PayloadRefs,
         family: ChildRuns,
     ) -> None:
         self.effects: list[Effect] = []
         self.has_crew = True  # without one, whatever a stored run believes to be at work is lost
-        self._lanes = lanes
+        self._job_queues = job_queues
         self._pools = pools
-        self._pulse = pulse
+        self._engine_metrics = engine_metrics
         self._holds = holds
         self._family = family
 
@@ -77,10 +77,10 @@ class Reactions:
         if self._pools.outside(pool):
             self._pools.add(live.state.run, job.id, job.attempt, pool, job.since)
         else:
-            self._lanes.add(live.state.run, job.id, job.attempt, kind_of_job(step, job))
+            self._job_queues.add(live.state.run, job.id, job.attempt, kind_of_job(step, job))
 
     def started(self, live: LiveRun, event: e.JobStarted) -> None:
-        self._pulse.began(live, event)
+        self._engine_metrics.began(live, event)
         if event.worker == ENGINE:
             self.effects.append(Execute(live.state.run, event.job, event.attempt))
         else:
@@ -102,9 +102,9 @@ class Reactions:
     # -- jobs that end, or are to end --------------------------------------------------------
 
     def over(self, live: LiveRun, event: Any) -> None:
-        self._lanes.free(live.state.run, event.job)
+        self._job_queues.free(live.state.run, event.job)
         self._pools.drop(live.state.run, event.job)
-        self._pulse.ended(live, event)
+        self._engine_metrics.ended(live, event)
 
     def discharged(self, live: LiveRun, event: e.JobDischarged) -> None:
         self.over(live, event)

@@ -61,12 +61,12 @@ def go_on(core: Core, live: LiveRun, now: int) -> None:
             core.offer(run, s.JobDischarge(job.id))
         elif job.phase == "parked":
             core.family.ask_child(run, job.id, job.attempt, job.ticket)
-    core.follow_ups.queue_scheduled(live)
+    core.reactions.queue_scheduled(live)
     core.set_alarm(live)
 
 
 def _go_on_lease(core: Core, live: LiveRun, job: Job, now: int) -> None:
-    core.follow_ups.lend(live, job)
+    core.reactions.lend(live, job)
     step = live.net.steps[job.step]
     at_least = now + min((step.work or DEFAULT_WORK).lease_ms, GRACE_MS)
     if job.phase == "running" and job.lease < at_least:

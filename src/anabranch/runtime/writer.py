@@ -31,9 +31,9 @@ log = logging.getLogger("anabranch.engine")
 
 
 class Writer:
-    def __init__(self, journal: Journal, pulse: EngineMetrics | None = None) -> None:
+    def __init__(self, journal: Journal, engine_metrics: EngineMetrics | None = None) -> None:
         self._journal = journal
-        self._pulse = pulse or EngineMetrics()
+        self._engine_metrics = engine_metrics or EngineMetrics()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="anabranch-writer")
         self._in_flight: asyncio.Future[None] | None = None
         self._seconds = 0.0  # what a commit takes, lately
@@ -91,11 +91,11 @@ class Writer:
         self.trouble = error
 
     def _commit(self, batch: Batch) -> None:
-        self._pulse.writing()
+        self._engine_metrics.writing()
         begin = time.perf_counter()
         self._journal.commit(batch)
         taken = time.perf_counter() - begin
-        self._pulse.wrote(taken)
+        self._engine_metrics.wrote(taken)
         taken = min(taken, 10 * SLOW_SECONDS)  # one hiccup is no slow disk
         if len(batch.commits) <= SMALL_BATCH:
             self._seconds += _WEIGHT * (taken - self._seconds)

@@ -46,12 +46,12 @@ class AuditLog:
         now: Callable[[], int],
         *,
         days: float = 400.0,
-        clerk: WriteBatcher | None = None,
+        batcher: WriteBatcher | None = None,
     ) -> None:
         self._store = store
         self._now = now
         self._days = days
-        self._clerk = clerk or WriteBatcher(store)
+        self._batcher = batcher or WriteBatcher(store)
         self._used: dict[str, int] = {}
         self._tallies: dict[Kind, _Tally] = {}
         self._noting: asyncio.Task[None] | None = None
@@ -59,7 +59,7 @@ class AuditLog:
     async def write(self, entry: AuditEntry) -> None:
         """Returns when the entry is durable. What was done is done: a failure is only logged."""
         try:
-            await self._clerk.write(lambda: self._store.add_audit([entry]))
+            await self._batcher.write(lambda: self._store.add_audit([entry]))
         except AnabranchError as error:
             log.error("the audit trail cannot be written: %s", error.message)
             log.error("not in the audit trail: %r", entry)
@@ -93,7 +93,7 @@ class AuditLog:
         while self._used:
             used, self._used = list(self._used.items()), {}
             try:
-                await self._clerk.write(partial(self._store.use_tokens, used))
+                await self._batcher.write(partial(self._store.use_tokens, used))
             except AnabranchError as error:
                 log.warning("the use of tokens cannot be noted: %s", error.message)
 
@@ -111,7 +111,7 @@ class AuditLog:
         await self.write_tallies(all_of_them=True)
         if self._noting is not None:
             await self._noting
-        await self._clerk.close()
+        await self._batcher.close()
 
 
 def _summed(one: _Tally) -> AuditEntry:

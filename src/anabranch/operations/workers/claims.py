@@ -244,13 +244,13 @@ class Claims:
 
     async def _packed(self, keys: Sequence[Key], worker: str, items: bool) -> Claimed:
         packed = await asyncio.gather(*(self._pack(key, worker, items) for key in keys))
-        tasks = [parcel for parcel in packed if parcel is not None]
+        tasks = [leased for leased in packed if leased is not None]
         runs = {}
-        for parcel in tasks:
-            live = self._engine.core.live.get(parcel.run)
-            if live is not None and parcel.run not in runs:
-                runs[parcel.run] = shared_names(live)
-        return Claimed(tasks=[parcel for parcel in tasks if parcel.run in runs], runs=runs)
+        for leased in tasks:
+            live = self._engine.core.live.get(leased.run)
+            if live is not None and leased.run not in runs:
+                runs[leased.run] = shared_names(live)
+        return Claimed(tasks=[leased for leased in tasks if leased.run in runs], runs=runs)
 
     async def _pack(self, key: Key, worker: str, items: bool) -> ClaimedJob | None:
         """None where the job is not out any more, or cannot be handed out and has failed."""
@@ -278,29 +278,29 @@ class Claims:
 
     async def _handed_out(self, live: LiveRun, job: Job, items: bool) -> ClaimedJob:
         run, seconds = live.state.run, max(0.0, (job.lease - job.since) / 1000)
-        parcel = to_wire(live, job.id, seconds, self._engine.rights.fetch(run))
+        leased = to_wire(live, job.id, seconds, self._engine.rights.fetch(run))
         if self._engine.traces:
             place = traceparent(run, job.id, job.attempt, live.state.trace)
-            parcel = msgspec.structs.replace(parcel, trace=place)
-        return await self._with_items(live, job, parcel, items)
+            leased = msgspec.structs.replace(leased, trace=place)
+        return await self._with_items(live, job, leased, items)
 
     async def _with_items(
-        self, live: LiveRun, job: Job, parcel: ClaimedJob, always: bool
+        self, live: LiveRun, job: Job, leased: ClaimedJob, always: bool
     ) -> ClaimedJob:
         """The parcel, with the items of a shard that only this machine can be sure to read."""
-        if parcel.shard is None:
-            return parcel
+        if leased.shard is None:
+            return leased
         source = live.state.loops[live.state.tokens[job.token].loop].source
         if travels(source) and not always:
-            return parcel
+            return leased
         keys: Mapping[str, Any] = {}
         if live.net.has_secrets:
-            whole = resolve(live.state.workload, self._engine.rights.fetch(parcel.run))
+            whole = resolve(live.state.workload, self._engine.rights.fetch(leased.run))
             workload = Unsealed(whole, live.sealed.marks)
             keys = await self._keyring(live.net, workload, live.state.run)
-        with working_for(parcel.run):
-            found = await self._read_items(source, parcel.shard, keys)
-        return msgspec.structs.replace(parcel, items=[(n, key, item) for n, key, item in found])
+        with working_for(leased.run):
+            found = await self._read_items(source, leased.shard, keys)
+        return msgspec.structs.replace(leased, items=[(n, key, item) for n, key, item in found])
 
     async def _settle(self, run: str, stimulus: s.JobReport | s.JobLose) -> None:
         with suppress(Refused, NotFound):  # somebody else was first

@@ -187,68 +187,68 @@ def refs_in(value: Any) -> Iterator[str]:
             yield from refs_in(each)
 
 
-def refs_of(parcel: ClaimedJob, shared: Mapping[str, Any]) -> set[str]:
+def refs_of(leased: ClaimedJob, shared: Mapping[str, Any]) -> set[str]:
     """What has to be fetched before the work can begin."""
-    heard = parcel.heard.result if parcel.heard is not None else None
-    values = [parcel.args, parcel.payload, parcel.slot, parcel.memory, heard, shared]
+    heard = leased.heard.result if leased.heard is not None else None
+    values = [leased.args, leased.payload, leased.slot, leased.memory, heard, shared]
     return set(refs_in(values))
 
 
 def from_wire(
-    parcel: ClaimedJob,
+    leased: ClaimedJob,
     shared: Mapping[str, Any],
     net: Net,
     fetch: Fetch,
     keyring: Mapping[str, Any] | None = None,
 ) -> Task:
     """The job as its performer sees it, with inputs rendered here unless they came along."""
-    step = net.steps.get(parcel.step)
+    step = net.steps.get(leased.step)
     if step is None:
-        raise InputError(f"the definition {parcel.definition} has no step {parcel.step!r}")
+        raise InputError(f"the definition {leased.definition} has no step {leased.step!r}")
     work = step.work or DEFAULT_WORK
     names: dict[str, Any] = {
-        "run": parcel.run,
+        "run": leased.run,
         **{name: shared.get(name, {}) for name in SHARED},
-        "args": parcel.args if parcel.args is not None else {},
-        "payload": parcel.payload if parcel.payload is not None else {},
+        "args": leased.args if leased.args is not None else {},
+        "payload": leased.payload if leased.payload is not None else {},
     }
-    if parcel.has_slot:
-        names["slot"] = parcel.slot
+    if leased.has_slot:
+        names["slot"] = leased.slot
     names = whole_names(names, fetch)
-    if parcel.sealed:
-        names["workload"] = Unsealed(names["workload"], parcel.sealed)
-        names["payload"] = unsealed(names["payload"], parcel.sealed)
+    if leased.sealed:
+        names["workload"] = Unsealed(names["workload"], leased.sealed)
+        names["payload"] = unsealed(names["payload"], leased.sealed)
     if keyring is not None:
         names["keychain"] = keyring
-    heard = parcel.heard
+    heard = leased.heard
     if heard is not None and holds_ref(heard.result):
         heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
     return Task(
-        run=parcel.run,
-        step=parcel.step,
-        job=parcel.job,
-        attempt=parcel.attempt,
-        key=parcel.key,
-        kind=parcel.kind,
-        inputs=_inputs(parcel, work, names),
+        run=leased.run,
+        step=leased.step,
+        job=leased.job,
+        attempt=leased.attempt,
+        key=leased.key,
+        kind=leased.kind,
+        inputs=_inputs(leased, work, names),
         names=names,
         program=work.program,
-        loop=parcel.loop,
-        source=parcel.source if parcel.items is None else SentItems(parcel.items),
-        shard=parcel.shard,
-        timeout_seconds=parcel.timeout_seconds,
-        again=parcel.again,
-        memory=resolve(parcel.memory, fetch) if is_ref(parcel.memory) else parcel.memory,
+        loop=leased.loop,
+        source=leased.source if leased.items is None else SentItems(leased.items),
+        shard=leased.shard,
+        timeout_seconds=leased.timeout_seconds,
+        again=leased.again,
+        memory=resolve(leased.memory, fetch) if is_ref(leased.memory) else leased.memory,
         heard=heard,
-        progress=parcel.progress,
-        trace=parcel.trace,
+        progress=leased.progress,
+        trace=leased.trace,
     )
 
 
-def _inputs(parcel: ClaimedJob, work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
-    if parcel.inputs is not None:
-        return parcel.inputs
-    if work.inputs is None or parcel.shard is not None:
+def _inputs(leased: ClaimedJob, work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
+    if leased.inputs is not None:
+        return leased.inputs
+    if work.inputs is None or leased.shard is not None:
         return {}
     inputs = work.inputs.evaluate(names)
     return inputs if isinstance(inputs, Mapping) else {"value": inputs}

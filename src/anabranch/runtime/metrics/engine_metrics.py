@@ -36,19 +36,19 @@ _MILLISECONDS = tuple(1000 * each for each in SECONDS)
 class Kind:
     """Where the jobs of one kind are counted."""
 
-    __slots__ = ("_pulse", "again", "endings", "name", "seconds", "started")
+    __slots__ = ("_engine_metrics", "again", "endings", "name", "seconds", "started")
 
-    def __init__(self, pulse: EngineMetrics, name: str) -> None:
-        self._pulse = pulse
+    def __init__(self, engine_metrics: EngineMetrics, name: str) -> None:
+        self._engine_metrics = engine_metrics
         self.name = name
-        self.started = pulse.jobs_started.cell((name,))
-        self.again = pulse.job_retries.cell((name,))
-        self.seconds = pulse.job_seconds.series((name,))
+        self.started = engine_metrics.jobs_started.cell((name,))
+        self.again = engine_metrics.job_retries.cell((name,))
+        self.seconds = engine_metrics.job_seconds.series((name,))
         self.endings: dict[str, list[float]] = {}
 
     def ending(self, how: str) -> list[float]:
         """Where those that end so are counted; `endings` has the ones that were asked for."""
-        found = self.endings[how] = self._pulse.jobs_ended.cell((self.name, how))
+        found = self.endings[how] = self._engine_metrics.jobs_ended.cell((self.name, how))
         return found
 
 
@@ -187,7 +187,7 @@ class EngineMetrics:
 
     def watch(self, core: Core, now: Any) -> None:
         """Gauges of this engine; `now` is its clock."""
-        lanes, pools, put = core.lanes, core.pools, self.registry.gauge
+        job_queues, pools, put = core.job_queues, core.pools, self.registry.gauge
         put("anabranch_live_runs", "runs in memory", lambda: len(core.live))
         put("anabranch_runs_set_aside", "runs that a defect stopped", lambda: len(core.broken))
         put("anabranch_inbox", "stimuli that wait for a turn", lambda: core.inbox)
@@ -197,7 +197,10 @@ class EngineMetrics:
             "how late the next timer is by now",
             lambda: overdue_ms(core, now()) / 1000,
         )
-        in_use, queued = lambda: by_label(lanes.in_use()), lambda: by_label(lanes.waiting())
+        in_use, queued = (
+            lambda: by_label(job_queues.in_use()),
+            lambda: by_label(job_queues.waiting()),
+        )
         put("anabranch_lane_jobs", "jobs at work here, by lane", in_use, ["lane"])
         put("anabranch_lane_queue", "jobs that wait for a place, by lane", queued, ["lane"])
 

@@ -20,7 +20,12 @@ from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.settings import Settings
 from anabranch.surfaces.http import openapi, traces
-from anabranch.surfaces.http.guard.idempotency import CLERK, REPEATS, IdempotencyKeys, keep_answers
+from anabranch.surfaces.http.guard.idempotency import (
+    BATCHER,
+    REPEATS,
+    IdempotencyKeys,
+    keep_answers,
+)
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
 from anabranch.surfaces.http.io import readers
 from anabranch.surfaces.http.io.problems import answer_errors
@@ -86,7 +91,7 @@ def make_application(
     guards: Sequence[Middleware] = (),
     mounts: Sequence[Mount] = (),
     limits: Limits | None = None,
-    clerk: WriteBatcher | None = None,
+    batcher: WriteBatcher | None = None,
 ) -> web.Application:
     """An application over an engine that is open, or will be when it starts."""
     chosen, routes = limits or Limits(), rpc.opened(routes, settings)
@@ -98,7 +103,7 @@ def make_application(
     app[readers.READERS] = readers.Readers(parts, settings)
     app[events.STREAMS], app[SHARES] = events.Streams(), Shares(settings)
     app[decisions.APPROVALS] = Approvals(parts.nets)
-    app[REPEATS], app[CLERK] = IdempotencyKeys(), clerk or WriteBatcher(parts.store)
+    app[REPEATS], app[BATCHER] = IdempotencyKeys(), batcher or WriteBatcher(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
     app[openapi.DESCRIBED] = openapi.Described(routes)
     app[definitions.COMPILED] = definitions.Compilations()

@@ -78,7 +78,7 @@ class Server:
         self.open = True  # no token is asked for
         self._files = descriptors.files_max()
         most = descriptors.connections_max(settings.serve_connections_max, self._files)
-        self.doorman = connection_limits.ConnectionLimiter(most=most)
+        self.limiter = connection_limits.ConnectionLimiter(most=most)
         self._no_more_errors: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Server:
@@ -111,14 +111,14 @@ class Server:
         await self._open_engine()
         if exposed := exposure(Path(self.settings.store)):
             log.warning("%s", exposed)
-        self._clerk = WriteBatcher(store)
-        trail = AuditLog(store, now, days=self.settings.audit_days, clerk=self._clerk)
+        self._batcher = WriteBatcher(store)
+        audit_log = AuditLog(store, now, days=self.settings.audit_days, batcher=self._batcher)
         policy = policy_of(self.settings, loopback, self._sockets)
         self.open = policy.open
-        self.keeper = auth.Gatekeeper(self.access, policy, trail, now)
+        self.keeper = auth.Gatekeeper(self.access, policy, audit_log, now)
         await self._listen(self._application(self.keeper))
         loop = asyncio.get_running_loop()
-        for chore in (trail.sweep_forever(), self.keeper.stays.look_forever()):
+        for chore in (audit_log.sweep_forever(), self.keeper.stays.look_forever()):
             self._chores.append(loop.create_task(chore))
 
     def _check_reachable(self, loopback: bool) -> None:
@@ -144,7 +144,7 @@ class Server:
             connection_limits.as_it_is,
             audit.keep_trail,  # around the next: a change that somebody may not make is written too
             auth.check_caller,
-            connection_limits.in_hand(self.doorman),  # behind it: no caller keeps others out
+            connection_limits.in_hand(self.limiter),  # behind it: no caller keeps others out
             connection_limits.in_time(),
         )
         mounts = standard_mounts() if self._mounts is None else self._mounts
@@ -153,12 +153,12 @@ class Server:
             self.settings,
             guards=guards,
             mounts=mounts,
-            clerk=self._clerk,
+            batcher=self._batcher,
             **self._more,
         )
         made[auth.GATEKEEPER], made[origins.POLICY] = keeper, keeper.policy
         self.shares = made[SHARES]
-        self.doorman.spare = self.shares.spare
+        self.limiter.spare = self.shares.spare
         made.on_response_prepare.extend([auth.add_headers, connection_limits.let_stream])
         return made
 
@@ -168,12 +168,12 @@ class Server:
             access_log=None,
             handle_signals=False,
             shutdown_timeout=STREAMS_SECONDS,
-            keepalive_timeout=self.doorman.idle_seconds,
+            keepalive_timeout=self.limiter.idle_seconds,
             auto_decompress=False,  # a body comes as it is: see `limits.as_it_is`
         )
         await self._runner.setup()
         assert self._runner.server is not None
-        factory = self.doorman.admit(bad_http.listening(self._runner.server))
+        factory = self.limiter.admit(bad_http.listening(self._runner.server))
         loop = asyncio.get_running_loop()
         self._no_more_errors = descriptors.AcceptErrors().install()
         for one in self._sockets:
@@ -198,9 +198,9 @@ class Server:
         self._chores.clear()
         if self._runner is not None:
             await self._runner.cleanup()
-            await self.keeper.trail.close()
+            await self.keeper.audit_log.close()
             self._runner = None
-        self.doorman.close()
+        self.limiter.close()
         if self._no_more_errors is not None:
             self._no_more_errors()
             self._no_more_errors = None

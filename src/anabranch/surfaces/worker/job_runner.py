@@ -52,25 +52,25 @@ class JobRunner:
 
     def __init__(
         self,
-        parcel: ClaimedJob,
+        leased: ClaimedJob,
         *,
         link: ServerClient,
-        bench: TaskEnvironment,
+        environment: TaskEnvironment,
         watch: CancelPoller,
         tally: Tally,
     ) -> None:
-        self._parcel = parcel
+        self._leased = leased
         self._link = link
-        self._bench = bench
+        self._environment = environment
         self._watch = watch
         self._tally = tally
         self._said_done = -1  # how many items were over when the last progress was told
 
     async def run(self, shared: dict[str, Any]) -> None:
         loop = asyncio.get_running_loop()
-        work = loop.create_task(self._bench.perform(self._parcel, shared))
+        work = loop.create_task(self._environment.perform(self._leased, shared))
         beats = loop.create_task(self._beats())
-        told = self._watch.over(self._parcel.id)
+        told = self._watch.over(self._leased.id)
         try:
             waiting: set[asyncio.Future[Any]] = {work, beats, told}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -87,16 +87,16 @@ class JobRunner:
             await self._hand_back(work)
             raise
         finally:
-            self._watch.forget(self._parcel.id)
+            self._watch.forget(self._leased.id)
             await cancel_and_wait(beats, work, ignore=Exception)
 
     # -- while it is at work -----------------------------------------------------------------
 
     async def _beats(self) -> Verdict:
         """Say that it is still at work, until that is no longer wanted."""
-        pause = max(self._parcel.lease_seconds, 0.3) / BEATS_PER_LEASE
-        path = self._link.job(self._parcel.id, "heartbeat")
-        body = {"lease_seconds": self._parcel.lease_seconds}
+        pause = max(self._leased.lease_seconds, 0.3) / BEATS_PER_LEASE
+        path = self._link.job(self._leased.id, "heartbeat")
+        body = {"lease_seconds": self._leased.lease_seconds}
         while True:
             await asyncio.sleep(pause)
             try:
@@ -111,10 +111,10 @@ class JobRunner:
                 return "void"
 
     async def _tell_progress(self) -> None:
-        key = self._parcel.id
-        if self._bench.done(key) == max(self._said_done, 0):
+        key = self._leased.id
+        if self._environment.done(key) == max(self._said_done, 0):
             return  # nothing new
-        progress = await self._bench.progress(key)
+        progress = await self._environment.progress(key)
         if progress is not None:
             path = self._link.job(key, "progress")
             await self._link.once("POST", path, {"progress": progress})
@@ -131,7 +131,7 @@ class JobRunner:
     async def _release(self, reason: str) -> None:
         """Best effort: what is not heard is lost with its lease."""
         self._tally.handed_back += 1
-        path = self._link.job(self._parcel.id, "release")
+        path = self._link.job(self._leased.id, "release")
         with suppress(ServerAway, ServerRefused, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._link.once("POST", path, {"reason": reason})
@@ -169,7 +169,7 @@ class JobRunner:
 
     async def _say(self, verb: str, body: Any) -> None:
         """Until it is heard. Said again it may be refused because it was heard the first time."""
-        path = self._link.job(self._parcel.id, verb)
+        path = self._link.job(self._leased.id, verb)
         heard = False  # perhaps, by a try that had no answer
 
         async def say() -> None:
@@ -187,7 +187,7 @@ class JobRunner:
                 raise
 
     def __str__(self) -> str:
-        return f"job {self._parcel.job} of run {self._parcel.run}"
+        return f"job {self._leased.job} of run {self._leased.run}"
 
 
 def _verdict(code: str) -> Verdict:

@@ -66,9 +66,9 @@ class JobAnswer(NamedTuple):
     payload: str = ""
 
 
-def _holder(parcel: ClaimedJob) -> str:
+def _holder(leased: ClaimedJob) -> str:
     """Who holds the secrets that were resolved for it."""
-    return "/".join(map(str, parcel.id))
+    return "/".join(map(str, leased.id))
 
 
 class TaskEnvironment:
@@ -106,10 +106,10 @@ class TaskEnvironment:
         self._collections = Collections(
             payloads=payloads, performers=self._performers, limits=limits
         )
-        means = Services(performers=self._performers, payloads=payloads)
+        services = Services(performers=self._performers, payloads=payloads)
         reader = SentOrReadItems(CollectionReader(self._collections))
-        self._performers["pipeline"] = Pipeline(means)
-        self._performers["loop.shard"] = Shards(means, reader, self._note, alone=False)
+        self._performers["pipeline"] = Pipeline(services)
+        self._performers["loop.shard"] = Shards(services, reader, self._note, alone=False)
         self._performers["playbook"] = Child(self._start_child)
 
     async def close(self) -> None:
@@ -120,26 +120,26 @@ class TaskEnvironment:
 
     # -- one job -----------------------------------------------------------------------------
 
-    async def perform(self, parcel: ClaimedJob, shared: Mapping[str, Any]) -> JobAnswer:
+    async def perform(self, leased: ClaimedJob, shared: Mapping[str, Any]) -> JobAnswer:
         """Do the work; whatever goes wrong with it is its answer. Raises `Final` where the server
         no longer knows the job."""
-        job_at_work.set(parcel.id)
-        scope = self._scopes[parcel.id] = Redactor.of_job()
+        job_at_work.set(leased.id)
+        scope = self._scopes[leased.id] = Redactor.of_job()
         try:
             with giving(scope):
-                answer = await self._performed(parcel, shared)
+                answer = await self._performed(leased, shared)
             if isinstance(answer, Parked):
                 return JobAnswer(answer)
-            return await self._light(parcel, scope.answer(answer))
+            return await self._light(leased, scope.answer(answer))
         finally:
-            self._shards.pop(parcel.id, None)
-            self._scopes.pop(parcel.id, None)
-            self._redactor.release(_holder(parcel))
+            self._shards.pop(leased.id, None)
+            self._scopes.pop(leased.id, None)
+            self._redactor.release(_holder(leased))
 
-    async def _performed(self, parcel: ClaimedJob, shared: Mapping[str, Any]) -> Answer | Parked:
+    async def _performed(self, leased: ClaimedJob, shared: Mapping[str, Any]) -> Answer | Parked:
         try:
-            net = await self._net(parcel)
-            task = await self._task(parcel, shared, net)
+            net = await self._net(leased)
+            task = await self._task(leased, shared, net)
         except ServerRefused:
             raise
         except DefinitionError as error:
@@ -157,36 +157,36 @@ class TaskEnvironment:
             return failed("config", message, retryable=False)
         return await carry_out(performer, task)
 
-    async def _task(self, parcel: ClaimedJob, shared: Mapping[str, Any], net: Net) -> Task:
+    async def _task(self, leased: ClaimedJob, shared: Mapping[str, Any], net: Net) -> Task:
         held: dict[str, bytes] = {}  # what this job needs must not leave with the cache
-        for sha256 in refs_of(parcel, shared):
+        for sha256 in refs_of(leased, shared):
             content = await self._payloads.get(sha256)
             if content is not None:
                 held[sha256] = content
         keyring = None
         if net.has_secrets:
             workload = shared.get("workload", {})
-            if parcel.sealed:
-                workload = Unsealed(workload, parcel.sealed)
-            keyring = await app.keyring_of(self._keychain, net, workload, _holder(parcel))
-        task = await with_credentials(lambda: from_wire(parcel, shared, net, held.get, keyring))
-        if parcel.shard is None or parcel.progress is None:
+            if leased.sealed:
+                workload = Unsealed(workload, leased.sealed)
+            keyring = await app.keyring_of(self._keychain, net, workload, _holder(leased))
+        task = await with_credentials(lambda: from_wire(leased, shared, net, held.get, keyring))
+        if leased.shard is None or leased.progress is None:
             return task
-        progress = await self._remembered(parcel.progress)
+        progress = await self._remembered(leased.progress)
         return msgspec.structs.replace(task, progress=progress)
 
-    async def _net(self, parcel: ClaimedJob) -> Net:
-        net = self._nets.get(parcel.definition)
+    async def _net(self, leased: ClaimedJob) -> Net:
+        net = self._nets.get(leased.definition)
         if net is None:
-            path = self._link.job(parcel.id, "definition")
+            path = self._link.job(leased.id, "definition")
             source = await until_heard(lambda: self._link.json(Source, "GET", path))
             net = self._compile(Definition(**msgspec.structs.asdict(source)))
-            self._nets[parcel.definition] = net
+            self._nets[leased.definition] = net
             while len(self._nets) > NETS_KEPT:
                 self._nets.popitem(last=False)
         return net
 
-    async def _light(self, parcel: ClaimedJob, answer: Answer) -> JobAnswer:
+    async def _light(self, leased: ClaimedJob, answer: Answer) -> JobAnswer:
         """A large result goes ahead, and the answer only refers to it."""
         most = self._settings
         whole = bool(getattr(answer, "inline", False))
@@ -195,7 +195,7 @@ class TaskEnvironment:
             light = lighten(answer.result, inline_max, most.result_bytes_max)
             if not light.sha256:
                 return JobAnswer(answer)
-            await self._payloads.put(light.content, parcel.run)
+            await self._payloads.put(light.content, leased.run)
         except TooLarge as error:
             return JobAnswer(failed("result", str(error), retryable=False))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:

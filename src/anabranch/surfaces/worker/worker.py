@@ -47,9 +47,9 @@ class Terms(msgspec.Struct, frozen=True):
 class Worker:
     """One pool of one server; its name is that of the link."""
 
-    def __init__(self, link: ServerClient, bench: TaskEnvironment, terms: Terms) -> None:
+    def __init__(self, link: ServerClient, environment: TaskEnvironment, terms: Terms) -> None:
         self._link = link
-        self._bench = bench
+        self._environment = environment
         self._terms = terms
         self._watch = CancelPoller(link)
         self.tally = Tally()
@@ -85,8 +85,8 @@ class Worker:
         claimed = await self._claim(min(room, CLAIM_MOST))
         if claimed is None:
             return
-        for parcel in claimed.tasks:
-            self._begin(parcel, claimed.runs[parcel.run])
+        for leased in claimed.tasks:
+            self._begin(leased, claimed.runs[leased.run])
         if not claimed.tasks and self._terms.once:
             if not self._at_work:
                 self.stop()
@@ -156,11 +156,15 @@ class Worker:
 
     # -- jobs --------------------------------------------------------------------------------
 
-    def _begin(self, parcel: ClaimedJob, shared: dict[str, Any]) -> None:
-        errand = JobRunner(
-            parcel, link=self._link, bench=self._bench, watch=self._watch, tally=self.tally
+    def _begin(self, leased: ClaimedJob, shared: dict[str, Any]) -> None:
+        runner = JobRunner(
+            leased,
+            link=self._link,
+            environment=self._environment,
+            watch=self._watch,
+            tally=self.tally,
         )
-        task = asyncio.get_running_loop().create_task(errand.run(shared))
+        task = asyncio.get_running_loop().create_task(runner.run(shared))
         self._at_work.add(task)
         task.add_done_callback(self._ended)
 

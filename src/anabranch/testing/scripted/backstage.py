@@ -78,11 +78,11 @@ async def _at_once(_seconds: float) -> None:
 def perform_composed(task: Task, store: Store, perform: Perform) -> Answer | Parked:
     """What a composed task comes to when the tasks it is made of answer by `perform`."""
     payloads = StoredPayloads(store)
-    means = Services(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
+    services = Services(performers=EveryKind(Inside(perform)), payloads=payloads, sleep=_at_once)
     if task.kind == "pipeline":
-        return backstage(Pipeline(means).perform(task))
+        return backstage(Pipeline(services).perform(task))
     loops = LoopResults(store, payloads, StepResults(store))
-    answer = backstage(_with_collections(task, means, payloads, loops))
+    answer = backstage(_with_collections(task, services, payloads, loops))
     return answer if isinstance(answer, Parked) else timed(answer, 0)
 
 
@@ -95,14 +95,14 @@ def timed(answer: Answer, milliseconds: int) -> Answer:
 
 
 async def _with_collections(
-    task: Task, means: Services, payloads: StoredPayloads, loops: LoopResults
+    task: Task, services: Services, payloads: StoredPayloads, loops: LoopResults
 ) -> Answer | Parked:
     collections = Collections(payloads=payloads, performers={}, loops=loops, threads=1)
     reader = CollectionReader(collections)
     try:
         if task.kind == "loop.cut":
             return await ReadAhead(reader).perform(task)
-        return await Shards(means, reader).perform(task)
+        return await Shards(services, reader).perform(task)
     finally:
         await collections.close()
 

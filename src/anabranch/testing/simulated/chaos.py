@@ -276,6 +276,6 @@ class Chaos(Parties):
     def _may_wait(self, job: Job) -> bool:
         """For a free worker, or for a child run that itself waits."""
         if job.phase == "scheduled":
-            return self.core.lanes.at_work >= self.concurrency
+            return self.core.job_queues.at_work >= self.concurrency
         child = self.audits.get(job.ticket) if job.phase == "parked" else None
         return child is not None and not child.state.finished

@@ -104,11 +104,11 @@ class World:
     def new_core(self, snapshot_every: int = 200) -> Core:
         """The core of an engine that has just been started on this store."""
         nets = Nets(self.store, lambda definition: self.known[definition.fingerprint])
-        lanes = OneLane(self.concurrency, self.dice)
+        job_queues = OneLane(self.concurrency, self.dice)
         core = Core(
             self.store,
             nets,
-            lanes,
+            job_queues,
             snapshot_every=snapshot_every,
             pools=self.pools(),
             inline_bytes_max=self.inline_bytes_max,

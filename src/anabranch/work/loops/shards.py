@@ -102,14 +102,14 @@ class Shards:
     """The performer for the jobs of a loop."""
 
     def __init__(
-        self, means: Services, reader: Items, heed: Heed | None = None, *, alone: bool = True
+        self, services: Services, reader: Items, heed: Heed | None = None, *, alone: bool = True
     ) -> None:
         """`heed` hears of every shard that begins, and may ask it at any time how far it is.
 
         `alone` says that every shard of a loop is worked on here. Where others work on it too,
         nobody can count items over all of them: each shard then does one item at a time.
         """
-        self._means = means
+        self._services = services
         self._reader = reader
         self._heed = heed
         self._meter = BusyMeter()
@@ -121,7 +121,7 @@ class Shards:
         try:
             keyring = task.names.get("keychain", {})
             items = await self._reader.items(task.source, task.shard, keyring=keyring)
-            crossing = Crossing(task, iteration, self._means, watch)
+            crossing = Crossing(task, iteration, self._services, watch)
             if self._heed is not None:
                 self._heed(task, crossing)
             await self._cross(crossing, _keyed(items, iteration, task), task)
@@ -186,12 +186,12 @@ class Crossing:
         self,
         task: Task,
         iteration: Iteration,
-        means: Services,
+        services: Services,
         watch: Stopwatch,
     ) -> None:
         self._task = task
         self._iteration = iteration
-        self._means = means
+        self._services = services
         self._watch = watch
         self._results = _room(task.shard) if iteration.keep_results else None
         self._failures: list[ItemFailure] = []
@@ -205,9 +205,9 @@ class Crossing:
         #: As the next item sees it; made of the context of the run by the first that writes.
         self._context: Mapping[str, Any] = task.names.get("ctx", {})
         self._written: Scope | None = None
-        self._quick = short_way(iteration.program, means, task)
+        self._fast_path = short_way(iteration.program, services, task)
         self._labels = tuple([spec.label for spec in iteration.program.tasks])
-        self._usual = () if self._quick is not None else tuple(map(TaskRun, self._labels))
+        self._usual = () if self._fast_path is not None else tuple(map(TaskRun, self._labels))
         self._ways: dict[str, tuple[TaskRun, ...]] = {}
         self._keys: tuple[str, ...] | None = None
         self._over: list[int] = []  # items that have an end, in the order in which they had it
@@ -265,8 +265,8 @@ class Crossing:
         if self._before is not None:
             over = self._before.indexes
             items = [item for item in items if item[0] not in over]
-        if self._quick is not None:
-            await self._watch.timed(self._run_quick(items, self._quick))
+        if self._fast_path is not None:
+            await self._watch.timed(self._run_quick(items, self._fast_path))
         elif permits is None:
             await self._watch.timed(self._in_turn(items))
         else:
@@ -320,7 +320,7 @@ class Crossing:
         task = msgspec.structs.replace(self._task, key=self._key(index, key))
         given = self._iter(index, key, value)
         scope = Scope(self._context, given)
-        answer = await PipelineRun(self._iteration.program, task, self._means, scope).run()
+        answer = await PipelineRun(self._iteration.program, task, self._services, scope).run()
         if isinstance(answer, Parked) and self._task.shard.size == 1:
             self.parked = answer
             return
@@ -364,8 +364,8 @@ class Crossing:
             self._written = Scope(self._context, None)
         self._written.take(patches)
         self._context = self._written.ctx
-        if self._quick is not None:
-            self._quick.see(self._context)
+        if self._fast_path is not None:
+            self._fast_path.see(self._context)
 
     def _for_good(self, fault: Fault) -> bool:
         """No further try will follow."""

@@ -27,12 +27,12 @@ from anabranch.work.port import Task
 Done = tuple[Answer, Sequence[ContextPatch]]  # and what it shares with the loop around
 
 
-def short_way(program: Program, means: Services, task: Task) -> FastPath | None:
+def short_way(program: Program, services: Services, task: Task) -> FastPath | None:
     """The short way for the items of this task, where there is one."""
-    if len(program.tasks) != 1 or program.variables is not None or means.keyring is not None:
+    if len(program.tasks) != 1 or program.variables is not None or services.keyring is not None:
         return None
     spec = program.tasks[0]
-    perform_now = getattr(means.performers.get(spec.kind), "perform_now", None)
+    perform_now = getattr(services.performers.get(spec.kind), "perform_now", None)
     if perform_now is None or not _only_goes_on(spec):
         return None
     if KEYCHAIN in task.names and reads_keychain(spec.inputs):

@@ -32,20 +32,20 @@ _EMPTY: Mapping[str, Any] = {}
 class Pipeline:
     """The performer for programs; it calls the performers of the tasks' kinds."""
 
-    def __init__(self, means: Services) -> None:
-        self._means = means
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def perform(
         self, task: Task, iteration: Mapping[str, Any] | None = None
     ) -> Answer | Parked:
         """Carry out `task.program`; `iteration` is what `iter` holds at the start."""
-        passage = PipelineRun(task.program, task, self._means, Scope(_ctx(task), iteration))
-        answer = await passage.run()
+        pipeline_run = PipelineRun(task.program, task, self._services, Scope(_ctx(task), iteration))
+        answer = await pipeline_run.run()
         if isinstance(answer, Parked):
             return answer
         if task.program.kept and answer.status == "ok":
-            answer = _with_results(answer, task.program.kept, passage.results)
-        exported = _exported(task.program, passage.scope.iter)
+            answer = _with_results(answer, task.program.kept, pipeline_run.results)
+        exported = _exported(task.program, pipeline_run.scope.iter)
         if exported and answer.status in ("ok", "error"):
             answer = msgspec.structs.replace(answer, locals=exported)
         return answer

@@ -56,17 +56,17 @@ class PipelineRun:
         self,
         program: Program,
         task: Task,
-        means: Services,
+        services: Services,
         scope: Scope,
         around: PipelineContext | None = None,
     ) -> None:
         self.scope = scope
         self._program = program
         self._task = task
-        self._means = means
+        self._services = services
         self._around = around  # none but the outermost can wait for an answer from outside
-        self._standing = PipelineState(task, means, scope, around)
-        self._progress = self._standing.progress
+        self._state = PipelineState(task, services, scope, around)
+        self._progress = self._state.progress
         self._said: tuple[ContextPatch, ...] = ()  # what the rule that decided last has written
 
     @property
@@ -95,7 +95,7 @@ class PipelineRun:
             if answer.status in ("aborted", "cancel_run"):
                 return msgspec.structs.replace(answer, tasks=tuple(self._progress.executed))
             if answer.status == "ok" and spec.simple and spec.output is None:
-                self._standing.take(spec, answer, answer.result)  # most tasks of large loops
+                self._state.take(spec, answer, answer.result)  # most tasks of large loops
                 self._progress.at += 1
                 continue
             milliseconds = int((time.monotonic() - begin) * 1000)
@@ -107,9 +107,9 @@ class PipelineRun:
     def _begin(self) -> Answer | None:
         """From the start, or from where it was parked: then with what it waited for."""
         if self._task.memory is not None and self._around is None:
-            self._standing.restore(self._task.memory)
+            self._state.restore(self._task.memory)
             return self._task.heard
-        self._standing.begin(self._program)
+        self._state.begin(self._program)
         return None
 
     # -- one task ----------------------------------------------------------------------------
@@ -122,13 +122,13 @@ class PipelineRun:
             refused = await self._open(spec, spec.hooks.before)
             if refused is not None:
                 return refused
-        performer = self._means.performers.get(spec.kind)
+        performer = self._services.performers.get(spec.kind)
         if performer is None and spec.loop is None:
             return failed("config", f"there is no work of kind {spec.kind!r}", retryable=False)
         try:
-            names = self._standing.names(spec.label, attempt)
-            if self._means.keyring is not None:
-                names["keychain"] = await self._means.keyring(self._task)
+            names = self._state.names(spec.label, attempt)
+            if self._services.keyring is not None:
+                names["keychain"] = await self._services.keyring(self._task)
             task = await with_credentials(partial(self._prepared, spec, attempt, names))
         except KeychainError as error:
             return failed(error.kind, error.message, retryable=error.retryable)
@@ -196,8 +196,8 @@ class PipelineRun:
     ) -> Answer | None:
         """Carry out a hook; an answer is the error it ended with."""
         task = msgspec.structs.replace(self._task, key=f"{self._key(spec.label)}/{name}")
-        around = self._standing.seen_inside(outcome)
-        answer = await PipelineRun(program, task, self._means, self.scope, around).run()
+        around = self._state.seen_inside(outcome)
+        answer = await PipelineRun(program, task, self._services, self.scope, around).run()
         assert isinstance(answer, Answer), "only the outermost passage parks"
         if answer.status == "ok":
             return None
@@ -206,13 +206,13 @@ class PipelineRun:
         return failed(fault.kind, message, code=fault.code, retryable=fault.retryable)
 
     async def _inner_loop(self, spec: TaskSpec, loop: InnerLoop, task: Task) -> Answer:
-        around = self._standing.seen_inside()
+        around = self._state.seen_inside()
         context = Scope(self.scope.ctx, None)  # as the next item sees it
 
         async def one(index: int, iteration: Mapping[str, Any]) -> Done:
             item = msgspec.structs.replace(self._task, key=f"{task.key}/{index}", again=task.again)
             scope = Scope(context.ctx, iteration)
-            answer = await PipelineRun(loop.program, item, self._means, scope, around).run()
+            answer = await PipelineRun(loop.program, item, self._services, scope, around).run()
             assert isinstance(answer, Answer), "only the outermost passage parks"
             if loop.window is None:  # one after the other
                 context.take(answer.patches)
@@ -228,7 +228,7 @@ class PipelineRun:
         if self._around is not None:
             return self._failed(cannot_wait(spec))
         try:
-            memory = msgspec.to_builtins(self._standing.saved())
+            memory = msgspec.to_builtins(self._state.saved())
         except TypeError as error:
             message = f"task {spec.label}: what was done before it is not JSON: {error}"
             return self._failed(Fault("result", message, "", False))
@@ -276,18 +276,18 @@ class PipelineRun:
         attempt: int = outcome["meta"]["attempt"]
         fine = answer.status == "ok"
         if fine:
-            await self._standing.keep(spec, answer)
+            await self._state.keep(spec, answer)
         else:
-            self._standing.note_error(spec, outcome)
+            self._state.note_error(spec, outcome)
         inside = answer.patches if spec.loop is not None and not fine else ()
         self.scope.take(inside)  # what rules of its items wrote when they said fail
-        names = self._standing.names(spec.label, attempt, outcome) if spec.rules else {}
+        names = self._state.names(spec.label, attempt, outcome) if spec.rules else {}
         rule = rule_for(spec, names, fine)
         repeats = rule.do == "retry" and attempt < attempts_of(rule, names)
         if not (fine or repeats or inside):  # of an attempt that is repeated nothing is kept
             inside = answer.patches
             self.scope.take(inside)
-        self._said = (*inside, *self._standing.write(spec, rule, outcome, fine))
+        self._said = (*inside, *self._state.write(spec, rule, outcome, fine))
         if rule.do == "retry":
             if not repeats:
                 ended = answer.fault or not_enough(spec, attempt)
@@ -295,8 +295,8 @@ class PipelineRun:
             self._progress.attempts[spec.label] = attempt
             self._progress.prev = before.prev  # it sees what it saw
             self._progress.gathered[spec.label] = before.gathered
-            self._standing.set_prev(rule, spec, outcome)
-            await self._means.sleep(delay_seconds(rule, names, attempt, answer.fault))
+            self._state.set_prev(rule, spec, outcome)
+            await self._services.sleep(delay_seconds(rule, names, attempt, answer.fault))
             return True, None
         return False, await self._leave(spec, rule, answer, outcome, before)
 
@@ -307,8 +307,8 @@ class PipelineRun:
         if rule.do == "skip":
             self._progress.forget(before)
         if fine:
-            self._standing.set_prev(spec, spec, outcome)
-        self._standing.set_prev(rule, spec, outcome)
+            self._state.set_prev(spec, spec, outcome)
+        self._state.set_prev(rule, spec, outcome)
         match rule.do:
             case "jump":
                 return await self._jump(rule)

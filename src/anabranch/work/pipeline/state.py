@@ -30,12 +30,12 @@ class PipelineContext(msgspec.Struct, frozen=True):
 
 class PipelineState:
     def __init__(
-        self, task: Task, means: Services, scope: Scope, around: PipelineContext | None
+        self, task: Task, services: Services, scope: Scope, around: PipelineContext | None
     ) -> None:
         self.scope = scope
         self.progress = Progress(None if around is None else around.prev)
         self._task = task
-        self._means = means
+        self._services = services
         self._around = around
 
     def begin(self, program: Program) -> None:
@@ -88,7 +88,7 @@ class PipelineState:
             answer = msgspec.structs.replace(answer, result=result)
         clean = cleaned_for_store(result)
         item = identity_of(self.scope.iter)
-        travels = await keep(policy, clean, self._means.payloads, self._task.run, item)
+        travels = await keep(policy, clean, self._services.payloads, self._task.run, item)
         if policy.decides and travels is clean:
             answer = whole(answer)  # the limit of the engine is for results without a policy
         self.take(spec, answer, travels)

@@ -75,14 +75,14 @@ class Evaluation:
         document: RuleDocument,
         payload: Mapping[str, Any],
         process: Process,
-        means: RuleServices,
+        services: RuleServices,
         chain: ChainUse | None = None,
     ) -> None:
         self._chain = chain or ChainUse()
         self._document = document
         self._payload = payload
         self._process = process
-        self._means = means
+        self._services = services
         self.findings = Findings()
         self._names: dict[str, Any] = {}
 
@@ -142,7 +142,7 @@ class Evaluation:
         if not read.rpc:
             await self._require_chain()
         try:
-            return await self._means.reader.read(
+            return await self._services.reader.read(
                 to=to,
                 function=read.function,
                 args=args,
@@ -195,7 +195,7 @@ class Evaluation:
         answer: Any = _MISSING
         try:
             request = request_for(call, self._names, self._key_for(call))
-            answer = await self._means.calls.call(request)
+            answer = await self._services.calls.call(request)
         except (CallFailed, CelMissingName) as error:
             self.findings.failures.append(f"call {call.name}: {error.message}")
         if answer is not _MISSING:
@@ -263,7 +263,7 @@ class Evaluation:
     # -- the branch --------------------------------------------------------------------------
 
     async def _finish(self, valid: bool) -> Evaluated:
-        work = BranchWork(self._process, self._names, self._means.clock.now())
+        work = BranchWork(self._process, self._names, self._services.clock.now())
         if valid:
             try:
                 prepared = work.prepared(self._document.on_valid)
@@ -281,7 +281,7 @@ class Evaluation:
         assert prepared.call is not None
         call = self.findings.call = replace(prepared.call, chain_id=self._chain.chain_id)
         try:
-            called = self.findings.called = await self._means.executor.execute(call)
+            called = self.findings.called = await self._services.executor.execute(call)
         except ExecutorUnavailable as error:
             if error.retryable:
                 raise

@@ -64,7 +64,7 @@ def rule_performer(
 ) -> Performer:
     """The performer for the kind `rule`. What is left out is absent: no rules but bundled ones,
     reads that fail softly, calls that are recorded and never sent, chains that are not compared."""
-    means = RuleServices(
+    services = RuleServices(
         reader or NoChain(),
         executor or RecordedCalls(),
         ApiCaller(http),
@@ -72,7 +72,7 @@ def rule_performer(
     )
     return RulePerformer(
         RuleTexts(rules, decryptor),
-        means,
+        services,
         ledger or GasLedger(),
         encryptor,
         identity=identity,
@@ -84,7 +84,7 @@ class RulePerformer:
     def __init__(
         self,
         texts: RuleTexts,
-        means: RuleServices,
+        services: RuleServices,
         ledger: GasLedger,
         encryptor: LogEncryptor | None = None,
         *,
@@ -94,12 +94,12 @@ class RulePerformer:
         self._identity = identity
         self._patience = patience
         self._texts = texts
-        self._means = means
+        self._services = services
         self._ledger = ledger
         self._encryptor = encryptor
 
     async def close(self) -> None:
-        await self._means.calls.close()
+        await self._services.calls.close()
 
     async def perform(self, task: Task) -> Answer:
         program = task.program
@@ -113,7 +113,7 @@ class _Execution:
 
     def __init__(self, performer: RulePerformer, task: Task, program: RuleProgram) -> None:
         self._texts = performer._texts
-        self._means = performer._means
+        self._services = performer._services
         self._ledger = performer._ledger
         self._encryptor = performer._encryptor
         self._patience = performer._patience
@@ -177,7 +177,7 @@ class _Execution:
     async def _evaluated(self, found: FoundRule, bill: GasEstimate) -> tuple[Answer, int]:
         given = self._task.inputs.get("payload")
         payload: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-        evaluation = Evaluation(found.document, payload, self._process, self._means, self._chain)
+        evaluation = Evaluation(found.document, payload, self._process, self._services, self._chain)
         try:
             done = await evaluation.run()
         except (HardError, StepAborted, SessionCancelled) as error:

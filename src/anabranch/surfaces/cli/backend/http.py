@@ -235,7 +235,7 @@ def route_of(said: Sayable) -> tuple[tuple[str, ...], Row]:
 
 class HttpSessionBackend:
     def __init__(self, at: HttpBackend) -> None:
-        self._desk = at
+        self._target = at
         self._client = at.client
 
     async def list_sessions(
@@ -310,14 +310,14 @@ class HttpSessionBackend:
         require_owner(shown["labels"], runner)
         killed: set[int] = set()
         try:
-            await self._desk.say(shown["run"], s.Cancel("", reason or "killed"))
+            await self._target.say(shown["run"], s.Cancel("", reason or "killed"))
         except Refused as refusal:
             if refusal.code not in ("run_finished", "ending"):
                 raise
         else:
-            async for record, _ in self._desk.events(shown["run"], shown["events"], follow=False):
+            async for record, _ in self._target.events(shown["run"], shown["events"], follow=False):
                 killed |= _killed(record)
-        after = await self._desk.show(shown["run"])
+        after = await self._target.show(shown["run"])
         return {
             "ok": True,
             "owner": shown["labels"].get(OWNER, ""),
@@ -332,7 +332,7 @@ class HttpSessionBackend:
         return told
 
     async def _session(self, run: str) -> Row:
-        shown = await self._desk.show(run)
+        shown = await self._target.show(run)
         if shown["dialect"] != ORCHESTRATION:
             raise InputError(
                 f"run {shown['run']} is no session: only orchestrations have processes",

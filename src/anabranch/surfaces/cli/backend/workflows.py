@@ -68,10 +68,10 @@ class LocalWorkflowBackend:
     def __init__(self, settings: Settings, actor: str = "") -> None:
         self._settings = settings
         self._actor = actor
-        self._desk = LocalBackend(settings, actor)
+        self._target = LocalBackend(settings, actor)
 
     async def dispatches(self, run: str, *, step: str | None, status: str | None) -> list[Dispatch]:
-        with self._desk.reading() as read:
+        with self._target.reading() as read:
             return [
                 one
                 for one in read.dispatches(run)
@@ -79,7 +79,7 @@ class LocalWorkflowBackend:
             ]
 
     async def snapshot(self, run: str) -> Row:
-        with self._desk.reading() as read:
+        with self._target.reading() as read:
             return read.snapshot(run)
 
     async def put(self, text: str, file: str) -> Row:

@@ -71,7 +71,7 @@ async def _write(request: web.Request, response: web.StreamResponse | None, outc
         address=address_of(request),
     )
     often = scope_of(request) == "work"
-    await (keeper.trail.tally(line) if often else keeper.trail.write(line))
+    await (keeper.audit_log.tally(line) if often else keeper.audit_log.write(line))
 
 
 def action_of(request: web.Request) -> str:

@@ -66,7 +66,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Gatekeeper:
     access: AccessControl
     policy: OriginPolicy
-    trail: AuditLog
+    audit_log: AuditLog
     now: Callable[[], int]
     guesses: Guesses = field(default_factory=Guesses)
     sessions: BrowserSessions = field(init=False)
@@ -190,7 +190,7 @@ def _by_session(
 def _noted(keeper: Gatekeeper, caller: Caller) -> Caller:
     at = keeper.access.to_note(caller.token)
     if at is not None:
-        keeper.trail.used(caller.token, at)
+        keeper.audit_log.used(caller.token, at)
     return caller
 
 

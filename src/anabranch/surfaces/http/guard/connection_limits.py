@@ -104,20 +104,20 @@ class ConnectionLimiter:
 class _Watched(asyncio.Protocol):
     """Hands everything on, and says when a connection comes and goes."""
 
-    def __init__(self, inner: asyncio.Protocol, doorman: ConnectionLimiter) -> None:
+    def __init__(self, inner: asyncio.Protocol, limiter: ConnectionLimiter) -> None:
         self._inner = inner
-        self._doorman = doorman
+        self._limiter = limiter
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if self._doorman.came(transport):
+        if self._limiter.came(transport):
             self._transport = transport
             self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
-            self._doorman.left(self._transport)
+            self._limiter.left(self._transport)
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class _Watched(asyncio.Protocol):
         self._inner.resume_writing()
 
 
-def in_hand(doorman: ConnectionLimiter) -> Any:
+def in_hand(limiter: ConnectionLimiter) -> Any:
     """A middleware: while somebody is served, their connection is not idle.
 
     Somebody is who has shown a token, or sits at this machine. A stranger may ask, too, but slowly
@@ -146,11 +146,11 @@ def in_hand(doorman: ConnectionLimiter) -> Any:
         transport = request.transport
         if CALLER not in request or transport is None:
             return await handler(request)
-        doorman.begin(transport)
+        limiter.begin(transport)
         try:
             return await handler(request)
         finally:
-            doorman.end(transport)
+            limiter.end(transport)
 
     return middleware
 

@@ -77,14 +77,14 @@ class IdempotencyKeys:
 
 
 REPEATS = web.AppKey("repeats", IdempotencyKeys)
-CLERK = web.AppKey("clerk", WriteBatcher)
+BATCHER = web.AppKey("batcher", WriteBatcher)
 
 
 async def keep_answers(app: web.Application) -> AsyncIterator[None]:
     """For `cleanup_ctx`: a server that stops has written what it answered."""
     yield
     await app[REPEATS].close()
-    await app[CLERK].close()
+    await app[BATCHER].close()
 
 
 def key_of(request: web.Request) -> str:
@@ -128,7 +128,7 @@ async def once(request: web.Request, body: Any, do: Do, *, again: bool = False) 
 
 
 async def _keep(request: web.Request, kept: KeptAnswer) -> None:
-    await request.app[CLERK].write(lambda: request.app[PARTS].store.keep_answer(kept))
+    await request.app[BATCHER].write(lambda: request.app[PARTS].store.keep_answer(kept))
 
 
 def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
@@ -146,9 +146,9 @@ async def _claimed(
     request: web.Request, claim: KeptAnswer, do: Do, again: bool
 ) -> tuple[web.Response, KeptAnswer | None]:
     """The answer, and what is to be kept of it, where it is new."""
-    parts, clerk = request.app[PARTS], request.app[CLERK]
+    parts, batcher = request.app[PARTS], request.app[BATCHER]
     now = parts.engine.clock.now()
-    found = await clerk.write(lambda: parts.store.claim_key(claim, now))
+    found = await batcher.write(lambda: parts.store.claim_key(claim, now))
     if found is not None:
         if found.body != claim.body:
             said = f"the {HEADER} {claim.key!r} was used for another request"
@@ -163,7 +163,7 @@ async def _claimed(
     try:
         status, value = await do(KeyedRequest(_run_of(claim), found is not None))
     except BaseException:
-        await clerk.write(lambda: parts.store.release_key(claim))
+        await batcher.write(lambda: parts.store.release_key(claim))
         raise
     kept = msgspec.structs.replace(claim, status=status, answer=msgspec.json.encode(value))
     return answer(value, status), kept

@@ -62,7 +62,7 @@ class Readers:
             looking = self._local.looking = self._open()
         return work(looking)
 
-    async def glance(self, work: Callable[[ReadHandle], T]) -> T:
+    async def read_inline(self, work: Callable[[ReadHandle], T]) -> T:
         if self._near is None:
             self._near = self._open(near=True)
         try:
@@ -94,13 +94,13 @@ async def look(request: web.Request, work: Callable[[ReadHandle], T]) -> T:
     return await request.app[READERS](work)
 
 
-async def glance(request: web.Request, work: Callable[[ReadHandle], T]) -> T:
+async def read_inline(request: web.Request, work: Callable[[ReadHandle], T]) -> T:
     """Do this reading here and now if it is small, else beside the event loop.
 
     A hop to a thread and back takes longer than looking at a small run. The work weighs what it
     reads, or reads through `by.read`, which does; it may be begun twice.
     """
-    return await request.app[READERS].glance(work)
+    return await request.app[READERS].read_inline(work)
 
 
 async def close_readers(app: web.Application) -> AsyncIterator[None]:

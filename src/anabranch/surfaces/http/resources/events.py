@@ -25,7 +25,7 @@ from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.readers import ReadHandle, glance, look
+from anabranch.surfaces.http.io.readers import ReadHandle, look, read_inline
 from anabranch.surfaces.http.io.request_body import LIMITS, answer, bad_parameter, read_query
 from anabranch.surfaces.http.resources.runs import RUN
 from anabranch.surfaces.http.routes import PARTS, Header, Query, Route
@@ -164,7 +164,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
         said = f"{limits.streams} followers are connected, which is the most"
         raise ApiError(503, "too_many_streams", said, "try again later, or ask for pages")
     run = request.match_info["run"]
-    follower = await glance(request, lambda by: _follower(by, run, after))
+    follower = await read_inline(request, lambda by: _follower(by, run, after))
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
     )
@@ -254,7 +254,7 @@ class _Following:
         while True:
             self._ear.behind = False  # before the log is read: what comes later is missed again
             before = self._follower.seq
-            said, head = await glance(self._request, self._next)
+            said, head = await read_inline(self._request, self._next)
             if await self._tell(said):
                 return True
             if head is not None and before < self._follower.seq < head.seq:

@@ -120,7 +120,7 @@ async def metrics(request: web.Request) -> web.StreamResponse:
         found = await look(request, lambda by: (by.store.run_counts(), by.store.backlog()))
         meters.runs, meters.backlog = found
         meters.store_bytes = _size_of(request.app[SETTINGS].store)
-    text = request.app[PARTS].engine.pulse.registry.text() + meters.registry.text()
+    text = request.app[PARTS].engine.engine_metrics.registry.text() + meters.registry.text()
     return web.Response(body=text.encode(), headers={"Content-Type": MEDIA})
 
 

@@ -187,7 +187,7 @@ async def _written(request: web.Request, permitted: RpcMethods, outcome: str) ->
         outcome=outcome,
         address=address_of(request),
     )
-    await keeper.trail.write(line)
+    await keeper.audit_log.write(line)
 
 
 # -- answers ---------------------------------------------------------------------------------------

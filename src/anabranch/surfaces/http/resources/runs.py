@@ -17,7 +17,7 @@ from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.readers import ReadHandle, glance, look
+from anabranch.surfaces.http.io.readers import ReadHandle, look, read_inline
 from anabranch.surfaces.http.io.request_body import (
     answer,
     bad_parameter,
@@ -90,7 +90,7 @@ def _label(text: str) -> tuple[str, str]:
 
 async def show(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
-    shown = await glance(request, lambda by: by.read.show(run))
+    shown = await read_inline(request, lambda by: by.read.show(run))
     shown["created"] = shapes.instant(shown["created_at"])
     shown["updated"] = shapes.instant(shown["updated_at"])
     return answer(shown)
@@ -98,7 +98,7 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 async def explain(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
-    return answer(await glance(request, lambda by: by.read.explain(run)))
+    return answer(await read_inline(request, lambda by: by.read.explain(run)))
 
 
 async def graph(request: web.Request) -> web.StreamResponse:

@@ -35,7 +35,7 @@ from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
 log = logging.getLogger("anabranch.http")
 
 WEBHOOKS = web.AppKey("webhooks", Webhooks)
-COURIER = web.AppKey("courier", WebhookDispatcher)
+DISPATCHER = web.AppKey("dispatcher", WebhookDispatcher)
 
 ALL = f"{API}/webhooks"
 ONE = f"{ALL}/{{webhook}}"
@@ -68,7 +68,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 async def create(request: web.Request) -> web.StreamResponse:
     draft = await read_body(request, HookDraft)
     card = await asyncio.to_thread(request.app[WEBHOOKS].create, draft)
-    request.app[COURIER].changed()
+    request.app[DISPATCHER].changed()
     return answer(card, 201, {"Location": f"{ALL}/{card.id}", "Cache-Control": "no-store"})
 
 
@@ -85,21 +85,21 @@ async def change(request: web.Request) -> web.StreamResponse:
     given = await read_body(request, HookChange)
     hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
     card = await asyncio.to_thread(hooks.change, name, given)
-    request.app[COURIER].changed()
+    request.app[DISPATCHER].changed()
     return answer(card)
 
 
 async def rotate(request: web.Request) -> web.StreamResponse:
     hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
     card = await asyncio.to_thread(hooks.rotate, name)
-    request.app[COURIER].changed()
+    request.app[DISPATCHER].changed()
     return answer(card, headers={"Cache-Control": "no-store"})
 
 
 async def remove(request: web.Request) -> web.StreamResponse:
     hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
     await asyncio.to_thread(hooks.remove, name)
-    request.app[COURIER].changed()
+    request.app[DISPATCHER].changed()
     return answer(Removed(id=name))
 
 
@@ -128,20 +128,20 @@ async def delivery(request: web.Request) -> web.StreamResponse:
 async def redeliver(request: web.Request) -> web.StreamResponse:
     hooks, names = request.app[WEBHOOKS], request.match_info
     card = await asyncio.to_thread(hooks.redeliver, names["webhook"], names["delivery"])
-    request.app[COURIER].changed()
+    request.app[DISPATCHER].changed()
     return answer(card, 202)
 
 
 async def redeliver_dead(request: web.Request) -> web.StreamResponse:
     hooks, name = request.app[WEBHOOKS], request.match_info["webhook"]
     count = await asyncio.to_thread(hooks.redeliver_dead, name)
-    request.app[COURIER].changed()
+    request.app[DISPATCHER].changed()
     return answer(Redelivered(count=count), 202)
 
 
 async def carry(app: web.Application) -> AsyncIterator[None]:
     """The courier works from the start of the application to its end."""
-    courier, engine = app[COURIER], app[PARTS].engine
+    dispatcher, engine = app[DISPATCHER], app[PARTS].engine
     left = await asyncio.to_thread(app[WEBHOOKS].protect)
     if left:
         log.warning(
@@ -149,11 +149,11 @@ async def carry(app: web.Application) -> AsyncIterator[None]:
             "makes new ones, or install 'anabranch[market]' to have them encrypted",
             left,
         )
-    courier.start()
-    stop = engine.listen(courier.news)
+    dispatcher.start()
+    stop = engine.listen(dispatcher.news)
     yield
     stop()
-    await courier.close()
+    await dispatcher.close()
 
 
 def mount(app: web.Application) -> None:
@@ -161,15 +161,15 @@ def mount(app: web.Application) -> None:
     clock = parts.engine.clock
     key = key_of(parts.store, settings)
     app[WEBHOOKS] = Webhooks(parts.store, clock, settings.webhook_addresses, key)
-    app[COURIER] = WebhookDispatcher(
+    app[DISPATCHER] = WebhookDispatcher(
         parts.store,
         WebhookMatcher(parts.store, parts.nets, settings.webhook_body_bytes),
         WebhookSender(settings.webhook_addresses, settings.webhook_timeout_seconds),
         clock=clock,
         settings=settings,
     )
-    app[METERS].registry.add(app[COURIER].attempts)
-    app[HEALTH].courier = app[COURIER]
+    app[METERS].registry.add(app[DISPATCHER].attempts)
+    app[HEALTH].dispatcher = app[DISPATCHER]
     app.cleanup_ctx.append(carry)
 
 

@@ -62,7 +62,7 @@ async def leave(request: web.Request) -> web.StreamResponse:
 async def _write_down(request: web.Request, caller: Caller, action: str) -> None:
     """The addresses here are open to everybody, so the trail does not do it by itself."""
     keeper = request.app[GATEKEEPER]
-    await keeper.trail.write(entry(caller, action, keeper.now(), address=address_of(request)))
+    await keeper.audit_log.write(entry(caller, action, keeper.now(), address=address_of(request)))
 
 
 def _form(request: web.Request, way: str, said: str = "", status: int = 200) -> web.Response:

@@ -80,8 +80,8 @@ async def _registered_there(
     sent = [
         {"definition": one.text, "file": Path(one.file).name, "path": one.path} for one in drafts
     ]
-    async with http_backend(options, settings) as desk:
-        told = await desk.client.post("catalog", body={"definitions": sent})
+    async with http_backend(options, settings) as target:
+        told = await target.client.post("catalog", body={"definitions": sent})
     return list(told["items"])
 
 
@@ -163,8 +163,8 @@ class _looking:  # noqa: N801 - used like a function
 async def _asked(options: argparse.Namespace, settings: Settings, *path: str, **query: Any) -> Any:
     from anabranch.surfaces.cli.backend.http import http_backend
 
-    async with http_backend(options, settings) as desk:
-        return await desk.client.get("catalog", *path, **query)
+    async with http_backend(options, settings) as target:
+        return await target.client.get("catalog", *path, **query)
 
 
 Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]

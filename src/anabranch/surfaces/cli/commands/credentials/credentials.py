@@ -49,7 +49,7 @@ class CredentialBackend(Protocol):
 
 
 @asynccontextmanager
-async def _desk(
+async def _target(
     options: argparse.Namespace, settings: Settings
 ) -> AsyncIterator[CredentialBackend]:
     if not settings.server:
@@ -148,14 +148,14 @@ async def _add(options: argparse.Namespace, settings: Settings) -> int:
         "data": found.data,
         "description": options.description,
     }
-    async with _desk(options, settings) as at:
+    async with _target(options, settings) as at:
         card = await at.add(draft)
     _tell(options, card, "kept")
     return 0
 
 
 async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    async with _desk(options, settings) as at:
+    async with _target(options, settings) as at:
         cards = await at.all()
     if options.json:
         print(render.json_line(cards))
@@ -170,7 +170,7 @@ async def _list(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    async with _desk(options, settings) as at:
+    async with _target(options, settings) as at:
         card = await at.show(options.name)
     if options.json:
         print(render.json_line(card))
@@ -190,14 +190,14 @@ async def _show(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _rotate(options: argparse.Namespace, settings: Settings) -> int:
     found = _given(options)
-    async with _desk(options, settings) as at:
+    async with _target(options, settings) as at:
         card = await at.rotate(options.name, found.data)
     _tell(options, card, "rotated")
     return 0
 
 
 async def _remove(options: argparse.Namespace, settings: Settings) -> int:
-    async with _desk(options, settings) as at:
+    async with _target(options, settings) as at:
         card = await at.remove(options.name)
     _tell(options, card, "removed")
     return 0

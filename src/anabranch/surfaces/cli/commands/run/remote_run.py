@@ -43,9 +43,9 @@ SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "prob
 class RemoteRun:
     """One command's look at one run."""
 
-    def __init__(self, options: argparse.Namespace, desk: HttpBackend) -> None:
+    def __init__(self, options: argparse.Namespace, target: HttpBackend) -> None:
         self.options = options
-        self.desk = desk
+        self.target = target
         self._began = time.monotonic()
         self._view: RemoteView | None = None
         self._interrupted = asyncio.Event()
@@ -61,13 +61,13 @@ class RemoteRun:
         waiting = asyncio.ensure_future(self._settled(run))
         if await until_interrupted(waiting, self._interrupted, self._viewing(run)):
             waiting.result()
-            return self._report(await self.desk.show(run))
-        self._report(await self.desk.show(run))
+            return self._report(await self.target.show(run))
+        self._report(await self.target.show(run))
         self.say(f"interrupted; the server goes on with it: anabranch events {run} --follow")
         return INTERRUPTED
 
     async def _settled(self, run: str) -> None:
-        await settled(self.desk.client, run)
+        await settled(self.target.client, run)
 
     def _viewing(self, run: str) -> asyncio.Task[None] | None:
         watch = self.options.watch
@@ -76,7 +76,7 @@ class RemoteRun:
             watch = sys.stderr.isatty() and not dumb and not self.options.json
         if not watch:
             return None
-        self._view = RemoteView(self.desk, run)
+        self._view = RemoteView(self.target, run)
         return asyncio.get_running_loop().create_task(self._view.run())
 
     def _report(self, shown: Row) -> int:
@@ -115,9 +115,9 @@ async def settled(client: Client, run: str) -> None:
 class RemoteView(Screen):
     """The live view, of what the server tells every half second."""
 
-    def __init__(self, desk: HttpBackend, run: str) -> None:
+    def __init__(self, target: HttpBackend, run: str) -> None:
         super().__init__()
-        self._desk, self._run = desk, run
+        self._target, self._run = target, run
         self._shown: Row | None = None
 
     async def run(self) -> None:
@@ -129,7 +129,7 @@ class RemoteView(Screen):
 
     async def _look(self) -> None:
         while True:
-            self._shown = await self._desk.show(self._run)
+            self._shown = await self._target.show(self._run)
             await asyncio.sleep(LOOK_SECONDS)
 
     def _lines(self, height: int) -> list[str]:
@@ -150,14 +150,14 @@ class RemoteView(Screen):
 async def run(options: argparse.Namespace, settings: Settings) -> int:
     given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
     labels = session_labels(options)
-    async with http_backend(options, settings) as desk:
+    async with http_backend(options, settings) as target:
         if (kept := _in_catalog(options)) is not None:
-            return await _begun(options, desk, {**kept, "input": given, "labels": labels}, [])
+            return await _begun(options, target, {**kept, "input": given, "labels": labels}, [])
         text, file = await _definition(options, settings)
-        problems = await desk.problems(text, file)
+        problems = await target.problems(text, file)
         body = {**posted(text, file), "input": given, "labels": labels}
         try:
-            return await _begun(options, desk, body, problems)
+            return await _begun(options, target, body, problems)
         except DefinitionError as error:
             raise renamed(error, file) from None
 
@@ -166,8 +166,8 @@ async def run_template(
     options: argparse.Namespace, settings: Settings, parameters: dict[str, Any]
 ) -> int:
     """A run of a template that the server keeps."""
-    async with http_backend(options, settings) as desk:
-        kept = HttpWorkflowBackend(desk.client)
+    async with http_backend(options, settings) as target:
+        kept = HttpWorkflowBackend(target.client)
         _, problems = await kept.materialise(options.id, parameters, options.kept)
         given = values.file_input(options.input_file)
         body = {
@@ -177,21 +177,21 @@ async def run_template(
             "input": deep_merge(given, values.pairs(options.input, "input")),
             "labels": session_labels(options),
         }
-        return await _begun(options, desk, body, problems)
+        return await _begun(options, target, body, problems)
 
 
 async def _begun(
-    options: argparse.Namespace, desk: HttpBackend, body: Row, problems: list[Problem]
+    options: argparse.Namespace, target: HttpBackend, body: Row, problems: list[Problem]
 ) -> int:
     """Begin the run, say what is worth a look, and watch it to its end."""
-    watch = RemoteRun(options, desk)
+    watch = RemoteRun(options, target)
     if options.start:
         body["start"] = options.start
     if options.run_id:
         body["run"] = options.run_id
     if options.allow_extra_input:
         body["allow_extra_input"] = True
-    begun = await desk.client.post("runs", body=body, once=True)
+    begun = await target.client.post("runs", body=body, once=True)
     for problem in problems:
         if problem.severity != "note":
             print(problem, file=sys.stderr)
@@ -226,9 +226,9 @@ async def _definition(options: argparse.Namespace, settings: Settings) -> tuple[
 
 
 async def redrive(options: argparse.Namespace, settings: Settings) -> int:
-    async with http_backend(options, settings) as desk:
-        watch = RemoteRun(options, desk)
-        begun = await desk.client.post("runs", options.run, "redrive", body={}, once=True)
+    async with http_backend(options, settings) as target:
+        watch = RemoteRun(options, target)
+        begun = await target.client.post("runs", options.run, "redrive", body={}, once=True)
         watch.say(f"run {begun['run']} redrives {begun['origin']}")
         return await watch.to_its_end(begun["run"])
 
@@ -237,14 +237,14 @@ async def resume(options: argparse.Namespace, settings: Settings) -> int:
     if options.rpc is not None:
         said = "the server asks its own node: start it with the setting chain_url, leave --rpc out"
         raise InputError(said, code="usage")
-    async with http_backend(options, settings) as desk:
-        watch = RemoteRun(options, desk)
+    async with http_backend(options, settings) as target:
+        watch = RemoteRun(options, target)
         if options.run is None:
             watch.say("the server goes on with its runs by itself (name one to resume it)")
             return 0
-        shown = await desk.show(options.run)
+        shown = await target.show(options.run)
         if shown["finished_at"] is not None:
             raise Refused(f"run {shown['run']} has ended: {shown['status']}", code="run_finished")
         if shown["status"] == "paused":
-            await desk.say(shown["run"], s.Resume(who(options)))
+            await target.say(shown["run"], s.Resume(who(options)))
         return await watch.to_its_end(shown["run"])

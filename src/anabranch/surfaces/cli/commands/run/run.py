@@ -141,7 +141,7 @@ class LocalRun:
         return exit_code(status, summary["problems"], lenient=self.options.lenient)
 
 
-def _afar() -> ModuleType:
+def _remote_run() -> ModuleType:
     """The same verbs at a server; few need it."""
     from anabranch.surfaces.cli.commands.run import remote_run
 
@@ -154,7 +154,7 @@ def _go_on(run: str) -> str:
 
 async def run(options: argparse.Namespace, settings: Settings) -> int:
     if settings.server:
-        return int(await _afar().run(options, settings))
+        return int(await _remote_run().run(options, settings))
     values.import_tools(options.tools)
     prepared = await definition(options, settings)
     return await start(prepared, options, settings)
@@ -207,7 +207,7 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
         print(render.json_line(shown) if options.json else "\n".join(render.redrive_lines(plan)))
         return 0
     if settings.server:
-        return int(await _afar().redrive(options, settings))
+        return int(await _remote_run().redrive(options, settings))
     values.require_store(settings)
     values.import_tools(options.tools)
     async with LocalRun(options, settings) as session:
@@ -221,7 +221,7 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:
     if settings.server:
-        return int(await _afar().resume(options, settings))
+        return int(await _remote_run().resume(options, settings))
     values.require_store(settings)
     values.import_tools(options.tools)
     if options.run is None:

@@ -114,14 +114,14 @@ async def _at_server(
 ) -> Any:
     from anabranch.surfaces.cli.backend.http import http_backend
 
-    async with http_backend(options, settings) as desk:
+    async with http_backend(options, settings) as target:
         match method:
             case "POST":
-                return await desk.client.post("tokens", body=body)
+                return await target.client.post("tokens", body=body)
             case "DELETE":
-                return await desk.client.delete("tokens", *path)
+                return await target.client.delete("tokens", *path)
             case _:
-                return await desk.client.get("tokens")
+                return await target.client.get("tokens")
 
 
 def _pools(row: Row) -> str:

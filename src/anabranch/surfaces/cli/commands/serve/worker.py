@@ -49,14 +49,14 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     logging.getLogger("anabranch.worker").setLevel(logging.INFO)
     async with ServerClient(settings.server, token_of(settings), name) as link:
-        bench = TaskEnvironment(link, settings, default_toolbox)
-        made = Worker(link, bench, terms)
+        environment = TaskEnvironment(link, settings, default_toolbox)
+        made = Worker(link, environment, terms)
         voice = WorkerOutput(made, link, terms, lines=options.json)
         try:
             with voice:
                 await made.run()
         finally:
-            await bench.close()
+            await environment.close()
     voice.say("ended", f"worker {name} ends: {voice.counts()}")
     return 0
 
