@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.explain import Mover, Unfinished, explain
 from anabranch.kernel.values import postponed
 from anabranch.net.net import (
     Admission,
@@ -24,11 +24,15 @@ from .nets import Fn, arcs, ctx, fan_net, net, retrying, router, step
 START = 1_000
 
 
-def explained(run: Run) -> list[Waiting]:
+def explained(run: Run) -> list[Unfinished]:
     return explain(run.net, run.state)
 
 
-def only(run: Run) -> Waiting:
+def named(*names: str) -> tuple[Mover, ...]:
+    return tuple(Mover("", name) for name in names)
+
+
+def only(run: Run) -> Unfinished:
     (waiting,) = explained(run)
     return waiting
 
@@ -40,8 +44,8 @@ def test_a_finished_or_unstarted_run_waits_for_nothing() -> None:
 
 def test_a_scheduled_job_waits_for_a_worker() -> None:
     run = Run(net(step("a")))
-    assert only(run) == Waiting(
-        "job", "1.0", "a", "a free worker (attempt 1)", START, None, ("the engine",)
+    assert only(run) == Unfinished(
+        "job", "1.0", "a", "a free worker (attempt 1)", START, None, named("the engine")
     )
 
 
@@ -52,14 +56,14 @@ def test_a_scheduled_job_of_a_paused_run_waits_for_the_resume() -> None:
     run.at = 3_000
     run.patch(x=1)
     paused, job = explained(run)
-    assert paused == Waiting(
+    assert paused == Unfinished(
         "run",
         "run",
         "",
         "somebody to resume it (paused: night)",
         2_000,
         None,
-        ("anabranch resume run",),
+        (Mover("resume", "run"),),
     )
     assert job.waits_for == "the run to be resumed (attempt 1)"
 
@@ -68,25 +72,27 @@ def test_a_running_job_waits_for_its_work_until_its_first_limit() -> None:
     run = Run(net(step("a", work=Work("test", timeout_ms=500))))
     run.at = 1_200
     run.begin("a", worker="w7", lease_until=1_300)
-    assert only(run) == Waiting("job", "1.0", "a", "its work (attempt 1)", 1_200, 1_300, ("w7",))
+    assert only(run) == Unfinished(
+        "job", "1.0", "a", "its work (attempt 1)", 1_200, 1_300, named("w7")
+    )
 
 
 def test_a_parked_job_waits_for_somebody_outside() -> None:
     run = Run(net(step("a")))
     run.park("a", "order-3", until=9_000)
-    assert only(run) == Waiting(
-        "job", "1.0", "a", "an answer from outside (order-3)", START, 9_000, ("order-3",)
+    assert only(run) == Unfinished(
+        "job", "1.0", "a", "an answer from outside (order-3)", START, 9_000, named("order-3")
     )
     unnamed = Run(net(step("a")))
     unnamed.park("a", "")
-    assert only(unnamed).movers == ("whoever was asked",)
+    assert only(unnamed).movers == named("whoever was asked")
 
 
 def test_a_failed_attempt_waits_for_its_next_try() -> None:
     run = Run(net(step("a", work=retrying(2, 700))))
     run.fails("a")
-    assert only(run) == Waiting(
-        "job", "1.0", "a", "its next try (attempt 2)", START, START + 700, ("time",)
+    assert only(run) == Unfinished(
+        "job", "1.0", "a", "its next try (attempt 2)", START, START + 700, named("time")
     )
 
 
@@ -97,7 +103,7 @@ def test_work_that_was_put_off_says_why_and_until_when() -> None:
         told = only(run)
         run.tick(run.at + 700)
     words = "its next try (attempt 3), put off 2 times: the node is away"
-    assert (told.waits_for, told.until, told.movers) == (words, run.at, ("time",))
+    assert (told.waits_for, told.until, told.movers) == (words, run.at, named("time"))
 
 
 def test_a_cancelled_run_waits_for_its_workers_to_stop() -> None:
@@ -105,11 +111,11 @@ def test_a_cancelled_run_waits_for_its_workers_to_stop() -> None:
     run.begin("a", lease_until=5_000)
     run.send(s.Cancel("me", "enough"), 2_000)
     ending, job = explained(run)
-    assert ending == Waiting(
-        "run", "run", "", "its last work to end (enough)", 2_000, None, ("the engine",)
+    assert ending == Unfinished(
+        "run", "run", "", "its last work to end (enough)", 2_000, None, named("the engine")
     )
     assert (job.waits_for, job.until, job.movers) == (
-        "its worker to stop: enough", 5_000, ("worker",),
+        "its worker to stop: enough", 5_000, named("worker"),
     )  # fmt: skip
 
 
@@ -124,26 +130,35 @@ def test_a_job_left_behind_by_its_step_is_shown_too() -> None:
 def test_a_held_token_waits_for_its_admission() -> None:
     gate = Admission((AdmitRule(ctx("open"), True), AdmitRule(None, False)))
     run = Run(net(step("a", admission=gate)))
-    assert only(run) == Waiting(
+    assert only(run) == Unfinished(
         "token", "1", "a", "admission (rules: ctx.open)", START, None,
-        ("anabranch patch run KEY=VALUE", "anabranch decide run gate-1 --fulfil"),
+        (Mover("patch", "run"), Mover("decide", "run", ("gate-1", "fulfil"))),
     )  # fmt: skip
 
 
 def test_a_deciding_token_waits_for_whom_it_asked() -> None:
     decision = Decision("ship it?", ("alice", "bob"))
     run = Run(net(step("a", work=None, decision=decision, timeout_ms=400)))
-    assert only(run) == Waiting(
+    assert only(run) == Unfinished(
         "token", "1", "a", "a decision by alice, bob: ship it?", START, START + 400,
-        ("anabranch decide run gate-1 --fulfil", "anabranch decide run gate-1 --reject"),
+        (
+            Mover("decide", "run", ("gate-1", "fulfil")),
+            Mover("decide", "run", ("gate-1", "reject")),
+        ),
     )  # fmt: skip
 
 
 def test_a_sleeping_token_waits_for_its_time() -> None:
     run = Run(net(step("a", "b"), step("b")))
     run.done("a", wait_ms=300)
-    assert only(run) == Waiting(
-        "token", "2", "b", "its wake time", START, START + 300, ("time", "a wake-up")
+    assert only(run) == Unfinished(
+        "token",
+        "2",
+        "b",
+        "its wake time",
+        START,
+        START + 300,
+        (*named("time"), Mover("wake", "run", ("2",))),
     )
 
 
@@ -158,13 +173,13 @@ def test_an_open_join_says_which_slots_are_filled_and_who_can_fill_the_others() 
     run.done("g", outcome="valid")
     waiting = explained(run)[0]
     assert waiting.waits_for == ("a join: 1 of 2 delivered (g); open: h (valid), i (any)")
-    assert waiting.movers == ("step u", "step i")
+    assert waiting.movers == named("step u", "step i")
     run.fails("u")
     run2 = explained(run)[0]
     assert "h (valid)" in run2.waits_for, "its route is followed even after a failure"
     run.fails("h")
     assert "h (can no longer come)" in explained(run)[0].waits_for
-    assert explained(run)[0].movers == ("step i",)
+    assert explained(run)[0].movers == named("step i")
 
 
 def test_an_open_barrier_says_who_can_still_come() -> None:
@@ -174,25 +189,25 @@ def test_an_open_barrier_says_who_can_still_come() -> None:
     run.done("b")
     waiting = next(one for one in explained(run) if one.step == "d")
     assert waiting.waits_for == "the branches that can still reach it: 1 arrived"
-    assert waiting.movers == ("step c",)
+    assert waiting.movers == named("step c")
 
 
 def test_an_open_fan_counts_its_answers_and_lists_its_jobs() -> None:
     run = Run(fan_net(["x", "y", "z"], "quorum", k=2, timeout_ms=900))
     run.done("1.0")
     fan, *jobs = explained(run)
-    assert fan == Waiting(
+    assert fan == Unfinished(
         "gather", "f1", "ask", "answers: 1 of 3 in (x), 2 needed, 0 lost, 2 open (y, z)",
         START, START + 900,
-        ("its jobs",),
+        named("its jobs"),
     )  # fmt: skip
     assert [job.id for job in jobs] == ["1.1", "1.2"]
 
 
 def test_a_deadline_is_named() -> None:
     run = Run(net(step("a"), policy=RunPolicy(deadline_ms=4_000)))
-    assert explained(run)[0] == Waiting(
-        "run", "run", "", "its end, before the deadline", START, START + 4_000, ("time",)
+    assert explained(run)[0] == Unfinished(
+        "run", "run", "", "its end, before the deadline", START, START + 4_000, named("time")
     )
 
 
@@ -210,8 +225,8 @@ def test_an_open_fan_says_who_answered_who_was_lost_and_why_and_who_is_out() -> 
         "answers: 1 of 4 in (cy), 1 needed, 2 lost (bob: negative: http_500, ann: unreachable), "
         "1 open (dee)"
     )
-    assert job == Waiting(
-        "job", "1.3", "ask", "the answer of dee (attempt 1)", START, None, ("dee",)
+    assert job == Unfinished(
+        "job", "1.3", "ask", "the answer of dee (attempt 1)", START, None, named("dee")
     )
 
 

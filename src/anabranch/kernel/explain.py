@@ -1,7 +1,7 @@
 """`explain(net, state)`: why is it not finished?
 
 For everything unfinished: what it waits for, since when, until when, and who or what can move it.
-A pure function of net and state; every surface shows the same answer.
+A pure function of net and state; every surface shows the same answer, in words of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
     by: tuple[str, ...] = ()  # tokens, as `id at step`
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+class Mover(msgspec.Struct, frozen=True):
+    """Who or what can move it: a party or a thing by its name, or a verb of the operator."""
+
+    verb: Literal["", "resume", "patch", "decide", "wake", "worker"]
+    target: str  # without a verb the name; else the run, or the pool that a worker serves
+    arguments: tuple[str, ...] = ()  # decide: the gate and the answer to it; wake: the token
+
+
+class Unfinished(msgspec.Struct, frozen=True):
     """One unfinished thing and what it takes to move it."""
 
     what: str  # "run", "token", "job", "gather", "work"
@@ -43,12 +51,16 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     waits_for: str
     since: int
     until: int | None = None
-    movers: tuple[str, ...] = ()
+    movers: tuple[Mover, ...] = ()
     slots: tuple[SlotState, ...] = ()  # of a join
     pool: str = ""  # of a job that waits for a worker from outside
 
 
-def explain(net: Net, state: State) -> list[Waiting]:
+def _named(*names: str) -> tuple[Mover, ...]:
+    return tuple(Mover("", name) for name in names)
+
+
+def explain(net: Net, state: State) -> list[Unfinished]:
     """What an unfinished run waits for, and of any run the work that would not stop."""
     if not state.run:
         return []
@@ -58,34 +70,33 @@ def explain(net: Net, state: State) -> list[Waiting]:
     return [*_run(state), *_tokens(net, state), *_orphans(net, state), *left]
 
 
-def _left_behind(state: State) -> list[Waiting]:
+def _left_behind(state: State) -> list[Unfinished]:
     """Named here for whoever has to end it: the run does not wait for it."""
     return [
-        Waiting(
+        Unfinished(
             "work", "", step, f"nothing: {why}, and the run went on without it", state.ending_at
         )
         for step, why in state.left_behind
     ]
 
 
-def _run(state: State) -> Iterator[Waiting]:
+def _run(state: State) -> Iterator[Unfinished]:
     if state.paused:
         why = "somebody to resume it"
         why += f" (paused: {state.pause_reason})" if state.pause_reason else " (it is paused)"
-        yield Waiting(
-            "run", state.run, "", why, state.paused_at, None, (f"anabranch resume {state.run}",)
-        )
+        resume = Mover("resume", state.run)
+        yield Unfinished("run", state.run, "", why, state.paused_at, None, (resume,))
     if state.ending:
         why = f"its last work to end ({state.ending_reason})"
-        yield Waiting("run", state.run, "", why, state.ending_at, None, ("the engine",))
+        yield Unfinished("run", state.run, "", why, state.ending_at, None, _named("the engine"))
     elif state.deadline:
-        yield Waiting(
+        yield Unfinished(
             "run", state.run, "", "its end, before the deadline", state.started_at, state.deadline,
-            ("time",),
+            _named("time"),
         )  # fmt: skip
 
 
-def _tokens(net: Net, state: State) -> Iterator[Waiting]:
+def _tokens(net: Net, state: State) -> Iterator[Unfinished]:
     jobs: dict[int, list[Job]] = {}
     for job in state.jobs.values():
         jobs.setdefault(job.token, []).append(job)
@@ -97,9 +108,11 @@ def _tokens(net: Net, state: State) -> Iterator[Waiting]:
                 yield _gathering(net, state, token)
             case "queued":
                 most = net.policy.parallel_max
-                yield _waiting(token, f"room: {most} steps at once", None, ("the others' end",))
+                movers = _named("the others' end")
+                yield _waiting(token, f"room: {most} steps at once", None, movers)
             case "sleeping":
-                yield _waiting(token, "its wake time", token.wake, ("time", "a wake-up"))
+                wake = Mover("wake", state.run, (str(token.id),))
+                yield _waiting(token, "its wake time", token.wake, (*_named("time"), wake))
             case "deciding":
                 yield _deciding(net, state, token)
             case _:
@@ -113,40 +126,39 @@ def _tokens(net: Net, state: State) -> Iterator[Waiting]:
                     yield _job(net, state, job)
 
 
-def _waiting(token: Token, what: str, until: int | None, movers: tuple[str, ...]) -> Waiting:
-    return Waiting("token", str(token.id), token.step, what, token.since, until or None, movers)
+def _waiting(token: Token, what: str, until: int | None, movers: tuple[Mover, ...]) -> Unfinished:
+    return Unfinished("token", str(token.id), token.step, what, token.since, until or None, movers)
 
 
-def _held(net: Net, state: State, token: Token) -> Waiting:
+def _held(net: Net, state: State, token: Token) -> Unfinished:
     admission = net.steps[token.step].admission
     rules = [r.guard.text for r in admission.rules if r.guard] if admission is not None else []
     wants = f" (rules: {'; '.join(rules)})" if rules else ""
-    return _waiting(
-        token,
-        f"admission{wants}",
-        token.until,
-        (
-            f"anabranch patch {state.run} KEY=VALUE",
-            f"anabranch decide {state.run} {gate_id(token)} --fulfil",
-        ),
-    )
+    movers = (Mover("patch", state.run), _decide(state, gate_id(token), "fulfil"))
+    return _waiting(token, f"admission{wants}", token.until, movers)
 
 
-def _deciding(net: Net, state: State, token: Token) -> Waiting:
+def _decide(state: State, gate: str, *answer: str) -> Mover:
+    return Mover("decide", state.run, (gate, *answer))
+
+
+def _deciding(net: Net, state: State, token: Token) -> Unfinished:
     gate = state.gates[gate_id(token)]
     who = f" by {', '.join(gate.actors)}" if gate.actors else ""
     ask = f": {gate.ask}" if gate.ask else ""
-    decide = f"anabranch decide {state.run} {gate.id}"
     source = source_of(net, gate)
     if source:
-        movers = (f"{decide} --ask-again", f"{decide} --override --fulfil")
+        movers = (
+            _decide(state, gate.id, "ask_again"),
+            _decide(state, gate.id, "override", "fulfil"),
+        )
         what = f"a decision by {source} alone, which did not say yes"
         return _waiting(token, what, token.until, movers)
-    movers = (f"{decide} --fulfil", f"{decide} --reject")
+    movers = (_decide(state, gate.id, "fulfil"), _decide(state, gate.id, "reject"))
     return _waiting(token, f"a decision{who}{ask}", token.until, movers)
 
 
-def _gathering(net: Net, state: State, token: Token) -> Waiting:
+def _gathering(net: Net, state: State, token: Token) -> Unfinished:
     gather = state.gathers[token.gather]
     if gather.kind == "barrier":
         return _barrier(net, state, token, gather)
@@ -166,8 +178,8 @@ def _gathering(net: Net, state: State, token: Token) -> Waiting:
     )
     missing = {slot.node for slot in slots if slot.state == "open"}
     reach, live = reachability(net).in_scope, state.scopes[token.id].live
-    movers = [f"step {step}" for step in live if missing & reach[step]]
-    return replace(_waiting(token, what, None, tuple(movers)), slots=slots)
+    movers = _named(*(f"step {step}" for step in live if missing & reach[step]))
+    return replace(_waiting(token, what, None, movers), slots=slots)
 
 
 def _slots(net: Net, state: State, token: Token, gather: Gather) -> Iterator[SlotState]:
@@ -182,15 +194,15 @@ def _slots(net: Net, state: State, token: Token, gather: Gather) -> Iterator[Slo
         yield SlotState(node, when, "open" if able else "lost", able)
 
 
-def _barrier(net: Net, state: State, token: Token, gather: Gather) -> Waiting:
+def _barrier(net: Net, state: State, token: Token, gather: Gather) -> Unfinished:
     reach = reachability(net).in_scope
     live = state.scopes[token.scope].live
     coming = [step for step in live if step != token.step and token.step in reach[step]]
     what = f"the branches that can still reach it: {len(gather.filled)} arrived"
-    return _waiting(token, what, None, tuple(f"step {step}" for step in coming))
+    return _waiting(token, what, None, _named(*(f"step {step}" for step in coming)))
 
 
-def _looping(state: State, token: Token) -> Waiting:
+def _looping(state: State, token: Token) -> Unfinished:
     tracker = state.loops[token.loop]
     total = f"{tracker.size:,}" if tracker.size >= 0 else "an unknown number of"
     out = sum(shard.size for shard in tracker.in_flight.values())
@@ -199,11 +211,11 @@ def _looping(state: State, token: Token) -> Waiting:
         + (f" in {len(tracker.in_flight)} shards" if tracker.in_flight else "")
         + (f"; stopping: {tracker.stopped}" if tracker.stopped else "")
     )
-    until = token.until or None
-    return Waiting("loop", tracker.id, token.step, what, tracker.opened_at, until, ("its shards",))
+    until, movers = token.until or None, _named("its shards")
+    return Unfinished("loop", tracker.id, token.step, what, tracker.opened_at, until, movers)
 
 
-def _fanning(state: State, token: Token) -> Waiting:
+def _fanning(state: State, token: Token) -> Unfinished:
     """Who has answered, who was lost and why, who is still out."""
     gather = state.gathers[token.gather]
     filled, lost = gather.filled, gather.lost
@@ -214,8 +226,8 @@ def _fanning(state: State, token: Token) -> Waiting:
         f"answers: {len(filled)} of {len(gather.labels)} in{answered}, {needed(gather)} needed, "
         f"{len(lost)} lost{gone}, {len(out)} open{_names(gather, out)}"
     )
-    until = token.until or None
-    return Waiting("gather", gather.id, token.step, what, gather.opened_at, until, ("its jobs",))
+    until, movers = token.until or None, _named("its jobs")
+    return Unfinished("gather", gather.id, token.step, what, gather.opened_at, until, movers)
 
 
 def _names(gather: Gather, slots: Collection[int], why: Mapping[int, str] | None = None) -> str:
@@ -238,16 +250,16 @@ def _few_of(state: State, jobs: list[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: job.since)[: 2 * FEW]
 
 
-def _job(net: Net, state: State, job: Job) -> Waiting:
+def _job(net: Net, state: State, job: Job) -> Unfinished:
     what, until, movers = _job_words(net, state, job)
     waits = job.phase == "scheduled" and not state.paused
     pool = pool_of_job(net.steps[job.step], job) if waits else ""
     whom = _asked(state, job)
     if whom and job.phase == "running":
-        what, movers = f"the answer of {whom} (attempt {job.attempt})", (whom,)
+        what, movers = f"the answer of {whom} (attempt {job.attempt})", _named(whom)
     elif whom:
         what = f"{what}, for {whom}"
-    return Waiting("job", job.id, job.step, what, job.since, until or None, movers, (), pool)
+    return Unfinished("job", job.id, job.step, what, job.since, until or None, movers, (), pool)
 
 
 def _asked(state: State, job: Job) -> str:
@@ -258,7 +270,7 @@ def _asked(state: State, job: Job) -> str:
     return gather.labels[job.slot]
 
 
-def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[str, ...]]:
+def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[Mover, ...]]:
     match job.phase:
         case "scheduled":
             pool = pool_of_job(net.steps[job.step], job)
@@ -266,19 +278,22 @@ def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[str, .
             held = "the run to be resumed" if state.paused else free
             until = state.timers.due.get(f"queue:{job.id}", 0)
             limit = ", no longer than its queue_ttl_s" if until else ""
-            mover = f"anabranch worker --pool {pool}" if pool else "the engine"
+            mover = Mover("worker", pool) if pool else Mover("", "the engine")
             return f"{held} (attempt {job.attempt}){limit}", until, (mover,)
         case "running":
             until = min((limit for limit in (job.until, job.lease) if limit), default=0)
             far = f": {_progress(job.progress)}" if job.progress is not None else ""
-            return f"its work (attempt {job.attempt}){far}", until, (job.worker or "the engine",)
+            movers = _named(job.worker or "the engine")
+            return f"its work (attempt {job.attempt}){far}", until, movers
         case "parked":
-            whom = job.ticket or "whoever was asked"
-            return f"an answer from outside ({job.ticket or 'parked'})", job.until, (whom,)
+            movers = _named(job.ticket or "whoever was asked")
+            return f"an answer from outside ({job.ticket or 'parked'})", job.until, movers
         case "backoff":
-            return f"its next try (attempt {job.attempt + 1}){_put_off(job)}", job.due, ("time",)
+            what = f"its next try (attempt {job.attempt + 1}){_put_off(job)}"
+            return what, job.due, _named("time")
         case "cancelling":
-            return f"its worker to stop: {job.reason}", job.lease, (job.worker or "the engine",)
+            movers = _named(job.worker or "the engine")
+            return f"its worker to stop: {job.reason}", job.lease, movers
         case "answered":
             return "its answer to be used", 0, ()
 
@@ -302,7 +317,7 @@ def _progress(progress: Any) -> str:
             return msgspec.json.encode(progress).decode()[:PROGRESS_SHOWN]
 
 
-def _orphans(net: Net, state: State) -> Iterator[Waiting]:
+def _orphans(net: Net, state: State) -> Iterator[Unfinished]:
     """Jobs whose token has gone on without them: they are being stopped."""
     for job in state.jobs.values():
         if job.token not in state.tokens:

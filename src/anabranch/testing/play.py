@@ -26,6 +26,7 @@ from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
 from anabranch.operations.definitions.prepare import Rules
 from anabranch.operations.read.event_view import Shown
+from anabranch.operations.read.waiting import worded
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.scripted.answers import Scripted
@@ -161,7 +162,7 @@ class Theatre(World):
             events=self._events(),
             seconds=self._seconds(),
             problem=summary["problem"],
-            waiting=explain(self.net, state),
+            waiting=[worded(one) for one in explain(self.net, state)],
             unscripted=sorted(self.unscripted),
             state=state,
             session=summary.get("session"),

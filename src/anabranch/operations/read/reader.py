@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.errors import AnabranchError, NotFound
-from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.explain import explain
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import faults_of, loops_of, summarise
@@ -20,6 +20,7 @@ from anabranch.operations.definitions.keychain_files import look_at_files
 from anabranch.operations.definitions.preflight import Preflight
 from anabranch.operations.read.event_view import EventRecord, Shown
 from anabranch.operations.read.items import Page, Wanted, page_of
+from anabranch.operations.read.waiting import Waiting, worded
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.values.payloads import resolve
@@ -192,7 +193,7 @@ class Reader:
         return int(time.time() * 1000)
 
     def _waiting(self, net: Net, state: State) -> list[dict[str, Any]]:
-        found = [self._with_asked(one) for one in explain(net, state)]
+        found = [self._with_asked(worded(one)) for one in explain(net, state)]
         missing = self._preflight.missing_for(net, state) if self._preflight is not None else []
         if missing:
             why = "an engine that has what it needs: " + "; ".join(one.message for one in missing)

@@ -16,6 +16,7 @@ import jinja2
 from aiohttp import web
 from markupsafe import Markup
 
+from anabranch.operations.read.waiting import in_words, is_command
 from anabranch.surfaces.ui.views import formatting
 
 CSP = "; ".join(
@@ -59,7 +60,9 @@ def templates() -> jinja2.Environment:
         "amount": formatting.amount,
         "shown_json": formatting.shown_json,
         "short_json": formatting.short_json,
+        "in_words": in_words,
     }
+    made.tests["command"] = is_command
     made.globals["static"] = static_path
     return made
 

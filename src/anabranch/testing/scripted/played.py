@@ -8,10 +8,10 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel import events as e
-from anabranch.kernel.explain import Waiting
 from anabranch.kernel.state import State
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.read.event_view import SHOWN_KINDS
+from anabranch.operations.read.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)

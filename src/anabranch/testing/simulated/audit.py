@@ -13,7 +13,7 @@ from anabranch.errors import LawBroken
 from anabranch.kernel import events as e
 from anabranch.kernel import laws
 from anabranch.kernel.evolve import evolve
-from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.explain import Unfinished, explain
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.timing import next_wake
@@ -108,7 +108,7 @@ class Audit:
         _demand(len(set(tokens)) == len(tokens), "a token was created twice")
         laws.check_replay(pairs, self.state)
 
-    def rests_rightly(self) -> list[Waiting]:
+    def rests_rightly(self) -> list[Unfinished]:
         """A run that stands still says for what, and who can move it."""
         waits = explain(self.net, self.state)
         _demand(

@@ -19,6 +19,7 @@ from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.kernel.summary import loops_of
 from anabranch.net.net import Net
+from anabranch.operations.read.waiting import worded
 from anabranch.surfaces.cli.output import render
 
 FRAME_SECONDS = 0.1
@@ -116,8 +117,9 @@ class LiveView(Screen):
         steps = self._steps(state)
         running = [loop for loop in loops_of(state, now) if loop["status"] == "open"]
         steps += render.loop_lines(running)
-        waits = [msgspec.to_builtins(one) for one in explain(self._net, state)]
-        below = render.waiting_lines(waits[:6], now)
+        waits = explain(self._net, state)
+        shown = [msgspec.to_builtins(worded(one)) for one in waits[:6]]
+        below = render.waiting_lines(shown, now)
         if len(waits) > 6:
             below.append(f"  … and {len(waits) - 6} more")
         below = ["", *below][: height // 2] if below else []

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.kernel.explain import Waiting
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.items import LoopItem
+from anabranch.operations.read.waiting import Waiting
 from anabranch.operations.runs.approvals import Approval
 from anabranch.store.damage import damage_of
 from anabranch.store.ports import DefinitionCard, Head

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.explain import Unfinished, explain
 from anabranch.kernel.gather import needed
 from anabranch.kernel.jobs import token_of
 from anabranch.kernel.state import State
@@ -82,7 +82,7 @@ class Card(msgspec.Struct, frozen=True):
     state: str
     rounds: list[Round]  # newest first
     rounds_max: int
-    why: list[dict[str, Any]] = []
+    why: list[Unfinished] = []
 
 
 async def page(request: web.Request) -> web.StreamResponse:
@@ -118,9 +118,9 @@ def cards_of(views: Sequence[GatherView], net: Net, state: State) -> list[Card]:
             for token, rounds in by_token.items()]  # fmt: skip
 
 
-def _whys(net: Net, state: State) -> dict[int, list[Waiting]]:
+def _whys(net: Net, state: State) -> dict[int, list[Unfinished]]:
     """token → what is unfinished at it."""
-    found: dict[int, list[Waiting]] = {}
+    found: dict[int, list[Unfinished]] = {}
     for one in explain(net, state):
         match one.what:
             case "token":
@@ -135,7 +135,9 @@ def _whys(net: Net, state: State) -> dict[int, list[Waiting]]:
     return found
 
 
-def _card(token: int, rounds: list[GatherView], why: list[Waiting], net: Net, state: State) -> Card:
+def _card(
+    token: int, rounds: list[GatherView], why: list[Unfinished], net: Net, state: State
+) -> Card:
     newest = rounds[0]
     step = net.steps.get(newest.step)
     fan = step.fan if step is not None else None
@@ -152,7 +154,7 @@ def _card(token: int, rounds: list[GatherView], why: list[Waiting], net: Net, st
         state=_state(newest, why),
         rounds=[_round(view, able, state) for view in rounds],
         rounds_max=fan.rounds.attempts if fan is not None else 1,
-        why=[_plain(one) for one in why[:WHYS_SHOWN]],
+        why=why[:WHYS_SHOWN],
     )
 
 
@@ -169,7 +171,7 @@ def _coming(view: GatherView, net: Net, state: State) -> dict[str, tuple[str, ..
     }
 
 
-def _state(newest: GatherView, why: Sequence[Waiting]) -> str:
+def _state(newest: GatherView, why: Sequence[Unfinished]) -> str:
     """The badge of a card: a settled gather may still wait for a verdict, or for the next round."""
     if newest.verdict == "open" or not why:
         return newest.verdict
@@ -274,8 +276,3 @@ def _again(view: GatherView) -> dict[str, Any] | None:
     if view.again is None:
         return None
     return {"round": view.again.round, "due": view.again.due, "reason": view.again.reason}
-
-
-def _plain(one: Waiting) -> dict[str, Any]:
-    given: dict[str, Any] = msgspec.to_builtins(one)
-    return {"until": None, "movers": [], **given}

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from anabranch.errors import InputError
-from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.explain import Unfinished, explain
 from anabranch.kernel.state import State
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.audit import SUBJECT
@@ -27,7 +27,7 @@ class Process(msgspec.Struct, frozen=True):
 
     row: dict[str, Any]
     asleep: bool
-    why: Waiting | None
+    why: Unfinished | None
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -95,9 +95,9 @@ def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:
     return Session(head, rows[0]["owner"], found[:PROCESSES], len(found), unfinished, number)
 
 
-def _whys(ui: Ui, head: Head, state: State) -> dict[int, Waiting]:
+def _whys(ui: Ui, head: Head, state: State) -> dict[int, Unfinished]:
     """process → what it waits for."""
-    found: dict[int, Waiting] = {}
+    found: dict[int, Unfinished] = {}
     for one in explain(ui.net(head), state):
         if one.what == "token":
             found[int(one.id)] = one
@@ -106,7 +106,7 @@ def _whys(ui: Ui, head: Head, state: State) -> dict[int, Waiting]:
     return found
 
 
-def _process(row: dict[str, Any], state: State | None, whys: dict[int, Waiting]) -> Process:
+def _process(row: dict[str, Any], state: State | None, whys: dict[int, Unfinished]) -> Process:
     token = state.tokens.get(row["iterationStep"]) if state is not None else None
     asleep = token is not None and token.phase == "sleeping"
     return Process(row, asleep, whys.get(row["iterationStep"]) if token is not None else None)

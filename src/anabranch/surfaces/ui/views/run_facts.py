@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.kernel.explain import explain
+from anabranch.kernel.explain import Unfinished, explain
 from anabranch.kernel.gather import needed
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
@@ -20,32 +20,23 @@ WAITS_SHOWN = 40
 class Waits(msgspec.Struct, frozen=True):
     """Why it is not finished; of very many the first ones, and how many there are."""
 
-    shown: list[dict[str, Any]]
+    shown: list[tuple[Unfinished, set[str]]]  # and what the page offers to do about it
     total: int
 
 
 def waits_of(net: Net, state: State) -> Waits:
     found = explain(net, state)
-    shown = [msgspec.to_builtins(one) for one in found[:WAITS_SHOWN]]
-    for one in shown:
-        one.setdefault("until", None)
-        one.setdefault("movers", [])
-        one.setdefault("slots", [])
-        one["can"] = _can(one)
-    return Waits(shown, len(found))
+    return Waits([(one, _can(one)) for one in found[:WAITS_SHOWN]], len(found))
 
 
-def _can(wait: dict[str, Any]) -> set[str]:
-    """What somebody may do about it, in verbs of the pages; `explain` names those of a shell."""
-    movers = wait["movers"]
-    verbs = {
-        "decide": any(mover.startswith("anabranch decide ") for mover in movers),
-        "patch": any(mover.startswith("anabranch patch ") for mover in movers),
-        "wake": wait["what"] == "token" and "a wake-up" in movers,
-        "items": wait["what"] == "loop",
-        "slots": bool(wait["slots"]) or wait["what"] == "gather",
-    }
-    return {verb for verb, fits in verbs.items() if fits}
+def _can(wait: Unfinished) -> set[str]:
+    """What the page offers to do about it: verbs, and where to look closer."""
+    can = {mover.verb for mover in wait.movers} & {"decide", "patch", "wake"}
+    if wait.what == "loop":
+        can.add("items")
+    if wait.slots or wait.what == "gather":
+        can.add("slots")
+    return can
 
 
 def statuses_of(state: State) -> dict[str, list[Any]]:

@@ -1,0 +1,62 @@
+"""What an unfinished run waits for, as programs and people are told it.
+
+The kernel says who can move what as a verb with its target; here that becomes the words of a
+command line, which JSON carries too. A surface with buttons goes by the verb and not by the words.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from anabranch.kernel.explain import Mover, SlotState, Unfinished
+
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One unfinished thing and what it takes to move it."""
+
+    what: str  # "run", "token", "job", "gather", "work"
+    id: str
+    step: str
+    waits_for: str
+    since: int
+    until: int | None = None
+    movers: tuple[str, ...] = ()
+    slots: tuple[SlotState, ...] = ()  # of a join
+    pool: str = ""  # of a job that waits for a worker from outside
+
+
+def worded(one: Unfinished) -> Waiting:
+    return Waiting(
+        one.what,
+        one.id,
+        one.step,
+        one.waits_for,
+        one.since,
+        one.until,
+        tuple(map(in_words, one.movers)),
+        one.slots,
+        one.pool,
+    )
+
+
+def is_command(mover: Mover) -> bool:
+    """Are its words a line for a shell?"""
+    return mover.verb not in ("", "wake")
+
+
+def in_words(mover: Mover) -> str:
+    match mover.verb:
+        case "":
+            return mover.target
+        case "wake":
+            return "a wake-up"
+        case "worker":
+            return f"anabranch worker --pool {mover.target}"
+        case "patch":
+            return f"anabranch patch {mover.target} KEY=VALUE"
+        case "decide":
+            gate, *answer = mover.arguments
+            options = [f"--{word.replace('_', '-')}" for word in answer]
+            return " ".join(["anabranch decide", mover.target, gate, *options])
+        case "resume":
+            return f"anabranch resume {mover.target}"
