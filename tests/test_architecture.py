@@ -170,6 +170,18 @@ def called_name(node: ast.Call) -> str:
     return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
 
 
+def test_the_kernel_writes_no_command_lines() -> None:
+    """It says verb and target; operations and surfaces put that into words."""
+    wrong = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in FILES
+        if layer_of(path) == "kernel"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and "anabranch " in str(node.value)
+    ]
+    assert not wrong
+
+
 # -- evolve is the only mutator --------------------------------------------------------------------
 
 #: `reducers` works on whatever mapping it is given; `evolve` gives it the context of a state.

@@ -280,8 +280,10 @@ def test_decide_does_not_answer_for_a_source_but_has_it_asked_again(there: Here)
     judged_by(there, says=True)
     refused = there.run("decide", "j1", "publish", "--fulfil")
     assert refused.code != 0
-    assert "--override" in refused.err
-    assert "--ask-again" in refused.err
+    assert (
+        "alone: have it asked again (`anabranch decide --ask-again`, or `anabranch resume`), "
+        "or answer in its place with --override" in refused.err
+    )
     explained = there.run("explain", "j1")
     assert "decide j1 gate-1 --ask-again" in explained.out
     assert there.run("decide", "j1", "publish", "--ask-again", "--actor", "ann").code == 0

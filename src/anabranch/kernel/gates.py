@@ -120,11 +120,8 @@ def _check_source(turn: Turn, gate: Gate | Token, stimulus: s.Decide) -> None:
             code="nothing_to_override",
         )
     if source and not stimulus.override and stimulus.verdict != "ask_again":
-        raise Refused(
-            f"step {gate.step} is decided by {source} alone: have it asked again (`anabranch "
-            f"decide --ask-again`, or `anabranch resume`), or answer in its place with --override",
-            code="decided_by_source",
-        )
+        message = f"step {gate.step} is decided by {source} alone"
+        raise Refused(message, code="decided_by_source")
 
 
 def said_before(state: State, stimulus: s.Decide) -> bool:

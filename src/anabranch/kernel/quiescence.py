@@ -114,7 +114,7 @@ def _final_args(turn: Turn) -> dict[str, Any]:
 
 
 def step_ref(run: str, step: str) -> str:
-    """Where the last result of a step is; `anabranch get` and the kind `artifact` read it."""
+    """Where the last result of a step is; the verb `get` and the kind `artifact` read it."""
     return f"anabranch:run:{run}/step/{step}"
 
 

@@ -1,4 +1,4 @@
-"""Who decided a gate that is not open any more: whoever comes second is told."""
+"""What a refused decision is told: who was first, or what can be done instead."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from anabranch.store.ports import Store
 #: The gate is not open any more: somebody was faster, its time was up, or the run has ended.
 TOO_LATE = ("gate_not_open", "run_finished")
 BY_CONTEXT = "context"  # the rules admitted it, and no person
+_SOURCE_HINT = (
+    "have it asked again (`anabranch decide --ask-again`, or `anabranch resume`), "
+    "or answer in its place with --override"
+)
 
 
 class Earlier(msgspec.Struct, frozen=True):
@@ -58,11 +62,14 @@ def _token(gate: str) -> str:
 
 
 @asynccontextmanager
-async def telling_who_was_first(store: Store, run: str, said: s.Stimulus) -> AsyncIterator[None]:
-    """A decision that comes too late is refused with the one that was in time."""
+async def decision_refusals(store: Store, run: str, said: s.Stimulus) -> AsyncIterator[None]:
+    """A decision that comes too late is refused with the one that was in time, and one that is the
+    source's with how to have the source asked."""
     try:
         yield
     except Refused as refusal:
+        if refusal.code == "decided_by_source":
+            raise Refused(f"{refusal.message}: {_SOURCE_HINT}", code=refusal.code) from None
         if not isinstance(said, s.Decide) or refusal.code not in TOO_LATE:
             raise
         first = await asyncio.to_thread(earlier, store, run, said.gate)

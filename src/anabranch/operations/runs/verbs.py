@@ -31,7 +31,7 @@ from anabranch.operations.definitions.prepare import Prepared, Rules, Source, pa
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.read.task_events import with_tasks
-from anabranch.operations.runs.earlier_decision import telling_who_was_first
+from anabranch.operations.runs.earlier_decision import decision_refusals
 from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.operations.sessions.numbers import numbered, session_owner
 from anabranch.runtime.engine import EngineLoop
@@ -153,7 +153,7 @@ class Verbs:
 
     async def send(self, run: str, stimulus: Sayable) -> None:
         found = self.read.find(run).run
-        async with telling_who_was_first(self.engine.store, found, stimulus):
+        async with decision_refusals(self.engine.store, found, stimulus):
             await self.engine.send(found, stimulus)
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
@@ -230,7 +230,7 @@ def patches(values: Mapping[str, Any], reducer: Reducer = "set") -> tuple[Contex
 async def say(store: Store, open_engine: Callable[[], EngineLoop], run: str, said: Sayable) -> str:
     """Deliver a stimulus from a process without an engine; tells how ("engine", "recorded")."""
     engine = open_engine()
-    async with telling_who_was_first(store, run, said):
+    async with decision_refusals(store, run, said):
         if not await _opened(engine):
             return await _post(store, engine, run, said)
         try:
