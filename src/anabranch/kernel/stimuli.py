@@ -140,7 +140,7 @@ class Wake(_Stimulus, frozen=True, tag="wake"):
     step: str = ""
     payload: Mapping[str, Any] = {}
     actor: str = ""
-    #: How it came: "" is whoever has the store; the others are asked by `kernel.allowing`.
+    #: How it came: "" is whoever has the store; of others the wake policy of the net is asked.
     way: Literal["", "rpc", "internal"] = ""
     asker: str = ""  # on whose behalf
     rule: str = ""  # internal: the rule contract that asks

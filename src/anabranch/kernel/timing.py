@@ -13,10 +13,11 @@ and a lost or doubled wake-up changes nothing: `Tick` does whatever is due, once
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from anabranch.errors import Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.allowing import OWNER, may_wake, same
 from anabranch.kernel.ending import close_gate, give_up
 from anabranch.kernel.fans import close_with_candidates, has_candidates, time_is_up
 from anabranch.kernel.finishing import wind_down
@@ -30,7 +31,7 @@ from anabranch.kernel.state import State, Token
 from anabranch.kernel.tokens import timed_out
 from anabranch.kernel.turn import Activate, Conclude, Turn
 from anabranch.kernel.values import Fault
-from anabranch.net.net import Decision
+from anabranch.net.net import OWNER, Decision
 
 #: These begin work, so a paused run leaves them until it is resumed.
 _BEGINS_WORK = ("wake", "retry")
@@ -149,26 +150,24 @@ _DUE = {
 }
 
 
-def _allowed(state: State, token: Token, stimulus: s.Wake) -> bool:
-    owner = state.labels.get(OWNER, "")
-    return may_wake(
-        token.payload,
-        token.step,
-        owner,
-        way=stimulus.way,
-        asker=stimulus.asker,
-        rule=stimulus.rule,
+def is_owner(labels: Mapping[str, str], who: str) -> bool:
+    """Does the run with these labels belong to them? Addresses are written in either case."""
+    return labels.get(OWNER, "").lower() == who.lower()
+
+
+def _allowed(turn: Turn, token: Token, stimulus: s.Wake) -> bool:
+    if not stimulus.way or is_owner(turn.state.labels, stimulus.asker):
+        return True
+    policy = turn.net.wake_policy
+    return policy is not None and policy.allows(
+        token.payload, token.step, way=stimulus.way, asker=stimulus.asker, rule=stimulus.rule
     )
-
-
-def _is_delegate(state: State, stimulus: s.Wake) -> bool:
-    """Somebody asks from outside who is not the owner: what they may is said by step."""
-    return stimulus.way == "rpc" and not same(stimulus.asker, state.labels.get(OWNER, ""))
 
 
 def wake(turn: Turn, stimulus: s.Wake) -> None:
     """Somebody wakes sleeping tokens before their time. An open join is never woken."""
-    if stimulus.runner is not None and not same(stimulus.runner, turn.state.labels.get(OWNER, "")):
+    labels = turn.state.labels
+    if stimulus.runner is not None and not is_owner(labels, stimulus.runner):
         raise Refused("the run belongs to somebody else than was named", code="other_owner")
     if stimulus.token:
         named = turn.state.tokens.get(stimulus.token)
@@ -178,10 +177,10 @@ def wake(turn: Turn, stimulus: s.Wake) -> None:
     asleep = [token for token in there if token.phase == "sleeping"]
     if not asleep:
         raise Refused("nothing sleeps there", code="not_sleeping")
-    if stimulus.token and _is_delegate(turn.state, stimulus):
+    if stimulus.token and stimulus.way == "rpc" and not is_owner(labels, stimulus.asker):
         message = "only the owner wakes a single process: others name the step that they may wake"
         raise Refused(message, code="step_only")
-    asleep = [token for token in asleep if _allowed(turn.state, token, stimulus)]
+    asleep = [token for token in asleep if _allowed(turn, token, stimulus)]
     if not asleep:
         who = stimulus.asker or "this caller"
         raise Refused(f"{who} is not allowed to wake what sleeps there", code="not_allowed")

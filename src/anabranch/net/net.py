@@ -13,7 +13,7 @@ A step is one path with most of its parts absent:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -255,6 +255,23 @@ class RunPolicy(msgspec.Struct, frozen=True):
     parallel_max: int | None = None
 
 
+OWNER = "owner"  # the label of a run that says whose it is
+
+
+class WakePolicy(Protocol):
+    """Who may wake a token before its time, beside the owner of its run."""
+
+    def allows(
+        self,
+        payload: Mapping[str, Any],  # that the token sleeps with
+        step: str,
+        *,
+        way: Literal["rpc", "internal"],
+        asker: str,
+        rule: str = "",
+    ) -> bool: ...
+
+
 class ChildPath(msgspec.Struct, frozen=True):
     path: str
     position: Position
@@ -311,6 +328,7 @@ class Net(msgspec.Struct, frozen=True):
     private: str = ""
     #: Input keys that begin so are kept outside the log, for the work alone, until the run ends.
     sealed: str = ""
+    wake_policy: WakePolicy | None = None  # None: only the owner wakes what sleeps
     #: Keys of the input that are read without being in `workload`; None: any may be.
     reads: frozenset[str] | None = frozenset()
     #: Definitions that are named as children.

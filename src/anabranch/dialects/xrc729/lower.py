@@ -20,6 +20,7 @@ from anabranch.dialects.xrc729.document import (
     Orchestration,
     StepDeclaration,
 )
+from anabranch.dialects.xrc729.wake_policy import PayloadWakePolicy
 from anabranch.dialects.xrc729.words import (
     BUDGET,
     DIALECT,
@@ -91,6 +92,7 @@ def lower(
         carries_payload=True,
         private=PRIVATE,
         sealed=SEALED,
+        wake_policy=PayloadWakePolicy(),
         labels=labels,
     )
 

@@ -14,12 +14,13 @@ from typing import Any
 from msgspec.structs import asdict
 
 from anabranch.dialects.xrc729.bundle import ADDRESS
-from anabranch.dialects.xrc729.words import DIALECT, PRIVATE
+from anabranch.dialects.xrc729.wake_policy import PayloadWakePolicy
+from anabranch.dialects.xrc729.words import DIALECT, OWNER, PRIVATE, SESSION
 from anabranch.errors import DefinitionError, InputError, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.allowing import OWNER, SESSION, may_wake, same
 from anabranch.kernel.privacy import public
+from anabranch.kernel.timing import is_owner
 from anabranch.operations.read.processes import (
     Process,
     group_of,
@@ -93,20 +94,16 @@ class Sessions:
     def _sleeping(self, head: Head, asker: str, step: str | None) -> list[dict[str, Any]]:
         if head.finished:
             return []
-        own = same(asker, head.labels.get(OWNER, ""))
+        own, policy = is_owner(head.labels, asker), PayloadWakePolicy()
         tokens = {
             token.id
             for token in self._read.state(head.run).tokens.values()
             if token.phase == "sleeping"
             and (step is None or token.step == step)
-            and (own or self._may_wake(head, token.payload, token.step, asker))
+            and (own or policy.allows(token.payload, token.step, way="rpc", asker=asker))
         }
         rows = self._rows(head) if tokens else []
         return [row for row in rows if row["iterationStep"] in tokens]
-
-    @staticmethod
-    def _may_wake(head: Head, payload: Mapping[str, Any], step: str, asker: str) -> bool:
-        return may_wake(payload, step, head.labels.get(OWNER, ""), way="rpc", asker=asker)
 
     def page(
         self, owner: str | None, limit: int, before: tuple[int, str] | None = None
@@ -295,7 +292,7 @@ def session_id(head: Head) -> str:
 def require_owner(labels: Mapping[str, str], who: str) -> None:
     """What only the owner of a session may."""
     owner = labels.get(OWNER, "")
-    if who and not same(who, owner):
+    if who and not is_owner(labels, who):
         whose = f"{owner}, who owns it" if owner else "whoever has the store: it has no owner"
         raise Refused(f"{who} may not end this session, only {whose}", code="not_allowed")
 
@@ -309,7 +306,7 @@ def _address(text: str, what: str) -> str:
 
 
 def _is_of(head: Head, owner: str | None) -> bool:
-    return owner is None or same(head.labels.get(OWNER, ""), owner)
+    return owner is None or is_owner(head.labels, owner)
 
 
 def _row(head: Head, one: Process) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.allowing import OWNER
 from anabranch.kernel.jobs import token_of
 from anabranch.kernel.state import State
+from anabranch.net.net import OWNER
 
 
 def wake_ups(

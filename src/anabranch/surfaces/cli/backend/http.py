@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
+from anabranch.dialects.xrc729.words import OWNER, SESSION
 from anabranch.errors import AnabranchError, DefinitionError, InputError, NotFound, Refused
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.allowing import OWNER, SESSION
 from anabranch.net.problems import Problem
 from anabranch.operations.definitions.bundles import with_rules
 from anabranch.operations.definitions.prepare import TEXT, canonical_text
