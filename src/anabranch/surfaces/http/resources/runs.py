@@ -7,11 +7,10 @@ from typing import Any, get_args
 import msgspec
 from aiohttp import web
 
-from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
 from anabranch.kernel import stimuli as s
 from anabranch.literals import Reducer, RunStatus
-from anabranch.operations.read.processes import pid_of
 from anabranch.operations.runs.verbs import patches
+from anabranch.operations.runs.wake import wake_sleepers
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
@@ -164,18 +163,17 @@ async def wake(request: web.Request) -> web.StreamResponse:
     async def do(_this: KeyedRequest) -> tuple[int, Any]:
         parts = request.app[PARTS]
         head = parts.verbs.read.find(request.match_info["run"])
-        if head.dialect != ORCHESTRATION:
-            said = s.Wake(body.process, body.step, body.payload, actor_of(request))
-            await parts.verbs.send(head.run, said)
-            return 200, shapes.Woken(head.run, None)
-        woken = await parts.sessions.wake_up_process(
-            pid_of(head.run, body.process) if body.process else head.run,
+        woken = await wake_sleepers(
+            parts.verbs,
+            parts.sessions,
+            head,
+            body.process,
             step=body.step,
             payload=body.payload,
             runner=body.runner,
             actor=actor_of(request),
         )
-        return 200, shapes.Woken(head.run, woken["woken"])
+        return 200, shapes.Woken(head.run, woken)
 
     return await once(request, msgspec.to_builtins(body), do)
 

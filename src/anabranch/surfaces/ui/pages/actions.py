@@ -9,8 +9,8 @@ from typing import Any, cast, get_args
 from anabranch.errors import InputError, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.literals import Reducer
-from anabranch.operations.read.processes import pid_of
 from anabranch.operations.runs.verbs import patches
+from anabranch.operations.runs.wake import wake_sleepers
 from anabranch.surfaces.ui.context import Ui, text_of
 from anabranch.work.values.json_values import require_json
 
@@ -24,7 +24,6 @@ VERBS: Mapping[str, str] = {
     "wake": "woken",
 }
 REDUCERS: tuple[str, ...] = get_args(Reducer)
-ORCHESTRATION = "xrc729"
 
 
 async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
@@ -52,12 +51,9 @@ async def do(ui: Ui, verb: str, run: str, actor: str, form: Any) -> str:
 async def _wake(ui: Ui, run: str, token: str, actor: str) -> None:
     if not token.isdecimal() or len(token) > 15 or not int(token):
         raise InputError("say which one is to be woken: a token has a number")
-    if ui.head(run).dialect == ORCHESTRATION:
-        told = await ui.parts.sessions.wake_up_process(pid_of(run, int(token)), actor=actor)
-        if not told["woken"]:
-            raise Refused("it does not sleep any more: nothing was woken", code="not_sleeping")
-    else:
-        await ui.parts.verbs.send(run, s.Wake(int(token), actor=actor))
+    parts, head = ui.parts, ui.head(run)
+    if await wake_sleepers(parts.verbs, parts.sessions, head, int(token), actor=actor) == 0:
+        raise Refused("it does not sleep any more: nothing was woken", code="not_sleeping")
 
 
 def reducer_of(form: Any) -> Reducer:
