@@ -86,6 +86,10 @@ class LawBroken(AnabranchError):
 class NotFound(AnabranchError):
     code = "not_found"
 
+    def __init__(self, what: str, *, code: str | None = None, hint: str = "") -> None:
+        super().__init__(f"{what}; {hint}" if hint else what, code=code)
+        self.what = what  # without the hint, which names a command
+
 
 class StoreError(AnabranchError):
     code = "store"

@@ -62,7 +62,7 @@ class Reader:
             return found[0]
         if found:
             raise NotFound(f"several runs begin with {name!r}: give more of the id")
-        raise NotFound(f"there is no run {name!r}; `anabranch runs` lists them")
+        raise NotFound(f"there is no run {name!r}", hint="`anabranch runs` lists them")
 
     def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:
         """The index cards of the runs that fit, newest first."""

@@ -70,8 +70,7 @@ class Ui(msgspec.Struct):
         try:
             return self.parts.verbs.read.find(run)
         except NotFound as error:  # a page has a link where a terminal has a verb
-            said, _, _ = error.message.partition("; `anabranch ")
-            raise NotFound(said) from None
+            raise NotFound(error.what) from None
 
     def state(self, head: Head) -> State:
         """As it is in memory, or as the store has it; a run set aside can still be looked at."""
