@@ -31,7 +31,7 @@ def waits_of(net: Net, state: State) -> Waits:
 
 def _can(wait: Unfinished) -> set[str]:
     """What the page offers to do about it: verbs, and where to look closer."""
-    can = {mover.verb for mover in wait.movers} & {"decide", "patch", "wake"}
+    can: set[str] = {one.verb for one in wait.movers if one.verb in ("decide", "patch", "wake")}
     if wait.what == "loop":
         can.add("items")
     if wait.slots or wait.what == "gather":
