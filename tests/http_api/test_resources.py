@@ -301,6 +301,11 @@ def test_a_waiting_process_is_woken_by_number_and_by_step() -> None:
             woken = await client.post(f"/runs/{name}/wake", {"step": "B"})
             assert woken.json == {"run": name, "woken": 1}
             assert await client.ended(name) == "completed"
+            late = await client.post(f"/runs/{name}/wake", {"step": "B"})
+            assert late.json == {"run": name, "woken": 0}, "sessions are counted"
+            other = await client.start(gated())
+            refused = await client.post(f"/runs/{other}/wake", {"process": 1})
+            assert (refused.status, refused.code) == (409, "not_sleeping"), "other runs are not"
 
     run(go())
 

@@ -7,6 +7,7 @@ command line, which JSON carries too. A surface with buttons goes by the verb an
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import asdict
 
 from anabranch.kernel.explain import Mover, SlotState, Unfinished
 
@@ -26,17 +27,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def worded(one: Unfinished) -> Waiting:
-    return Waiting(
-        one.what,
-        one.id,
-        one.step,
-        one.waits_for,
-        one.since,
-        one.until,
-        tuple(map(in_words, one.movers)),
-        one.slots,
-        one.pool,
-    )
+    return Waiting(**asdict(one) | {"movers": tuple(map(in_words, one.movers))})
 
 
 def is_command(mover: Mover) -> bool:
