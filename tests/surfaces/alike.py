@@ -9,7 +9,7 @@ from .support import Done
 
 #: What depends on the moment, on chance, and on whether somebody is at work there.
 MOMENTS = (
-    (r"\d+(\.\d+)? (ms|s|min)\b", "TIME"),
+    (r"\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?", "TIME"),
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?Z?", "INSTANT"),
     (r"\b1[789]\d{11}\b", "MS"),
     (r"\+ +\d+\.\d{3}", "+OFFSET"),
