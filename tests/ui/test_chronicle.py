@@ -12,6 +12,7 @@ from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
 from anabranch.surfaces.ui.chronicle import LANES_KEPT, Chronicle
 from anabranch.surfaces.ui.pages.log import PAGE, event_page
+from anabranch.surfaces.ui.views.lanes import lanes_of
 
 
 def told(*events: tuple[int, e.Event]) -> Chronicle:
@@ -113,10 +114,10 @@ def test_a_loop_is_one_bar_however_many_shards_it_has() -> None:
 
 def test_of_very_many_step_runs_the_last_are_kept_and_the_others_counted() -> None:
     chronicle = told(*((n, token(n, "tick")) for n in range(1, LANES_KEPT + 501)))
-    shown = chronicle.timeline(0, 200)
+    shown = lanes_of(chronicle, 0, 200)
     assert (shown["total"], shown["dropped"], len(shown["lanes"])) == (LANES_KEPT + 500, 500, 200)
     assert shown["lanes"][-1]["id"] == str(LANES_KEPT + 500)
-    older = chronicle.timeline(200, 200)
+    older = lanes_of(chronicle, 200, 200)
     assert older["lanes"][-1]["id"] == str(LANES_KEPT + 300)
     json.dumps(shown)
 
@@ -168,7 +169,7 @@ def test_what_a_lane_did_can_be_read() -> None:
         (25, e.JobReported("1.0", 1, failed("http", "no route"))),
         (25, e.JobRetrying("1.0", 2, 50)),
     )
-    (lane,) = chronicle.timeline(0, 10)["lanes"]
+    (lane,) = lanes_of(chronicle, 0, 10)["lanes"]
     assert lane["words"] == "queued 5 ms; at work, failed 20 ms (no route); " + (
         "before a retry until now (before attempt 2)"
     )

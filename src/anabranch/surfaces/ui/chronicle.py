@@ -16,16 +16,10 @@ from anabranch.kernel import events as e
 from anabranch.store.ports import Journal, Record
 from anabranch.surfaces.ui.gathers import Gathers
 from anabranch.surfaces.ui.paths import Paths
-from anabranch.surfaces.ui.views.formatting import span
 
 LANES_KEPT = 2000
 RUNS_KEPT = 32
 ROWS_AT_ONCE = 256
-SEGMENTS_TOLD = 12
-KINDS = {
-    "queued": "queued", "running": "at work", "retry": "before a retry", "waiting": "waiting",
-    "deciding": "decision", "sleeping": "asleep", "parked": "answer from outside", "loop": "loop",
-}  # fmt: skip
 
 
 class Segment(msgspec.Struct):
@@ -259,45 +253,6 @@ class Chronicle:
         """From, to, how often: for the picture."""
         with self.lock:
             return [[*way, count] for way, count in self.paths.taken.items()]
-
-    def timeline(self, skip: int, most: int) -> dict[str, Any]:
-        """Plain data for the page: lanes newest last, without the `skip` newest ones."""
-        with self.lock:
-            lanes = list(self.lanes.values())
-            end = max(0, len(lanes) - skip)
-            chosen = lanes[max(0, end - most) : end]
-            return {
-                "seq": self.seq,
-                "total": len(lanes) + self.dropped,
-                "dropped": self.dropped,
-                "first": self.dropped + max(0, end - most) + 1,
-                "lanes": [_plain(lane) for lane in chosen],
-            }
-
-
-def _plain(lane: Lane) -> dict[str, Any]:
-    return {
-        "id": lane.id,
-        "label": lane.label,
-        "status": lane.status,
-        "start": lane.start,
-        "end": lane.end,
-        "attempts": lane.attempts,
-        "words": _words(lane),
-        "segments": [[s.kind, s.start, s.end, s.note[:300], s.good] for s in lane.segments[-200:]],
-    }
-
-
-def _words(lane: Lane) -> str:
-    """What it did, for those who do not see the bars."""
-    some = lane.segments[-SEGMENTS_TOLD:]
-    told = ["…"] if len(some) < len(lane.segments) else []
-    for one in some:
-        word = KINDS[one.kind] + ("" if one.good else ", failed")
-        took = span(one.end - one.start) if one.end else "until now"
-        note = f" ({one.note[:120]})" if one.note else ""
-        told.append(f"{word} {took}{note}")
-    return "; ".join(told)
 
 
 class Chronicles:

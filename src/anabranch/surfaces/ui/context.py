@@ -25,6 +25,7 @@ from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.chronicle import Chronicles
 from anabranch.surfaces.ui.rendering import html, rendered
+from anabranch.surfaces.ui.troubles import Troubles, add_attempts, troubles_of
 from anabranch.surfaces.ui.views.graphs import Graphs
 
 log = logging.getLogger("anabranch.ui")
@@ -81,6 +82,14 @@ class Ui(msgspec.Struct):
 
     def net(self, head: Head) -> Net:
         return self.parts.verbs.read.net(head)
+
+    async def troubles(self, run: str, net: Net, state: State) -> Troubles:
+        """The log is read last, so that it knows of all that the state knew, and only where
+        something went wrong."""
+        found = troubles_of(net, state)
+        if state.faults:
+            add_attempts(found, await self.look(lambda by: self.chronicles.of(by.store, run)))
+        return found
 
 
 UI = web.AppKey("anabranch.ui", Ui)

@@ -29,31 +29,30 @@ _LOST = {
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """`word` is the badge, `look` its colour, `text` the rest."""
+    """`word` is the badge, `text` the rest."""
 
     word: str
-    look: str
     text: str = ""
 
 
 def fate_of(view: GatherView, slot: SlotView, able: Sequence[str] = ()) -> Fate:
     """`able` are the tokens that could still fill this slot of a join."""
     if slot.selected:
-        return Fate(_won_word(view), "done", _won(view))
+        return Fate(_won_word(view), _won(view))
     match slot.state:
         case "filled" if not view.settled:
-            return Fate("in", "done")
+            return Fate("in")
         case "filled":
-            return Fate("lost" if view.verdict == "closed" else "in", "quiet", _passed(view, slot))
+            return Fate("lost" if view.verdict == "closed" else "in", _passed(view, slot))
         case "lost":
             return _lost(slot)
     if view.settled:
         return _left(view, slot)
     if view.kind == "fan":
-        return Fate("late" if slot.phase == "asked" else "open", "waiting", _waiting(slot))
+        return Fate("late" if slot.phase == "asked" else "open", _waiting(slot))
     if able:
-        return Fate("late", "waiting", f"can still come: {', '.join(able)}")
-    return Fate("lost", "quiet", f"can no longer come: {_left_by(view, slot).text}")
+        return Fate("late", f"can still come: {', '.join(able)}")
+    return Fate("lost", f"can no longer come: {_left_by(view, slot).text}")
 
 
 def _won_word(view: GatherView) -> str:
@@ -84,35 +83,33 @@ def _lost(slot: SlotView) -> Fate:
     kind, _, code = slot.reason.partition(": ")
     if kind.startswith("unreachable"):
         counted = "; not counted" if "(not counted)" in slot.reason else ""
-        return Fate("away", "failed", f"could not be reached{counted}")
+        return Fate("away", f"could not be reached{counted}")
     if kind == "negative":
-        return Fate("rejected", "failed", f"said no{f': {code}' if code else ''}")
-    return Fate("lost", "failed", _LOST.get(slot.reason, slot.reason))
+        return Fate("rejected", f"said no{f': {code}' if code else ''}")
+    return Fate("lost", _LOST.get(slot.reason, slot.reason))
 
 
 def _left(view: GatherView, slot: SlotView) -> Fate:
     """Nothing had come from it when the verdict fell."""
     if slot.late_at:
-        return Fate("too late", "quiet", "it answered when nobody waited any more")
+        return Fate("too late", "it answered when nobody waited any more")
     if view.kind != "fan":
         return _left_by(view, slot)
     if slot.phase == "stopping":
-        return Fate("stopping", "waiting", "it is told to stop")
+        return Fate("stopping", "it is told to stop")
     late = "it did not answer in time; " if view.timed_out and slot.asked_at else ""
     text = _ENDED.get(slot.ended, "not asked any more")
-    return Fate("too late" if late else "cancelled", "quiet", f"{late}{text}")
+    return Fate("too late" if late else "cancelled", f"{late}{text}")
 
 
 def _left_by(view: GatherView, slot: SlotView) -> Fate:
     """The slot of a join: what became of the tokens at its step."""
     if view.kind == "barrier":
-        return Fate(
-            "not filled", "quiet", "nobody came from there: the branch ended or took another way"
-        )
+        return Fate("not filled", "nobody came from there: the branch ended or took another way")
     there = [one for one in view.members.values() if one.step == slot.label]
     if not there:
-        return Fate("not filled", "quiet", "nobody came this way")
-    return Fate("not filled", "quiet", ", ".join(said(one, slot.when) for one in there[:5]))
+        return Fate("not filled", "nobody came this way")
+    return Fate("not filled", ", ".join(said(one, slot.when) for one in there[:5]))
 
 
 def said(one: Member, when: str = "any") -> str:

@@ -28,7 +28,6 @@ from anabranch.surfaces.ui.pages.run import run_path
 from anabranch.surfaces.ui.pages.runs import counters
 from anabranch.surfaces.ui.paths import Paths
 from anabranch.surfaces.ui.rendering import HEADERS, fragment
-from anabranch.surfaces.ui.troubles import troubles_of
 from anabranch.surfaces.ui.views import run_facts
 
 REST_SECONDS = 0.2
@@ -181,7 +180,7 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
 async def _parts(watch: Watch, net: Net, state: State) -> dict[str, str]:
     ui, base = watch.ui, run_path(watch.run)
     loops, waits = run_facts.loop_rows(state, ui.now()), run_facts.waits_of(net, state)
-    troubles = await troubles_of(ui, watch.run, net, state)
+    troubles = await ui.troubles(watch.run, net, state)
     given = (base, watch.csrf, watch.may)
     how = (status_of(state), state.finished)
     said = {

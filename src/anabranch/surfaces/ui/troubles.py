@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -11,7 +12,6 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import Fault, code_of
 from anabranch.net.net import Net
 from anabranch.surfaces.ui.chronicle import Chronicle, Lane
-from anabranch.surfaces.ui.context import Ui
 
 _BAD = ("failed", "aborted")
 
@@ -27,6 +27,7 @@ class Trouble(msgspec.Struct):
     most: int = 0  # of so many
     at: int = 0
     details: Any = None
+    nth: int = 0  # which of the failed runs of its step it is, from 0
 
 
 class Troubles(msgspec.Struct):
@@ -36,22 +37,26 @@ class Troubles(msgspec.Struct):
     total: int = 0
 
 
-async def troubles_of(ui: Ui, run: str, net: Net, state: State) -> Troubles:
-    """Tries and times are in the log alone; nobody reads it where nothing went wrong."""
-    faults, problem = list(state.faults), state.problem
-    total = max(state.counts.failed, len(faults))
-    if not faults and problem is None:
-        return Troubles()
-    lanes: dict[str, list[Lane]] = {}
-    if faults:
-        chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, run))
-        lanes = _bad_lanes(chronicle)
-    shown = [_trouble(net, step, fault, lanes) for step, fault in faults]
+def troubles_of(net: Net, state: State) -> Troubles:
+    """What the state knows of them; `add_attempts` adds what is in the log alone."""
+    shown, seen = [], Counter[str]()
+    for step, fault in state.faults:
+        shown.append(_trouble(net, step, fault, seen[step]))
+        seen[step] += 1
+    total, problem = max(state.counts.failed, len(shown)), state.problem
     if problem is not None:
         same = [one for one in shown if one.message == problem.message]
         others = [one for one in shown if one.message != problem.message]
-        shown = [*(same or [_trouble(net, "", problem, {})]), *others]
-    return Troubles(shown, max(total, len(shown)))
+        shown = [*(same or [_trouble(net, "", problem)]), *others]
+    return Troubles(shown, max(total, len(shown)) if shown else 0)
+
+
+def add_attempts(troubles: Troubles, chronicle: Chronicle) -> None:
+    lanes = _bad_lanes(chronicle)
+    for one in troubles.shown:
+        mine = lanes.get(one.step, [])
+        if one.nth < len(mine):
+            one.tries, one.at = mine[one.nth].attempts, mine[one.nth].end
 
 
 def _bad_lanes(chronicle: Chronicle) -> dict[str, list[Lane]]:
@@ -64,14 +69,10 @@ def _bad_lanes(chronicle: Chronicle) -> dict[str, list[Lane]]:
     return found
 
 
-def _trouble(net: Net, step: str, fault: Fault, lanes: dict[str, list[Lane]]) -> Trouble:
-    trouble = Trouble(code_of(fault), fault.message, step, step in net.steps)
+def _trouble(net: Net, step: str, fault: Fault, nth: int = 0) -> Trouble:
+    trouble = Trouble(code_of(fault), fault.message, step, step in net.steps, nth=nth)
     trouble.details = public(fault.details, net.private)
     work = net.steps[step].work if step in net.steps else None
     if work is not None:
         trouble.most = work.retry.attempts
-    mine = lanes.get(step)
-    if mine:
-        lane = mine.pop(0)
-        trouble.tries, trouble.at = lane.attempts, lane.end
     return trouble

@@ -37,6 +37,7 @@ class Row(msgspec.Struct, frozen=True):
     label: str
     takes: str
     fate: Fate
+    look: str
     detail: str
     score: str
     rank: int | None
@@ -247,6 +248,7 @@ def _row(
         label=slot.label,
         takes=slot.when,
         fate=fate,
+        look=_look(view, slot, fate),
         detail=slot.fault if slot.fault not in fate.text else "",
         score="" if slot.score is None else f"{slot.score:g}",
         rank=ranks.get(slot.label),
@@ -256,10 +258,19 @@ def _row(
     )
 
 
+def _look(view: GatherView, slot: SlotView, fate: Fate) -> str:
+    """The colour of its badge."""
+    if slot.selected or (slot.state == "filled" and not view.settled):
+        return "done"
+    if slot.state == "lost":
+        return "failed"
+    return "waiting" if fate.word in ("late", "open", "stopping") else "quiet"
+
+
 def _counts(rows: Sequence[Row]) -> list[tuple[str, str, int]]:
     found: dict[tuple[str, str], int] = {}
     for row in rows:
-        key = (row.fate.word, row.fate.look)
+        key = (row.fate.word, row.look)
         found[key] = found.get(key, 0) + 1
     return [(word, look, count) for (word, look), count in found.items()]
 

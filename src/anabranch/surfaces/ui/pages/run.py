@@ -26,8 +26,8 @@ from anabranch.surfaces.ui.context import (
 from anabranch.surfaces.ui.pages import actions
 from anabranch.surfaces.ui.pages.log import EventPage, event_page
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered, trusted
-from anabranch.surfaces.ui.troubles import troubles_of
 from anabranch.surfaces.ui.views import run_facts
+from anabranch.surfaces.ui.views.lanes import lanes_of
 
 LANES = 200
 LAST_EVENTS = 100
@@ -42,7 +42,7 @@ def run_path(run: str, *more: str) -> str:
 async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any]:
     """What every page of a run needs: its head, what went wrong, and why it waits."""
     state, net = ui.state(head), ui.net(head)
-    troubles = await troubles_of(ui, head.run, net, state)
+    troubles = await ui.troubles(head.run, net, state)
     moving = run_facts.moving_of(state)
     return {
         "head": head,
@@ -103,7 +103,7 @@ async def timeline(request: web.Request) -> web.StreamResponse:
     head = ui.head(request.match_info["run"])
     skip = _number(request, "skip")
     chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    lanes = chronicle.timeline(skip, LANES)
+    lanes = lanes_of(chronicle, skip, LANES)
     total = lanes["total"] - lanes["dropped"]
     return show(
         request,
@@ -121,7 +121,7 @@ async def timeline_table(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
     chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    lanes = chronicle.timeline(_number(request, "skip"), LANES)
+    lanes = lanes_of(chronicle, _number(request, "skip"), LANES)
     return html(rendered("lanes.html", {"lanes": lanes}))
 
 
@@ -130,7 +130,7 @@ async def timeline_data(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
     chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    lanes = chronicle.timeline(_number(request, "skip"), LANES)
+    lanes = lanes_of(chronicle, _number(request, "skip"), LANES)
     lanes |= {"now": ui.now(), "started": head.created_at, "finished": head.finished}
     lanes["ended"] = head.updated_at if head.finished else 0
     return _json(lanes)
