@@ -16,6 +16,8 @@ from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.access.tokens import SCOPES
+from anabranch.operations.read.failures import Troubles, add_attempts, troubles_of
+from anabranch.operations.read.timeline import Chronicles
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
@@ -23,9 +25,7 @@ from anabranch.surfaces.http.io.problems import ApiError, status_of
 from anabranch.surfaces.http.io.readers import Readers
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
 from anabranch.surfaces.ui import guard
-from anabranch.surfaces.ui.chronicle import Chronicles
 from anabranch.surfaces.ui.rendering import html, rendered
-from anabranch.surfaces.ui.troubles import Troubles, add_attempts, troubles_of
 from anabranch.surfaces.ui.views.graphs import Graphs
 
 log = logging.getLogger("anabranch.ui")

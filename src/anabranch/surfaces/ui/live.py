@@ -18,6 +18,7 @@ from aiohttp import web
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.operations.read.paths_taken import Paths
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
 from anabranch.surfaces.http.guard.shares import long_request
@@ -26,7 +27,6 @@ from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, ui_of
 from anabranch.surfaces.ui.pages.run import run_path
 from anabranch.surfaces.ui.pages.runs import counters
-from anabranch.surfaces.ui.paths import Paths
 from anabranch.surfaces.ui.rendering import HEADERS, fragment
 from anabranch.surfaces.ui.views import run_facts
 

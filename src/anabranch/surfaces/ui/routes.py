@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from anabranch.errors import NotFound
+from anabranch.operations.read.timeline import Chronicles
 from anabranch.surfaces.http.guard.audit import PAGE_ACTIONS
 from anabranch.surfaces.http.guard.auth import PAGE_SCOPES
 from anabranch.surfaces.http.io.problems import answer_errors
@@ -12,7 +13,6 @@ from anabranch.surfaces.http.io.readers import READERS
 from anabranch.surfaces.http.resources.decisions import APPROVALS
 from anabranch.surfaces.http.routes import PARTS, Scope
 from anabranch.surfaces.ui import live, rendering
-from anabranch.surfaces.ui.chronicle import Chronicles
 from anabranch.surfaces.ui.context import UI, Ui, answer_in_pages, see
 from anabranch.surfaces.ui.pages import (
     approvals,

@@ -18,10 +18,10 @@ from anabranch.kernel.jobs import token_of
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
+from anabranch.operations.read.gathers import GatherView, Judgement, SlotView
+from anabranch.operations.read.slot_outcomes import Fate, fate_of, said
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import Ui, show, ui_of
-from anabranch.surfaces.ui.fates import Fate, fate_of, said
-from anabranch.surfaces.ui.gathers import GatherView, Judgement, SlotView
 from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import html, rendered
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.surfaces.ui.chronicle import Chronicle, Lane
+from anabranch.operations.read.timeline import Chronicle, Lane
 from anabranch.surfaces.ui.views.formatting import span
 
 SEGMENTS_TOLD = 12

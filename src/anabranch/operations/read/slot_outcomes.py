@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from anabranch.surfaces.ui.gathers import GatherView, Member, SlotView
+from anabranch.operations.read.gathers import GatherView, Member, SlotView
 
 _ENDED = {
     "unstarted": "not needed any more; it was never asked",

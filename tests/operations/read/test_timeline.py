@@ -1,18 +1,11 @@
-"""What timelines and join panels are made of, from events alone."""
+"""Timelines, gathers and the paths that tokens took, from events alone."""
 
 from __future__ import annotations
-
-import json
 
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed, succeeded
 from anabranch.net.net import GatherRule
-from anabranch.operations.read.event_view import EventRecord
-from anabranch.store.memory.store import MemoryStore
-from anabranch.store.ports import Batch, Commit, Head
-from anabranch.surfaces.ui.chronicle import LANES_KEPT, Chronicle
-from anabranch.surfaces.ui.pages.log import PAGE, event_page
-from anabranch.surfaces.ui.views.lanes import lanes_of
+from anabranch.operations.read.timeline import Chronicle
 
 
 def told(*events: tuple[int, e.Event]) -> Chronicle:
@@ -112,16 +105,6 @@ def test_a_loop_is_one_bar_however_many_shards_it_has() -> None:
     assert [(s.kind, s.start, s.end) for s in lane.segments] == [("loop", 0, 2000)]
 
 
-def test_of_very_many_step_runs_the_last_are_kept_and_the_others_counted() -> None:
-    chronicle = told(*((n, token(n, "tick")) for n in range(1, LANES_KEPT + 501)))
-    shown = lanes_of(chronicle, 0, 200)
-    assert (shown["total"], shown["dropped"], len(shown["lanes"])) == (LANES_KEPT + 500, 500, 200)
-    assert shown["lanes"][-1]["id"] == str(LANES_KEPT + 500)
-    older = lanes_of(chronicle, 200, 200)
-    assert older["lanes"][-1]["id"] == str(LANES_KEPT + 300)
-    json.dumps(shown)
-
-
 # -- the ways of tokens --------------------------------------------------------------------------
 
 
@@ -159,60 +142,3 @@ def test_a_barrier_counts_everybody_who_came_and_a_join_that_failed_leads_nowher
         (3, e.GatherSettled("j4", "impossible", [])),
     )
     assert chronicle.ways() == [["a", "all", 1], ["b", "all", 1]]
-
-
-def test_what_a_lane_did_can_be_read() -> None:
-    chronicle = told(
-        (0, token(1, "fetch")),
-        (0, e.JobScheduled("1.0", 1, -1, 1)),
-        (5, e.JobStarted("1.0", 1, "engine")),
-        (25, e.JobReported("1.0", 1, failed("http", "no route"))),
-        (25, e.JobRetrying("1.0", 2, 50)),
-    )
-    (lane,) = lanes_of(chronicle, 0, 10)["lanes"]
-    assert lane["words"] == "queued 5 ms; at work, failed 20 ms (no route); " + (
-        "before a retry until now (before attempt 2)"
-    )
-
-
-# -- the log -----------------------------------------------------------------------------------
-
-
-def log_of(count: int) -> MemoryStore:
-    store = MemoryStore()
-    for first in range(1, count + 1, 10):
-        events = [token(number, "tick") for number in range(first, first + 10)]
-        head = Head(
-            run="r", definition="", name="", dialect="", status="running", seq=first + 9,
-            created_at=0, updated_at=0,
-        )  # fmt: skip
-        commit = Commit(head=head, at=first, events=e.encode_events(events), count=10)
-        store.commit(Batch(commits=[commit]))
-    return store
-
-
-def numbers(records: list[EventRecord]) -> list[int]:
-    return [record.seq for record in records]
-
-
-def test_pages_of_events_follow_one_another_without_a_gap() -> None:
-    store, after, seen = log_of(3450), 0, list[int]()
-    while True:
-        page = event_page(store, "r", private="", after=after)
-        seen += numbers(page.records)
-        assert len(page.records) <= PAGE
-        if page.next_after is None:
-            break
-        after = page.next_after
-    assert seen == list(range(1, 3451))
-
-
-def test_a_page_far_inside_the_log_begins_where_it_was_asked_to() -> None:
-    page = event_page(log_of(5000), "r", private="", after=4321)
-    assert numbers(page.records)[0] == 4322
-
-
-def test_a_filter_looks_on_until_a_page_is_full() -> None:
-    store = log_of(300)
-    assert event_page(store, "r", private="", after=0, kind="job.").records == []
-    assert len(event_page(store, "r", private="", after=0, kind="token").records) == PAGE

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel import events as e
+from anabranch.operations.read.gathers import Gathers
+from anabranch.operations.read.paths_taken import Paths
 from anabranch.store.ports import Journal, Record
-from anabranch.surfaces.ui.gathers import Gathers
-from anabranch.surfaces.ui.paths import Paths
 
 LANES_KEPT = 2000
 RUNS_KEPT = 32

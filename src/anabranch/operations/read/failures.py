@@ -11,7 +11,7 @@ from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.kernel.values import Fault, code_of
 from anabranch.net.net import Net
-from anabranch.surfaces.ui.chronicle import Chronicle, Lane
+from anabranch.operations.read.timeline import Chronicle, Lane
 
 _BAD = ("failed", "aborted")
 
