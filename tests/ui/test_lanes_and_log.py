@@ -7,18 +7,18 @@ import json
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed
 from anabranch.operations.read.event_view import EventRecord
-from anabranch.operations.read.timeline import LANES_KEPT, Chronicle
+from anabranch.operations.read.timeline import LANES_KEPT, Timeline
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
 from anabranch.surfaces.ui.pages.log import PAGE, event_page
 from anabranch.surfaces.ui.views.lanes import lanes_of
 
 
-def told(*events: tuple[int, e.Event]) -> Chronicle:
-    chronicle = Chronicle()
+def told(*events: tuple[int, e.Event]) -> Timeline:
+    timeline = Timeline()
     for at, event in events:
-        chronicle.see(at, event)
-    return chronicle
+        timeline.see(at, event)
+    return timeline
 
 
 def token(number: int, step: str, scope: int = 0) -> e.TokenCreated:
@@ -26,24 +26,24 @@ def token(number: int, step: str, scope: int = 0) -> e.TokenCreated:
 
 
 def test_of_very_many_step_runs_the_last_are_kept_and_the_others_counted() -> None:
-    chronicle = told(*((n, token(n, "tick")) for n in range(1, LANES_KEPT + 501)))
-    shown = lanes_of(chronicle, 0, 200)
+    timeline = told(*((n, token(n, "tick")) for n in range(1, LANES_KEPT + 501)))
+    shown = lanes_of(timeline, 0, 200)
     assert (shown["total"], shown["dropped"], len(shown["lanes"])) == (LANES_KEPT + 500, 500, 200)
     assert shown["lanes"][-1]["id"] == str(LANES_KEPT + 500)
-    older = lanes_of(chronicle, 200, 200)
+    older = lanes_of(timeline, 200, 200)
     assert older["lanes"][-1]["id"] == str(LANES_KEPT + 300)
     json.dumps(shown)
 
 
 def test_what_a_lane_did_can_be_read() -> None:
-    chronicle = told(
+    timeline = told(
         (0, token(1, "fetch")),
         (0, e.JobScheduled("1.0", 1, -1, 1)),
         (5, e.JobStarted("1.0", 1, "engine")),
         (25, e.JobReported("1.0", 1, failed("http", "no route"))),
         (25, e.JobRetrying("1.0", 2, 50)),
     )
-    (lane,) = lanes_of(chronicle, 0, 10)["lanes"]
+    (lane,) = lanes_of(timeline, 0, 10)["lanes"]
     assert lane["words"] == "queued 5 ms; at work, failed 20 ms (no route); " + (
         "before a retry until now (before attempt 2)"
     )

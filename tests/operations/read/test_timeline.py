@@ -5,14 +5,14 @@ from __future__ import annotations
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed, succeeded
 from anabranch.net.net import GatherRule
-from anabranch.operations.read.timeline import Chronicle
+from anabranch.operations.read.timeline import Timeline
 
 
-def told(*events: tuple[int, e.Event]) -> Chronicle:
-    chronicle = Chronicle()
+def told(*events: tuple[int, e.Event]) -> Timeline:
+    timeline = Timeline()
     for at, event in events:
-        chronicle.see(at, event)
-    return chronicle
+        timeline.see(at, event)
+    return timeline
 
 
 def token(number: int, step: str, scope: int = 0) -> e.TokenCreated:
@@ -20,7 +20,7 @@ def token(number: int, step: str, scope: int = 0) -> e.TokenCreated:
 
 
 def test_a_retried_job_is_one_lane_with_its_tries_and_the_waits_between_them() -> None:
-    chronicle = told(
+    timeline = told(
         (10, token(1, "fetch")),
         (10, e.JobScheduled("1.0", 1, -1, 1)),
         (12, e.JobStarted("1.0", 1, "engine")),
@@ -31,7 +31,7 @@ def test_a_retried_job_is_one_lane_with_its_tries_and_the_waits_between_them() -
         (60, e.JobReported("1.0", 2, succeeded(1))),
         (60, e.TokenFinished(1, "done")),
     )
-    (lane,) = chronicle.lanes.values()
+    (lane,) = timeline.lanes.values()
     assert (lane.start, lane.end, lane.status, lane.attempts) == (10, 60, "done", 2)
     kinds = [(s.kind, s.start, s.end, s.good) for s in lane.segments]
     assert kinds == [
@@ -45,7 +45,7 @@ def test_a_retried_job_is_one_lane_with_its_tries_and_the_waits_between_them() -
 
 
 def test_the_jobs_of_a_fan_have_lanes_of_their_own_with_whom_they_ask() -> None:
-    chronicle = told(
+    timeline = told(
         (0, token(1, "ask")),
         (0, e.GatherOpened("f1", "fan", 1, GatherRule(mode="best_of"), ["north", "south"])),
         (0, e.JobScheduled("1.0", 1, 0, 1)),
@@ -56,12 +56,12 @@ def test_the_jobs_of_a_fan_have_lanes_of_their_own_with_whom_they_ask() -> None:
         (6, e.Delivered("f1", 1, "1.1", "ok", 9.0)),
         (6, e.GatherSettled("f1", "closed", [1])),
     )
-    assert [lane.label for lane in chronicle.lanes.values()] == [
+    assert [lane.label for lane in timeline.lanes.values()] == [
         "ask",
         "ask → north",
         "ask → south",
     ]
-    view = chronicle.gathers.shown["f1"]
+    view = timeline.gathers.shown["f1"]
     assert view.rule_text == "best of 2"
     assert [(slot.label, slot.score, slot.selected) for slot in view.ranked] == [
         ("south", 9.0, True),
@@ -71,7 +71,7 @@ def test_the_jobs_of_a_fan_have_lanes_of_their_own_with_whom_they_ask() -> None:
 
 def test_losers_of_a_join_are_told_apart_by_what_became_of_them() -> None:
     rule = GatherRule(mode="quorum", k=1, losers="kill")
-    chronicle = told(
+    timeline = told(
         (0, token(2, "done")),
         (0, e.GatherOpened("g2", "join", 2, rule, ["a", "b", "c", "d"], ["any"] * 4)),
         *((1, token(number, step, 2)) for number, step in ((3, "a"), (4, "b"), (5, "c"), (6, "d"))),
@@ -83,9 +83,9 @@ def test_losers_of_a_join_are_told_apart_by_what_became_of_them() -> None:
         (8, e.TokenFinished(5, "aborted", end="killed")),
         (9, e.DeliveryLate("g2", "6", "ok")),
     )
-    view = chronicle.gathers.shown["g2"]
-    fates = {one.step: one.fate for one in view.losers}
-    assert fates == {
+    view = timeline.gathers.shown["g2"]
+    became = {one.step: one.became for one in view.losers}
+    assert became == {
         "b": "killed before it worked",
         "c": "killed while it worked; ended",
         "d": "on its way",
@@ -94,14 +94,14 @@ def test_losers_of_a_join_are_told_apart_by_what_became_of_them() -> None:
 
 
 def test_a_loop_is_one_bar_however_many_shards_it_has() -> None:
-    chronicle = told(
+    timeline = told(
         (0, token(1, "each")),
         (0, e.LoopOpened("l1", 1, "fanout", {"range": 1000}, 1000, 2, 1, False)),
         *((n, e.JobStarted(f"1.{n}", 1, "engine")) for n in range(1000)),
         (2000, e.LoopSettled("l1", "partial")),
         (2001, e.TokenFinished(1, "done")),
     )
-    (lane,) = chronicle.lanes.values()
+    (lane,) = timeline.lanes.values()
     assert [(s.kind, s.start, s.end) for s in lane.segments] == [("loop", 0, 2000)]
 
 
@@ -110,7 +110,7 @@ def test_a_loop_is_one_bar_however_many_shards_it_has() -> None:
 
 def test_ways_are_counted_from_parent_to_child_and_into_and_out_of_joins() -> None:
     rule = GatherRule(mode="quorum", k=1)
-    chronicle = told(
+    timeline = told(
         (0, e.TokenCreated(1, "order", 0, 0, "entry")),
         (0, e.TokenCreated(2, "done", 1, 0, "join")),  # waits: nobody has come to it yet
         (0, e.GatherOpened("j2", "join", 2, rule, ["a"], ["any"])),
@@ -119,7 +119,7 @@ def test_ways_are_counted_from_parent_to_child_and_into_and_out_of_joins() -> No
         (1, e.Delivered("j2", 0, "3", "ok")),
         (1, e.GatherSettled("j2", "closed", [0])),
     )
-    assert chronicle.ways() == [
+    assert timeline.ways() == [
         ["order", "a", 1],
         ["a", "→ done", 1],
         ["→ done", "done", 1],
@@ -127,7 +127,7 @@ def test_ways_are_counted_from_parent_to_child_and_into_and_out_of_joins() -> No
 
 
 def test_a_barrier_counts_everybody_who_came_and_a_join_that_failed_leads_nowhere() -> None:
-    chronicle = told(
+    timeline = told(
         *(
             (0, e.TokenCreated(number, step, 0, 0, "entry"))
             for number, step in ((1, "a"), (2, "b"))
@@ -141,4 +141,4 @@ def test_a_barrier_counts_everybody_who_came_and_a_join_that_failed_leads_nowher
         (2, e.GatherOpened("j4", "join", 4, GatherRule(mode="all"), ["x"])),
         (3, e.GatherSettled("j4", "impossible", [])),
     )
-    assert chronicle.ways() == [["a", "all", 1], ["b", "all", 1]]
+    assert timeline.ways() == [["a", "all", 1], ["b", "all", 1]]

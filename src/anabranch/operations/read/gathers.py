@@ -46,7 +46,7 @@ class Member(msgspec.Struct):
 
     token: int
     step: str
-    fate: str = "on its way"
+    became: str = "on its way"
     at: int = 0
 
 
@@ -168,7 +168,7 @@ class Gathers:
                 if view is not None:
                     _change(view, at, event)
             case e.TokenDoomed():
-                self._fate(event.token, "killed while it worked", at)
+                self._became(event.token, "killed while it worked", at)
             case e.TokenFinished():
                 self._finished(at, event)
             case e.JobScheduled() | e.JobReused():
@@ -253,24 +253,24 @@ class Gathers:
 
     # -- tokens ------------------------------------------------------------------------------
 
-    def _fate(self, token: int, fate: str, at: int) -> None:
+    def _became(self, token: int, what: str, at: int) -> None:
         view = self.shown.get(self._in_scope.get(token, ""))
         member = view.members.get(token) if view is not None else None
         if member is not None:
-            member.fate, member.at = fate, at
+            member.became, member.at = what, at
 
     def _finished(self, at: int, event: e.TokenFinished) -> None:
-        for known in (self._steps, self._scopes, self._of_token, self._rounds, self._until):
-            known.pop(event.token, None)
+        for kept in (self._steps, self._scopes, self._of_token, self._rounds, self._until):
+            kept.pop(event.token, None)
         view = self.shown.get(self._in_scope.pop(event.token, ""))
         member = view.members.get(event.token) if view is not None else None
         if member is None:
             return
         if event.end == "killed":
-            known_fate = member.fate != "on its way"
-            member.fate = f"{member.fate}; ended" if known_fate else "killed before it worked"
+            known = member.became != "on its way"
+            member.became = f"{member.became}; ended" if known else "killed before it worked"
         else:
-            member.fate = f"{event.ending}{f' ({event.outcome})' if event.outcome else ''}"
+            member.became = f"{event.ending}{f' ({event.outcome})' if event.outcome else ''}"
         member.at = at
 
     # -- the jobs of a fan are its slots -----------------------------------------------------

@@ -28,31 +28,31 @@ _LOST = {
 }
 
 
-class Fate(msgspec.Struct, frozen=True):
+class SlotOutcome(msgspec.Struct, frozen=True):
     """`word` is the badge, `text` the rest."""
 
     word: str
     text: str = ""
 
 
-def fate_of(view: GatherView, slot: SlotView, able: Sequence[str] = ()) -> Fate:
+def outcome_of(view: GatherView, slot: SlotView, able: Sequence[str] = ()) -> SlotOutcome:
     """`able` are the tokens that could still fill this slot of a join."""
     if slot.selected:
-        return Fate(_won_word(view), _won(view))
+        return SlotOutcome(_won_word(view), _won(view))
     match slot.state:
         case "filled" if not view.settled:
-            return Fate("in")
+            return SlotOutcome("in")
         case "filled":
-            return Fate("lost" if view.verdict == "closed" else "in", _passed(view, slot))
+            return SlotOutcome("lost" if view.verdict == "closed" else "in", _passed(view, slot))
         case "lost":
             return _lost(slot)
     if view.settled:
         return _left(view, slot)
     if view.kind == "fan":
-        return Fate("late" if slot.phase == "asked" else "open", _waiting(slot))
+        return SlotOutcome("late" if slot.phase == "asked" else "open", _waiting(slot))
     if able:
-        return Fate("late", f"can still come: {', '.join(able)}")
-    return Fate("lost", f"can no longer come: {_left_by(view, slot).text}")
+        return SlotOutcome("late", f"can still come: {', '.join(able)}")
+    return SlotOutcome("lost", f"can no longer come: {_left_by(view, slot).text}")
 
 
 def _won_word(view: GatherView) -> str:
@@ -79,44 +79,46 @@ def _passed(view: GatherView, slot: SlotView) -> str:
     return f"{slot.score:g} is {'more' if view.rule.order == 'asc' else 'less'} than {best:g}"
 
 
-def _lost(slot: SlotView) -> Fate:
+def _lost(slot: SlotView) -> SlotOutcome:
     kind, _, code = slot.reason.partition(": ")
     if kind.startswith("unreachable"):
         counted = "; not counted" if "(not counted)" in slot.reason else ""
-        return Fate("away", f"could not be reached{counted}")
+        return SlotOutcome("away", f"could not be reached{counted}")
     if kind == "negative":
-        return Fate("rejected", f"said no{f': {code}' if code else ''}")
-    return Fate("lost", _LOST.get(slot.reason, slot.reason))
+        return SlotOutcome("rejected", f"said no{f': {code}' if code else ''}")
+    return SlotOutcome("lost", _LOST.get(slot.reason, slot.reason))
 
 
-def _left(view: GatherView, slot: SlotView) -> Fate:
+def _left(view: GatherView, slot: SlotView) -> SlotOutcome:
     """Nothing had come from it when the verdict fell."""
     if slot.late_at:
-        return Fate("too late", "it answered when nobody waited any more")
+        return SlotOutcome("too late", "it answered when nobody waited any more")
     if view.kind != "fan":
         return _left_by(view, slot)
     if slot.phase == "stopping":
-        return Fate("stopping", "it is told to stop")
+        return SlotOutcome("stopping", "it is told to stop")
     late = "it did not answer in time; " if view.timed_out and slot.asked_at else ""
     text = _ENDED.get(slot.ended, "not asked any more")
-    return Fate("too late" if late else "cancelled", f"{late}{text}")
+    return SlotOutcome("too late" if late else "cancelled", f"{late}{text}")
 
 
-def _left_by(view: GatherView, slot: SlotView) -> Fate:
+def _left_by(view: GatherView, slot: SlotView) -> SlotOutcome:
     """The slot of a join: what became of the tokens at its step."""
     if view.kind == "barrier":
-        return Fate("not filled", "nobody came from there: the branch ended or took another way")
+        return SlotOutcome(
+            "not filled", "nobody came from there: the branch ended or took another way"
+        )
     there = [one for one in view.members.values() if one.step == slot.label]
     if not there:
-        return Fate("not filled", "nobody came this way")
-    return Fate("not filled", ", ".join(said(one, slot.when) for one in there[:5]))
+        return SlotOutcome("not filled", "nobody came this way")
+    return SlotOutcome("not filled", ", ".join(said(one, slot.when) for one in there[:5]))
 
 
 def said(one: Member, when: str = "any") -> str:
-    outcome = one.fate.partition("(")[2].rstrip(")")
+    outcome = one.became.partition("(")[2].rstrip(")")
     if outcome and when not in ("any", outcome):
         return f"it came as {outcome}, and this slot takes {when}"
-    return one.fate
+    return one.became
 
 
 def _waiting(slot: SlotView) -> str:

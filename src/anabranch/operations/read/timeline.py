@@ -1,6 +1,6 @@
 """What happened in a run, in the shapes that pages draw: lanes of a timeline, and gathers.
 
-A chronicle reads the log once and then only what is new. A loop is one bar however many items it
+A timeline reads the log once and then only what is new. A loop is one bar however many items it
 has. Of very long runs the last lanes and gathers are kept, and how many are not is said.
 """
 
@@ -64,7 +64,7 @@ def _token_of(event: bytes) -> bytes:
     return event.split(b'"', 4)[3].partition(b".")[0]
 
 
-class Chronicle:
+class Timeline:
     """Everything it knows comes from `see`, event by event in their order."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Chronicle:
         self._looping: set[bytes] = set()  # tokens whose jobs are shards
         self.lock = Lock()
 
-    def catch_up(self, log: Journal, run: str) -> Chronicle:
+    def catch_up(self, log: Journal, run: str) -> Timeline:
         """Read what is new; safe from any thread."""
         with self.lock:
             while True:
@@ -255,18 +255,18 @@ class Chronicle:
             return [[*way, count] for way, count in self.paths.taken.items()]
 
 
-class Chronicles:
+class Timelines:
     """Those of the runs that were looked at last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Chronicle] = OrderedDict()
+        self._kept: OrderedDict[str, Timeline] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, log: Journal, run: str) -> Chronicle:
+    def of(self, log: Journal, run: str) -> Timeline:
         """Up to date. May read a long log: not for the event loop."""
         with self._lock:
-            chronicle = self._kept.setdefault(run, Chronicle())
+            timeline = self._kept.setdefault(run, Timeline())
             self._kept.move_to_end(run)
             if len(self._kept) > RUNS_KEPT:
                 self._kept.popitem(last=False)
-        return chronicle.catch_up(log, run)
+        return timeline.catch_up(log, run)

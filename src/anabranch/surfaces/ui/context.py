@@ -16,8 +16,8 @@ from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.access.tokens import SCOPES
-from anabranch.operations.read.failures import Troubles, add_attempts, troubles_of
-from anabranch.operations.read.timeline import Chronicles
+from anabranch.operations.read.failures import Failures, add_attempts, failures_of
+from anabranch.operations.read.timeline import Timelines
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
@@ -59,7 +59,7 @@ class Ui(msgspec.Struct):
     parts: Parts
     look: Readers  # reads beside the event loop, with a store handle of its own
     graphs: Graphs
-    chronicles: Chronicles
+    timelines: Timelines
     approvals: Approvals
     streams: set[asyncio.Event] = set()  # each wakes one open page
     closing: bool = False
@@ -83,12 +83,12 @@ class Ui(msgspec.Struct):
     def net(self, head: Head) -> Net:
         return self.parts.verbs.read.net(head)
 
-    async def troubles(self, run: str, net: Net, state: State) -> Troubles:
+    async def failures(self, run: str, net: Net, state: State) -> Failures:
         """The log is read last, so that it knows of all that the state knew, and only where
         something went wrong."""
-        found = troubles_of(net, state)
+        found = failures_of(net, state)
         if state.faults:
-            add_attempts(found, await self.look(lambda by: self.chronicles.of(by.store, run)))
+            add_attempts(found, await self.look(lambda by: self.timelines.of(by.store, run)))
         return found
 
 

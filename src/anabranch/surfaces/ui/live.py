@@ -180,13 +180,13 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
 async def _parts(watch: Watch, net: Net, state: State) -> dict[str, str]:
     ui, base = watch.ui, run_path(watch.run)
     loops, waits = run_facts.loop_rows(state, ui.now()), run_facts.waits_of(net, state)
-    troubles = await ui.troubles(watch.run, net, state)
+    failures = await ui.failures(watch.run, net, state)
     given = (base, watch.csrf, watch.may)
     how = (status_of(state), state.finished)
     said = {
         "waits": fragment("waits.html", "waits_list", waits, *given),
         "loops": fragment("loops.html", "loop_cards", loops, base),
-        "troubles": fragment("troubles.html", "trouble_card", troubles, *how, *given),
+        "troubles": fragment("failures.html", "failure_card", failures, *how, *given),
     }
     for row in loops:
         if row["loop"] == watch.loop:

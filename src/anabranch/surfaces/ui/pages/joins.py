@@ -19,7 +19,7 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
 from anabranch.operations.read.gathers import GatherView, Judgement, SlotView
-from anabranch.operations.read.slot_outcomes import Fate, fate_of, said
+from anabranch.operations.read.slot_outcomes import SlotOutcome, outcome_of, said
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import Ui, show, ui_of
 from anabranch.surfaces.ui.pages.run import frame, run_path
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, frozen=True):
 
     label: str
     takes: str
-    fate: Fate
+    outcome: SlotOutcome
     look: str
     detail: str
     score: str
@@ -102,11 +102,11 @@ async def panel(request: web.Request) -> web.StreamResponse:
 
 
 async def _panel(ui: Ui, head: Head) -> dict[str, Any]:
-    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
+    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
     state, net = ui.state(head), ui.net(head)
-    with chronicle.lock:
-        cards = cards_of(list(chronicle.gathers.shown.values()), net, state)
-        return {"cards": cards, "dropped": chronicle.gathers.dropped}
+    with timeline.lock:
+        cards = cards_of(list(timeline.gathers.shown.values()), net, state)
+        return {"cards": cards, "dropped": timeline.gathers.dropped}
 
 
 def cards_of(views: Sequence[GatherView], net: Net, state: State) -> list[Card]:
@@ -241,15 +241,15 @@ def _ranks(view: GatherView) -> dict[str, int]:
 def _row(
     view: GatherView, slot: SlotView, able: Mapping[str, Sequence[str]], ranks: Mapping[str, int]
 ) -> Row:
-    fate = fate_of(view, slot, able.get(slot.label, ()))
+    outcome = outcome_of(view, slot, able.get(slot.label, ()))
     answered = slot.late_at or (slot.at if slot.state != "open" else 0)
     by = f"token {slot.producer}" if slot.producer and view.kind != "fan" else ""
     return Row(
         label=slot.label,
         takes=slot.when,
-        fate=fate,
-        look=_look(view, slot, fate),
-        detail=slot.fault if slot.fault not in fate.text else "",
+        outcome=outcome,
+        look=_look(view, slot, outcome),
+        detail=slot.fault if slot.fault not in outcome.text else "",
         score="" if slot.score is None else f"{slot.score:g}",
         rank=ranks.get(slot.label),
         after=answered - view.opened_at if answered else None,
@@ -258,19 +258,19 @@ def _row(
     )
 
 
-def _look(view: GatherView, slot: SlotView, fate: Fate) -> str:
+def _look(view: GatherView, slot: SlotView, outcome: SlotOutcome) -> str:
     """The colour of its badge."""
     if slot.selected or (slot.state == "filled" and not view.settled):
         return "done"
     if slot.state == "lost":
         return "failed"
-    return "waiting" if fate.word in ("late", "open", "stopping") else "quiet"
+    return "waiting" if outcome.word in ("late", "open", "stopping") else "quiet"
 
 
 def _counts(rows: Sequence[Row]) -> list[tuple[str, str, int]]:
     found: dict[tuple[str, str], int] = {}
     for row in rows:
-        key = (row.fate.word, row.look)
+        key = (row.outcome.word, row.look)
         found[key] = found.get(key, 0) + 1
     return [(word, look, count) for (word, look), count in found.items()]
 

@@ -42,7 +42,7 @@ def run_path(run: str, *more: str) -> str:
 async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any]:
     """What every page of a run needs: its head, what went wrong, and why it waits."""
     state, net = ui.state(head), ui.net(head)
-    troubles = await ui.troubles(head.run, net, state)
+    failures = await ui.failures(head.run, net, state)
     moving = run_facts.moving_of(state)
     return {
         "head": head,
@@ -57,7 +57,7 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "waits": run_facts.waits_of(net, state),
         "aside": _aside(ui, head, net, state),
         "loops": run_facts.loop_rows(state, ui.now()),
-        "troubles": troubles,
+        "run_failures": failures,
     }
 
 
@@ -94,16 +94,16 @@ async def ways(request: web.Request) -> web.StreamResponse:
     """Which arrows of the graph were taken so far; asked for by the page once it stands."""
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
-    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    return _json({"ways": chronicle.ways()})
+    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    return _json({"ways": timeline.ways()})
 
 
 async def timeline(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
     skip = _number(request, "skip")
-    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    lanes = lanes_of(chronicle, skip, LANES)
+    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    lanes = lanes_of(timeline, skip, LANES)
     total = lanes["total"] - lanes["dropped"]
     return show(
         request,
@@ -120,8 +120,8 @@ async def timeline_table(request: web.Request) -> web.StreamResponse:
     """Only the table, for a page that follows the run."""
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
-    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    lanes = lanes_of(chronicle, _number(request, "skip"), LANES)
+    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    lanes = lanes_of(timeline, _number(request, "skip"), LANES)
     return html(rendered("lanes.html", {"lanes": lanes}))
 
 
@@ -129,8 +129,8 @@ async def timeline_data(request: web.Request) -> web.StreamResponse:
     """The lanes as JSON, for the drawing."""
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
-    chronicle = await ui.look(lambda by: ui.chronicles.of(by.store, head.run))
-    lanes = lanes_of(chronicle, _number(request, "skip"), LANES)
+    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    lanes = lanes_of(timeline, _number(request, "skip"), LANES)
     lanes |= {"now": ui.now(), "started": head.created_at, "finished": head.finished}
     lanes["ended"] = head.updated_at if head.finished else 0
     return _json(lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.operations.read.timeline import Chronicle, Lane
+from anabranch.operations.read.timeline import Lane, Timeline
 from anabranch.surfaces.ui.views.formatting import span
 
 SEGMENTS_TOLD = 12
@@ -14,17 +14,17 @@ KINDS = {
 }  # fmt: skip
 
 
-def lanes_of(chronicle: Chronicle, skip: int, most: int) -> dict[str, Any]:
+def lanes_of(timeline: Timeline, skip: int, most: int) -> dict[str, Any]:
     """Lanes newest last, without the `skip` newest ones."""
-    with chronicle.lock:
-        lanes = list(chronicle.lanes.values())
+    with timeline.lock:
+        lanes = list(timeline.lanes.values())
         end = max(0, len(lanes) - skip)
         chosen = lanes[max(0, end - most) : end]
         return {
-            "seq": chronicle.seq,
-            "total": len(lanes) + chronicle.dropped,
-            "dropped": chronicle.dropped,
-            "first": chronicle.dropped + max(0, end - most) + 1,
+            "seq": timeline.seq,
+            "total": len(lanes) + timeline.dropped,
+            "dropped": timeline.dropped,
+            "first": timeline.dropped + max(0, end - most) + 1,
             "lanes": [_plain(lane) for lane in chosen],
         }
 
