@@ -5,7 +5,9 @@ from __future__ import annotations
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed, succeeded
 from anabranch.net.net import GatherRule
-from anabranch.operations.read.timeline import Timeline
+from anabranch.operations.read.timeline import Timeline, Timelines
+from anabranch.store.memory.store import MemoryStore
+from anabranch.store.ports import Batch, Commit, Head
 
 
 def told(*events: tuple[int, e.Event]) -> Timeline:
@@ -142,3 +144,30 @@ def test_a_barrier_counts_everybody_who_came_and_a_join_that_failed_leads_nowher
         (3, e.GatherSettled("j4", "impossible", [])),
     )
     assert timeline.ways() == [["a", "all", 1], ["b", "all", 1]]
+
+
+# -- kept between two looks ----------------------------------------------------------------------
+
+
+def kept(created_at: int, *steps: str) -> tuple[MemoryStore, Head]:
+    store = MemoryStore()
+    head = Head(
+        run="r", definition="", name="", dialect="", status="running", seq=len(steps),
+        created_at=created_at, updated_at=created_at,
+    )  # fmt: skip
+    events = e.encode_events([token(number, step) for number, step in enumerate(steps, start=1)])
+    store.commit(Batch(commits=[Commit(head=head, at=9, events=events, count=len(steps))]))
+    return store, head
+
+
+def test_a_run_that_has_the_id_of_a_purged_one_has_a_timeline_of_its_own() -> None:
+    timelines = Timelines()
+    for created_at, steps in ((1, ("a", "b")), (2, ("c",))):
+        timeline = timelines.of(*kept(created_at, *steps))
+        assert [lane.step for lane in timeline.lanes.values()] == list(steps)
+
+
+def test_what_was_read_of_a_log_is_not_read_again() -> None:
+    timelines, (store, head) = Timelines(), kept(1, "a", "b")
+    assert timelines.of(store, head) is timelines.of(store, head)
+    assert len(timelines.of(store, head).lanes) == 2

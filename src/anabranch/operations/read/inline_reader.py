@@ -67,6 +67,9 @@ class InlineReader(Reader):
             self._keep(head.run, state, size)
         return state
 
+    def timeline(self, _head: Head) -> NoReturn:
+        raise TooLargeInline
+
     def _keep(self, run: str, state: State, size: int) -> None:
         self._states[run] = state, size
         self._bytes += size

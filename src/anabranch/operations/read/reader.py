@@ -21,6 +21,7 @@ from anabranch.operations.definitions.preflight import Preflight
 from anabranch.operations.read.event_view import EventRecord, Shown
 from anabranch.operations.read.items import Page, Wanted, page_of
 from anabranch.operations.read.waiting import Waiting, worded
+from anabranch.operations.read.timeline import Timeline, Timelines
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.values.payloads import resolve
@@ -42,6 +43,7 @@ class Reader:
         self._followed = ("", Shown(""))
         #: When a worker last asked for jobs of a pool, 0 for never; only an engine knows.
         self.asked: Callable[[str], int] | None = None
+        self.timelines = Timelines()  # readers in several threads share them
 
     @property
     def store(self) -> Store:
@@ -229,6 +231,10 @@ class Reader:
         if after:
             shown.skip(history(self._store.read(run), run=run)[:after])
         return shown
+
+    def timeline(self, head: Head) -> Timeline:
+        """What happened in it; reads what is new in the log."""
+        return self.timelines.of(self._store, head)
 
     def dispatches(self, run: str) -> list[Dispatch]:
         """Every request that the run made of a participant, with what became of it.

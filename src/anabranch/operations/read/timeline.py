@@ -15,7 +15,7 @@ import msgspec
 from anabranch.kernel import events as e
 from anabranch.operations.read.gathers import Gathers
 from anabranch.operations.read.paths_taken import Paths
-from anabranch.store.ports import Journal, Record
+from anabranch.store.ports import Head, Journal, Record
 
 LANES_KEPT = 2000
 RUNS_KEPT = 32
@@ -256,17 +256,18 @@ class Timeline:
 
 
 class Timelines:
-    """Those of the runs that were looked at last."""
+    """Those of the runs that were looked at last; for any thread."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Timeline] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], Timeline] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, log: Journal, run: str) -> Timeline:
+    def of(self, log: Journal, head: Head) -> Timeline:
         """Up to date. May read a long log: not for the event loop."""
+        key = head.run, head.created_at  # a purged run may have given its id to another
         with self._lock:
-            timeline = self._kept.setdefault(run, Timeline())
-            self._kept.move_to_end(run)
+            timeline = self._kept.setdefault(key, Timeline())
+            self._kept.move_to_end(key)
             if len(self._kept) > RUNS_KEPT:
                 self._kept.popitem(last=False)
-        return timeline.catch_up(log, run)
+        return timeline.catch_up(log, head.run)

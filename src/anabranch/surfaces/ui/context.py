@@ -17,7 +17,7 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.access.tokens import SCOPES
 from anabranch.operations.read.failures import Failures, add_attempts, failures_of
-from anabranch.operations.read.timeline import Timelines
+from anabranch.operations.read.timeline import Timeline
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
@@ -59,7 +59,6 @@ class Ui(msgspec.Struct):
     parts: Parts
     look: Readers  # reads beside the event loop, with a store handle of its own
     graphs: Graphs
-    timelines: Timelines
     approvals: Approvals
     streams: set[asyncio.Event] = set()  # each wakes one open page
     closing: bool = False
@@ -83,12 +82,15 @@ class Ui(msgspec.Struct):
     def net(self, head: Head) -> Net:
         return self.parts.verbs.read.net(head)
 
-    async def failures(self, run: str, net: Net, state: State) -> Failures:
+    async def timeline(self, head: Head) -> Timeline:
+        return await self.look(lambda by: by.read.timeline(head))
+
+    async def failures(self, head: Head, net: Net, state: State) -> Failures:
         """The log is read last, so that it knows of all that the state knew, and only where
         something went wrong."""
         found = failures_of(net, state)
         if state.faults:
-            add_attempts(found, await self.look(lambda by: self.timelines.of(by.store, run)))
+            add_attempts(found, await self.timeline(head))
         return found
 
 

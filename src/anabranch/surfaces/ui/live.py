@@ -21,6 +21,7 @@ from anabranch.net.net import Net
 from anabranch.operations.read.paths_taken import Paths
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import Published
+from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.readers import ReadHandle
 from anabranch.surfaces.ui import guard
@@ -164,7 +165,7 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
             told = run_facts.changes(moving, watch.before) | {"moves": watch.moves()}
             await stream.say("run", told)
             watch.before = moving
-        for name, text in (await _parts(watch, net, state)).items():
+        for name, text in (await _parts(watch, head, net, state)).items():
             if watch.parts.get(name) != text:
                 watch.parts[name] = text
                 await stream.say("part", {"name": name, "html": text})
@@ -177,10 +178,10 @@ async def _tell_of_run(watch: Watch, stream: Stream) -> None:
             pass  # rates and estimates of loops change by time alone
 
 
-async def _parts(watch: Watch, net: Net, state: State) -> dict[str, str]:
+async def _parts(watch: Watch, head: Head, net: Net, state: State) -> dict[str, str]:
     ui, base = watch.ui, run_path(watch.run)
     loops, waits = run_facts.loop_rows(state, ui.now()), run_facts.waits_of(net, state)
-    failures = await ui.failures(watch.run, net, state)
+    failures = await ui.failures(head, net, state)
     given = (base, watch.csrf, watch.may)
     how = (status_of(state), state.finished)
     said = {

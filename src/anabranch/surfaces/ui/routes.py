@@ -5,7 +5,6 @@ from __future__ import annotations
 from aiohttp import web
 
 from anabranch.errors import NotFound
-from anabranch.operations.read.timeline import Timelines
 from anabranch.surfaces.http.guard.audit import PAGE_ACTIONS
 from anabranch.surfaces.http.guard.auth import PAGE_SCOPES
 from anabranch.surfaces.http.io.problems import answer_errors
@@ -71,7 +70,7 @@ ACTIONS: dict[tuple[str, str], str] = {
 def mount(app: web.Application) -> None:
     """Add the pages to an application over an engine."""
     parts = app[PARTS]
-    app[UI] = Ui(parts, app[READERS], Graphs(), Timelines(), app[APPROVALS])
+    app[UI] = Ui(parts, app[READERS], Graphs(), app[APPROVALS])
     app[PAGE_SCOPES], app[PAGE_ACTIONS] = dict(SCOPES), dict(ACTIONS)
     # Around the guards: they refuse in pages too.
     app.middlewares.insert(app.middlewares.index(answer_errors) + 1, answer_in_pages)

@@ -19,6 +19,7 @@ from anabranch.app import Parts, open_store
 from anabranch.errors import AnabranchError
 from anabranch.operations.read.inline_reader import InlineReader, TooLargeInline, require_small
 from anabranch.operations.read.reader import Reader
+from anabranch.operations.read.timeline import Timelines
 from anabranch.operations.sessions.sessions import Sessions
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
@@ -50,6 +51,7 @@ class Readers:
         self._local = threading.local()
         self._opened: list[Store] = []
         self._near: ReadHandle | None = None
+        self._timelines = Timelines()
         self._pool = ThreadPoolExecutor(threads, "anabranch-read")
 
     async def __call__(self, work: Callable[[ReadHandle], T]) -> T:
@@ -77,6 +79,7 @@ class Readers:
             self._opened.append(store)
         read = (InlineReader if near else Reader)(store, self._parts.nets, self._parts.preflight)
         read.asked = self._parts.pools.asked
+        read.timelines = self._timelines
         return ReadHandle(store, read, Sessions(store, read, _send), near)
 
     def close(self) -> None:

@@ -102,7 +102,7 @@ async def panel(request: web.Request) -> web.StreamResponse:
 
 
 async def _panel(ui: Ui, head: Head) -> dict[str, Any]:
-    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    timeline = await ui.timeline(head)
     state, net = ui.state(head), ui.net(head)
     with timeline.lock:
         cards = cards_of(list(timeline.gathers.shown.values()), net, state)

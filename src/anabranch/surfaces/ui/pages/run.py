@@ -42,7 +42,7 @@ def run_path(run: str, *more: str) -> str:
 async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[str, Any]:
     """What every page of a run needs: its head, what went wrong, and why it waits."""
     state, net = ui.state(head), ui.net(head)
-    failures = await ui.failures(head.run, net, state)
+    failures = await ui.failures(head, net, state)
     moving = run_facts.moving_of(state)
     return {
         "head": head,
@@ -94,7 +94,7 @@ async def ways(request: web.Request) -> web.StreamResponse:
     """Which arrows of the graph were taken so far; asked for by the page once it stands."""
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
-    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    timeline = await ui.timeline(head)
     return _json({"ways": timeline.ways()})
 
 
@@ -102,7 +102,7 @@ async def timeline(request: web.Request) -> web.StreamResponse:
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
     skip = _number(request, "skip")
-    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    timeline = await ui.timeline(head)
     lanes = lanes_of(timeline, skip, LANES)
     total = lanes["total"] - lanes["dropped"]
     return show(
@@ -120,7 +120,7 @@ async def timeline_table(request: web.Request) -> web.StreamResponse:
     """Only the table, for a page that follows the run."""
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
-    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    timeline = await ui.timeline(head)
     lanes = lanes_of(timeline, _number(request, "skip"), LANES)
     return html(rendered("lanes.html", {"lanes": lanes}))
 
@@ -129,7 +129,7 @@ async def timeline_data(request: web.Request) -> web.StreamResponse:
     """The lanes as JSON, for the drawing."""
     ui = ui_of(request)
     head = ui.head(request.match_info["run"])
-    timeline = await ui.look(lambda by: ui.timelines.of(by.store, head.run))
+    timeline = await ui.timeline(head)
     lanes = lanes_of(timeline, _number(request, "skip"), LANES)
     lanes |= {"now": ui.now(), "started": head.created_at, "finished": head.finished}
     lanes["ended"] = head.updated_at if head.finished else 0
