@@ -61,7 +61,7 @@ class Judgement(msgspec.Struct):
     evidence: Any = None
 
 
-class Again(msgspec.Struct):
+class NextRound(msgspec.Struct):
     """Everybody is asked once more."""
 
     round: int
@@ -88,7 +88,7 @@ class GatherView(msgspec.Struct):
     judge: str = ""  # asked: a source is asked whether the task is fulfilled
     gate: str = ""  # somebody is asked
     judgements: list[Judgement] = []
-    again: Again | None = None
+    again: NextRound | None = None
 
     @property
     def filled(self) -> int:
@@ -191,7 +191,7 @@ class Gathers:
                 self._rounds[event.token] = event.round
                 view = self._newest(event.token)
                 if view is not None:
-                    view.again = Again(event.round + 1, event.due, event.reason)
+                    view.again = NextRound(event.round + 1, event.due, event.reason)
             case e.TaskJudged():
                 self._judged(at, event)
             case e.GateOpened():

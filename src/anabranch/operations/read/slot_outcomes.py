@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -28,10 +29,16 @@ _LOST = {
 }
 
 
-class SlotOutcome(msgspec.Struct, frozen=True):
-    """`word` is the badge, `text` the rest."""
+Word = Literal[
+    "in", "winner", "counted", "late", "open", "lost", "rejected", "away", "too late", "stopping",
+    "cancelled", "not filled",
+]  # fmt: skip
 
-    word: str
+
+class SlotOutcome(msgspec.Struct, frozen=True):
+    """What became of a slot, and why."""
+
+    word: Word
     text: str = ""
 
 
@@ -55,7 +62,7 @@ def outcome_of(view: GatherView, slot: SlotView, able: Sequence[str] = ()) -> Sl
     return SlotOutcome("lost", f"can no longer come: {_left_by(view, slot).text}")
 
 
-def _won_word(view: GatherView) -> str:
+def _won_word(view: GatherView) -> Word:
     return "winner" if view.rule.mode in ("best_of", "any") and view.kind == "fan" else "counted"
 
 
@@ -111,10 +118,10 @@ def _left_by(view: GatherView, slot: SlotView) -> SlotOutcome:
     there = [one for one in view.members.values() if one.step == slot.label]
     if not there:
         return SlotOutcome("not filled", "nobody came this way")
-    return SlotOutcome("not filled", ", ".join(said(one, slot.when) for one in there[:5]))
+    return SlotOutcome("not filled", ", ".join(became(one, slot.when) for one in there[:5]))
 
 
-def said(one: Member, when: str = "any") -> str:
+def became(one: Member, when: str = "any") -> str:
     outcome = one.became.partition("(")[2].rstrip(")")
     if outcome and when not in ("any", outcome):
         return f"it came as {outcome}, and this slot takes {when}"
