@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
+from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed, succeeded
 from anabranch.net.net import GatherRule
@@ -171,3 +175,15 @@ def test_what_was_read_of_a_log_is_not_read_again() -> None:
     timelines, (store, head) = Timelines(), kept(1, "a", "b")
     assert timelines.of(store, head) is timelines.of(store, head)
     assert len(timelines.of(store, head).lanes) == 2
+
+
+def test_a_damaged_row_is_named_every_time_and_never_passed_over() -> None:
+    store, head = kept(1, "a")
+    torn = Commit(
+        head=msgspec.structs.replace(head, seq=2), at=9, events=b'[["token.created",2,7]]', count=1
+    )
+    store.commit(Batch(commits=[torn]))
+    timelines = Timelines()
+    for _ in range(2):
+        with pytest.raises(DamagedRun, match="events 2 to 2"):
+            timelines.of(store, head)

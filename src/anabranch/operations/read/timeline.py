@@ -15,6 +15,7 @@ import msgspec
 from anabranch.kernel import events as e
 from anabranch.operations.read.gathers import Gathers
 from anabranch.operations.read.paths_taken import Paths
+from anabranch.store.damage import events_of
 from anabranch.store.ports import Head, Journal, Record
 
 LANES_KEPT = 2000
@@ -86,7 +87,11 @@ class Timeline:
             while True:
                 rows = log.read(run, self.seq, ROWS_AT_ONCE)
                 for row in rows:
-                    self._read(row)
+                    try:
+                        self._read(row)
+                    except ValueError:
+                        events_of(run, row)  # says which row of which run is damaged
+                        raise
                 if len(rows) < ROWS_AT_ONCE:
                     return self
 
@@ -94,13 +99,15 @@ class Timeline:
         """Of a loop with very many shards nearly everything is about these: that is passed over
         before it is even decoded."""
         for raw in _split(row.events)[max(0, self.seq + 1 - row.first_seq) :]:
-            self.seq += 1
             text = bytes(raw)
-            if text.startswith(_OF_SHARDS):
-                continue
-            if text.startswith(_OF_JOBS) and _token_of(text) in self._looping:
-                continue
-            self.see(row.at, _decode(text))
+            if not self._of_a_shard(text):
+                self.see(row.at, _decode(text))
+            self.seq += 1
+
+    def _of_a_shard(self, text: bytes) -> bool:
+        if text.startswith(_OF_SHARDS):
+            return True
+        return text.startswith(_OF_JOBS) and _token_of(text) in self._looping
 
     def see(self, at: int, event: e.Event) -> None:
         self.gathers.see(at, event)
