@@ -22,7 +22,7 @@ def test_a_damaged_run_is_told_with_a_problem_and_a_warning_of_health(
             await client.stands(good)
         damage(path, bad, how)
         async with serving(path) as client:
-            for what in ("", "/explain"):
+            for what in ("", "/explain", "/joins"):
                 reply = await client.get(f"/runs/{bad}{what}")
                 assert (reply.status, reply.code) == (500, "damaged_run"), reply.text
                 assert bad in reply.json["detail"]

@@ -308,6 +308,7 @@ def test_joins_are_shown_when_they_are_settled() -> None:
             name = await client.start(playbook({"step": "begin", "next": both}, *ways, meet))
             assert await client.ended(name) == "completed"
             joins = (await client.get(f"/runs/{name}/joins")).json
+            (gathered,) = joins.pop("gathered")
             assert joins == {
                 "items": [
                     {
@@ -319,6 +320,35 @@ def test_joins_are_shown_when_they_are_settled() -> None:
                 ],
                 "open": [],
                 "dropped": 0,
+                "gathers_dropped": 0,
+            }
+            assert (gathered["step"], gathered["kind"], gathered["rule"], gathered["state"]) == (
+                *("meet", "barrier", "all that come", "closed"),
+            )
+            (only,) = gathered["rounds"]
+            assert [(one["label"], one["outcome"]["word"]) for one in only["slots"]] == [
+                ("north", "counted"),
+                ("south", "counted"),
+            ]
+
+    run(go())
+
+
+def test_an_open_join_says_who_delivered_and_who_can_still_come() -> None:
+    async def go() -> None:
+        both = {"spec": {"mode": "inclusive"}, "arcs": [{"step": "north"}, {"step": "south"}]}
+        ways = [step("north", "noop", "meet"), step("south", "decision", "meet", ask="Go on?")]
+        meet = step("meet", spec={"join": "all"})
+        async with serving() as client:
+            name = await client.start(playbook({"step": "begin", "next": both}, *ways, meet))
+            await client.stands(name)
+            joins = (await client.get(f"/runs/{name}/joins")).json
+            (gathered,) = joins["gathered"]
+            (only,) = gathered["rounds"]
+            assert (gathered["state"], only["have"], only["need"]) == ("open", 1, 2)
+            assert {one["label"]: one["outcome"] for one in only["slots"]} == {
+                "north": {"word": "in", "text": ""},
+                "south": {"word": "late", "text": "can still come: at south"},
             }
 
     run(go())

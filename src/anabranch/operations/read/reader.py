@@ -13,15 +13,15 @@ from anabranch.errors import AnabranchError, NotFound
 from anabranch.kernel.explain import explain
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
-from anabranch.kernel.summary import faults_of, loops_of, summarise
+from anabranch.kernel.summary import faults_of, joins_of, loops_of, summarise
 from anabranch.literals import ItemState
 from anabranch.net.net import Net
 from anabranch.operations.definitions.keychain_files import look_at_files
 from anabranch.operations.definitions.preflight import Preflight
 from anabranch.operations.read.event_view import EventRecord, Shown
 from anabranch.operations.read.items import Page, Wanted, page_of
-from anabranch.operations.read.waiting import Waiting, worded
 from anabranch.operations.read.timeline import Timeline, Timelines
+from anabranch.operations.read.waiting import Waiting, worded
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.values.payloads import resolve
@@ -235,6 +235,22 @@ class Reader:
     def timeline(self, head: Head) -> Timeline:
         """What happened in it; reads what is new in the log."""
         return self.timelines.of(self._store, head)
+
+    def joins(self, run: str) -> dict[str, Any]:
+        """The joins that were settled, those that wait, and everything that was gathered."""
+        from anabranch.operations.read.joins import gathered_steps, waiting_by_token
+
+        head = self.find(run)
+        require_sound(head)
+        timeline = self.timeline(head)
+        net, state = self.net(head), self.state_of(head)
+        return {
+            "items": joins_of(state),
+            "open": [one for one in self._waiting(net, state) if one.get("slots")],
+            "dropped": state.joins_dropped,
+            "gathered": gathered_steps(timeline, net, state, waiting_by_token(net, state)),
+            "gathers_dropped": timeline.gathers.dropped,
+        }
 
     def dispatches(self, run: str) -> list[Dispatch]:
         """Every request that the run made of a participant, with what became of it.

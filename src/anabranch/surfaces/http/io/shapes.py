@@ -12,6 +12,7 @@ import msgspec
 
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.items import LoopItem
+from anabranch.operations.read.joins import GatheredStep
 from anabranch.operations.read.waiting import Waiting
 from anabranch.operations.runs.approvals import Approval
 from anabranch.store.damage import damage_of
@@ -159,11 +160,13 @@ class ItemPage(_Shape):
 
 
 class JoinPage(_Shape):
-    """Joins that were settled, and those that wait, slot by slot."""
+    """Joins that were settled, those that wait, and everything that was gathered."""
 
     items: list[JoinShown]
     open: list[Waiting]
     dropped: int
+    gathered: list[GatheredStep]  # newest first: joins, fan-ins and barriers with their rounds
+    gathers_dropped: int  # earlier gathers, which only the events have
 
 
 class RowPage(_Shape):

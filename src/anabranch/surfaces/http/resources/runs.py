@@ -16,7 +16,7 @@ from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.http.guard.idempotency import KEY_HEADER, KeyedRequest, once
 from anabranch.surfaces.http.io import shapes
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.readers import ReadHandle, look, read_inline
+from anabranch.surfaces.http.io.readers import look, read_inline
 from anabranch.surfaces.http.io.request_body import (
     answer,
     bad_parameter,
@@ -109,13 +109,7 @@ async def graph(request: web.Request) -> web.StreamResponse:
 
 async def joins(request: web.Request) -> web.StreamResponse:
     run = request.match_info["run"]
-
-    def both(by: ReadHandle) -> dict[str, Any]:
-        shown = by.read.show(run)
-        waiting = [one for one in shown["waiting"] if one.get("slots")]
-        return {"items": shown["joins"], "open": waiting, "dropped": shown.get("joins_dropped", 0)}
-
-    return answer(await look(request, both))
+    return answer(await look(request, lambda by: by.read.joins(run)))
 
 
 # -- telling ---------------------------------------------------------------------------------------
@@ -240,7 +234,7 @@ ROUTES = (
         f"{RUN}/joins",
         "read",
         joins,
-        "Joins that were settled, and open ones slot by slot",
+        "Joins that were settled, open ones slot by slot, and everything that was gathered",
         returns=shapes.JoinPage,
     ),
     _told("pause", pause, "Begin nothing new in this run until it is resumed"),
