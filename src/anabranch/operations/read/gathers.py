@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,12 +21,15 @@ GATHERS_KEPT = 200
 LATE_KEPT = 50
 MEMBERS_KEPT = 500
 JUDGEMENTS_KEPT = 20
+GatherKind = Literal["join", "fan", "barrier"]
+SlotStatus = Literal["open", "filled", "lost"]
+GatherVerdict = Literal["open", "closed", "impossible", "expired"]
 
 
 class SlotView(msgspec.Struct):
     label: str
     when: str = "any"
-    state: str = "open"  # open, filled, lost
+    state: SlotStatus = "open"
     phase: str = ""  # of a fan: queued, asked, retrying, stopping
     tries: int = 0
     asked_at: int = 0
@@ -50,7 +53,7 @@ class Member(msgspec.Struct):
     at: int = 0
 
 
-class Judgement(msgspec.Struct):
+class TaskJudgement(msgspec.Struct):
     """Whether the task counts as fulfilled, and who said so."""
 
     at: int
@@ -71,7 +74,7 @@ class NextRound(msgspec.Struct):
 
 class GatherView(msgspec.Struct):
     id: str
-    kind: str
+    kind: GatherKind
     step: str
     token: int
     rule: GatherRule
@@ -79,7 +82,7 @@ class GatherView(msgspec.Struct):
     slots: list[SlotView]
     round: int = 1
     until: int = 0
-    verdict: str = "open"
+    verdict: GatherVerdict = "open"
     reason: str = ""
     settled_at: int = 0
     late: int = 0
@@ -87,7 +90,7 @@ class GatherView(msgspec.Struct):
     members: dict[int, Member] = {}
     judge: str = ""  # asked: a source is asked whether the task is fulfilled
     gate: str = ""  # somebody is asked
-    judgements: list[Judgement] = []
+    judgements: list[TaskJudgement] = []
     again: NextRound | None = None
 
     @property
@@ -220,7 +223,7 @@ class Gathers:
         if view is not None and len(view.judgements) < JUDGEMENTS_KEPT:
             view.judge = ""
             view.judgements.append(
-                Judgement(
+                TaskJudgement(
                     at, event.fulfilled, event.policy, event.actor, event.reason, event.evidence
                 )
             )

@@ -19,8 +19,16 @@ from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
-from anabranch.operations.read.gathers import GatherView, Judgement, NextRound, SlotView
-from anabranch.operations.read.slot_outcomes import SlotOutcome, became, outcome_of
+from anabranch.operations.read.gathers import (
+    GatherKind,
+    GatherVerdict,
+    GatherView,
+    NextRound,
+    SlotStatus,
+    SlotView,
+    TaskJudgement,
+)
+from anabranch.operations.read.slot_outcomes import SlotOutcome, SlotWord, became, outcome_of
 from anabranch.operations.read.timeline import Timeline
 
 SLOTS_SHOWN = 200
@@ -32,7 +40,7 @@ class GatherSlot(msgspec.Struct, frozen=True):
 
     label: str
     takes: str  # the outcome that it takes; `any` takes all
-    state: str  # open, filled, lost
+    state: SlotStatus
     outcome: SlotOutcome
     selected: bool
     score: float | None
@@ -45,12 +53,12 @@ class GatherSlot(msgspec.Struct, frozen=True):
 
 
 class SlotCount(msgspec.Struct, frozen=True):
-    outcome: str
-    state: str
+    outcome: SlotWord
+    state: SlotStatus
     count: int
 
 
-class Late(msgspec.Struct, frozen=True):
+class LateDelivery(msgspec.Struct, frozen=True):
     """A delivery that came when the gather was settled: recorded, and nothing else."""
 
     at: int
@@ -70,9 +78,9 @@ class GatherRound(msgspec.Struct, frozen=True):
     """One gather: the first asking of everybody, or a later one."""
 
     gather: str
-    kind: str  # join, fan, barrier: a step run may wait at a join and then ask many
+    kind: GatherKind  # a step run may wait at a join and then ask many
     round: int
-    verdict: str  # open, closed, impossible, expired
+    verdict: GatherVerdict
     reason: str
     have: int
     need: int | None  # None: as many as come
@@ -84,10 +92,10 @@ class GatherRound(msgspec.Struct, frozen=True):
     slots: list[GatherSlot]  # the first 200; with scores, the best first
     counts: list[SlotCount]  # of all slots
     losers: list[Loser]  # the first 50
-    late: list[Late]  # the first 50
+    late: list[LateDelivery]  # the first 50
     late_total: int
     again: NextRound | None
-    judgements: list[Judgement]
+    judgements: list[TaskJudgement]
     judge: str  # not "": a source is asked at present whether the task is fulfilled
     gate: str  # not "": what somebody is asked about that
 
@@ -97,10 +105,10 @@ class GatheredStep(msgspec.Struct, frozen=True):
 
     token: int
     step: str
-    kind: str  # of the newest round, as `rule` is
+    kind: GatherKind  # of the newest round, as `rule` is
     rule: str  # such as `2 of 3`
     stops_losers: bool
-    state: str  # the verdict of the newest round, `deciding`, or `asked again`
+    state: GatherVerdict | Literal["deciding", "asked again"]
     rounds_max: int
     rounds: list[GatherRound]  # newest first
 
@@ -170,7 +178,9 @@ def _coming(view: GatherView, net: Net, state: State) -> dict[str, tuple[str, ..
     }
 
 
-def _state(newest: GatherView, waiting: Sequence[Waiting]) -> str:
+def _state(
+    newest: GatherView, waiting: Sequence[Waiting]
+) -> GatherVerdict | Literal["deciding", "asked again"]:
     """A settled gather may still wait for a verdict, or for the next round."""
     if newest.verdict == "open" or not waiting:
         return newest.verdict
@@ -203,7 +213,7 @@ def _round(
         slots=slots[:SLOTS_SHOWN],
         counts=[SlotCount(*key, count) for key, count in counts.items()],
         losers=_losers(view),
-        late=[Late(at, _name(view, who), outcome) for at, who, outcome in view.late_ones],
+        late=[LateDelivery(at, _name(view, who), outcome) for at, who, outcome in view.late_ones],
         late_total=view.late,
         again=view.again,
         judgements=[_public(one, net) for one in view.judgements],
@@ -268,5 +278,5 @@ def _name(view: GatherView, producer: str) -> str:
     return member.step if member is not None else f"token {producer}"
 
 
-def _public(one: Judgement, net: Net) -> Judgement:
+def _public(one: TaskJudgement, net: Net) -> TaskJudgement:
     return msgspec.structs.replace(one, evidence=public(one.evidence, net.private))

@@ -29,7 +29,7 @@ _LOST = {
 }
 
 
-Word = Literal[
+SlotWord = Literal[
     "in", "winner", "counted", "late", "open", "lost", "rejected", "away", "too late", "stopping",
     "cancelled", "not filled",
 ]  # fmt: skip
@@ -38,7 +38,7 @@ Word = Literal[
 class SlotOutcome(msgspec.Struct, frozen=True):
     """What became of a slot, and why."""
 
-    word: Word
+    word: SlotWord
     text: str = ""
 
 
@@ -62,7 +62,7 @@ def outcome_of(view: GatherView, slot: SlotView, able: Sequence[str] = ()) -> Sl
     return SlotOutcome("lost", f"can no longer come: {_left_by(view, slot).text}")
 
 
-def _won_word(view: GatherView) -> Word:
+def _won_word(view: GatherView) -> SlotWord:
     return "winner" if view.rule.mode in ("best_of", "any") and view.kind == "fan" else "counted"
 
 

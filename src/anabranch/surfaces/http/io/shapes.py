@@ -160,7 +160,7 @@ class ItemPage(_Shape):
 
 
 class JoinPage(_Shape):
-    """Joins that were settled, those that wait, and everything that was gathered."""
+    """Joins that were settled, and those that wait, slot by slot."""
 
     items: list[JoinShown]
     open: list[Waiting]

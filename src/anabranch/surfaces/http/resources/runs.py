@@ -234,7 +234,7 @@ ROUTES = (
         f"{RUN}/joins",
         "read",
         joins,
-        "Joins that were settled, open ones slot by slot, and everything that was gathered",
+        "Joins that were settled, and open ones slot by slot",
         returns=shapes.JoinPage,
     ),
     _told("pause", pause, "Begin nothing new in this run until it is resumed"),
