@@ -44,7 +44,7 @@ class SlotView(msgspec.Struct):
     selected: bool = False
 
 
-class Member(msgspec.Struct):
+class ScopeMember(msgspec.Struct):
     """A token of the scope below a join: what became of it."""
 
     token: int
@@ -87,7 +87,7 @@ class GatherView(msgspec.Struct):
     settled_at: int = 0
     late: int = 0
     late_ones: list[tuple[int, str, str]] = []  # at, who, outcome
-    members: dict[int, Member] = {}
+    members: dict[int, ScopeMember] = {}
     judge: str = ""  # asked: a source is asked whether the task is fulfilled
     gate: str = ""  # somebody is asked
     judgements: list[TaskJudgement] = []
@@ -124,7 +124,7 @@ class GatherView(msgspec.Struct):
         )
 
     @property
-    def losers(self) -> list[Member]:
+    def losers(self) -> list[ScopeMember]:
         """Those that did not deliver to it, once it is settled."""
         delivered = {slot.producer for slot in self.slots if slot.state == "filled"}
         others = [one for one in self.members.values() if str(one.token) not in delivered]
@@ -252,7 +252,7 @@ class Gathers:
             return
         self._in_scope[event.token] = gather
         if len(view.members) < MEMBERS_KEPT:
-            view.members[event.token] = Member(event.token, event.step)
+            view.members[event.token] = ScopeMember(event.token, event.step)
 
     # -- tokens ------------------------------------------------------------------------------
 

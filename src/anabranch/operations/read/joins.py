@@ -24,11 +24,12 @@ from anabranch.operations.read.gathers import (
     GatherVerdict,
     GatherView,
     NextRound,
+    ScopeMember,
     SlotStatus,
     SlotView,
     TaskJudgement,
 )
-from anabranch.operations.read.slot_outcomes import SlotOutcome, SlotWord, became, outcome_of
+from anabranch.operations.read.slot_outcomes import SlotOutcome, SlotWord, outcome_of
 from anabranch.operations.read.timeline import Timeline
 
 SLOTS_SHOWN = 200
@@ -66,14 +67,6 @@ class LateDelivery(msgspec.Struct, frozen=True):
     outcome: str
 
 
-class Loser(msgspec.Struct, frozen=True):
-    """A token that belonged to a join and delivered nothing to it."""
-
-    token: int
-    step: str
-    became: str
-
-
 class GatherRound(msgspec.Struct, frozen=True):
     """One gather: the first asking of everybody, or a later one."""
 
@@ -91,7 +84,7 @@ class GatherRound(msgspec.Struct, frozen=True):
     ranked_by: Literal["", "lowest", "highest"]  # which score wins
     slots: list[GatherSlot]  # the first 200; with scores, the best first
     counts: list[SlotCount]  # of all slots
-    losers: list[Loser]  # the first 50
+    losers: list[ScopeMember]  # the first 50 that delivered nothing and are at no slot
     late: list[LateDelivery]  # the first 50
     late_total: int
     again: NextRound | None
@@ -192,7 +185,7 @@ def _state(
 def _round(
     view: GatherView, able: Mapping[str, Sequence[str]], net: Net, state: State
 ) -> GatherRound:
-    ranks = _ranks(view)
+    ranks, labels = _ranks(view), {slot.label for slot in view.slots}
     slots = [
         _slot(view, slot, able, ranks) for slot in (view.ranked if view.scored else view.slots)
     ]
@@ -212,7 +205,7 @@ def _round(
         ranked_by=("lowest" if view.rule.order == "asc" else "highest") if view.scored else "",
         slots=slots[:SLOTS_SHOWN],
         counts=[SlotCount(*key, count) for key, count in counts.items()],
-        losers=_losers(view),
+        losers=[one for one in view.losers if one.step not in labels][:LOSERS_SHOWN],
         late=[LateDelivery(at, _name(view, who), outcome) for at, who, outcome in view.late_ones],
         late_total=view.late,
         again=view.again,
@@ -260,13 +253,6 @@ def _slot(
         attempts=slot.tries,
         fault=slot.fault,
     )
-
-
-def _losers(view: GatherView) -> list[Loser]:
-    """Those at steps that are no slot; what became of the others stands at their slots."""
-    labels = {slot.label for slot in view.slots}
-    others = [one for one in view.losers if one.step not in labels]
-    return [Loser(one.token, one.step, became(one)) for one in others[:LOSERS_SHOWN]]
 
 
 def _name(view: GatherView, producer: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from anabranch.operations.read.gathers import GatherView, Member, SlotView
+from anabranch.operations.read.gathers import GatherView, ScopeMember, SlotView
 
 _ENDED = {
     "unstarted": "not needed any more; it was never asked",
@@ -118,10 +118,10 @@ def _left_by(view: GatherView, slot: SlotView) -> SlotOutcome:
     there = [one for one in view.members.values() if one.step == slot.label]
     if not there:
         return SlotOutcome("not filled", "nobody came this way")
-    return SlotOutcome("not filled", ", ".join(became(one, slot.when) for one in there[:5]))
+    return SlotOutcome("not filled", ", ".join(_became(one, slot.when) for one in there[:5]))
 
 
-def became(one: Member, when: str = "any") -> str:
+def _became(one: ScopeMember, when: str) -> str:
     outcome = one.became.partition("(")[2].rstrip(")")
     if outcome and when not in ("any", outcome):
         return f"it came as {outcome}, and this slot takes {when}"
