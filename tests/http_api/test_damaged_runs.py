@@ -38,7 +38,7 @@ def test_a_damaged_run_is_told_with_a_problem_and_a_warning_of_health(
             assert good in [row["run"] for row in approvals]
             health = (await client.get("/health")).json
             assert (health["status"], health["ready"]) == ("warn", True)
-            assert "1 run is set aside" in health["reasons"][0]
+            assert any("1 run is set aside" in reason for reason in health["reasons"])
             assert bad not in str(health)
 
     run(work())

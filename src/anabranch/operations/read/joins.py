@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from anabranch.kernel.explain import Waiting, explain
+from anabranch.kernel.explain import Unfinished, explain
 from anabranch.kernel.gather import needed
 from anabranch.kernel.jobs import token_of
 from anabranch.kernel.privacy import public
@@ -106,9 +106,9 @@ class GatheredStep(msgspec.Struct, frozen=True):
     rounds: list[GatherRound]  # newest first
 
 
-def waiting_by_token(net: Net, state: State) -> dict[int, list[Waiting]]:
+def waiting_by_token(net: Net, state: State) -> dict[int, list[Unfinished]]:
     """token → what is unfinished at it."""
-    found: dict[int, list[Waiting]] = {}
+    found: dict[int, list[Unfinished]] = {}
     for one in explain(net, state):
         match one.what:
             case "token":
@@ -124,7 +124,7 @@ def waiting_by_token(net: Net, state: State) -> dict[int, list[Waiting]]:
 
 
 def gathered_steps(
-    timeline: Timeline, net: Net, state: State, waiting: Mapping[int, Sequence[Waiting]]
+    timeline: Timeline, net: Net, state: State, waiting: Mapping[int, Sequence[Unfinished]]
 ) -> list[GatheredStep]:
     """Newest first; the rounds of one step run are together."""
     by_token: dict[int, list[GatherView]] = {}
@@ -138,7 +138,7 @@ def gathered_steps(
 
 
 def _step(
-    token: int, rounds: list[GatherView], waiting: Sequence[Waiting], net: Net, state: State
+    token: int, rounds: list[GatherView], waiting: Sequence[Unfinished], net: Net, state: State
 ) -> GatheredStep:
     newest = rounds[0]
     step = net.steps.get(newest.step)
@@ -172,7 +172,7 @@ def _coming(view: GatherView, net: Net, state: State) -> dict[str, tuple[str, ..
 
 
 def _state(
-    newest: GatherView, waiting: Sequence[Waiting]
+    newest: GatherView, waiting: Sequence[Unfinished]
 ) -> GatherVerdict | Literal["deciding", "asked again"]:
     """A settled gather may still wait for a verdict, or for the next round."""
     if newest.verdict == "open" or not waiting:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from anabranch.kernel.explain import Waiting
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.read.joins import GatherRound, gathered_steps, waiting_by_token
@@ -47,9 +45,7 @@ def panel_of(timeline: Timeline, net: Net, state: State) -> dict[str, Any]:
     waiting = waiting_by_token(net, state)
     return {
         "cards": gathered_steps(timeline, net, state, waiting),
-        "whys": {
-            token: [_plain(one) for one in some[:WHYS_SHOWN]] for token, some in waiting.items()
-        },
+        "whys": {token: some[:WHYS_SHOWN] for token, some in waiting.items()},
         "slot_look": slot_look,
         "dropped": timeline.gathers.dropped,
     }
@@ -62,8 +58,3 @@ def slot_look(word: str, state: str, of: GatherRound) -> str:
     if state == "lost":
         return "failed"
     return "waiting" if word in ("late", "open", "stopping") else "quiet"
-
-
-def _plain(one: Waiting) -> dict[str, Any]:
-    given: dict[str, Any] = msgspec.to_builtins(one)
-    return {"until": None, "movers": [], **given}
