@@ -270,10 +270,10 @@ workflow: [{{step: s, tool: {{kind: noop, result: "{{{{ keychain.pw.a }}}}"}}}}]
 def test_participants_and_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that is prepared and cannot be: whoever is asked, the run comes to an end."""
 
-    def odd(*_given: Any) -> Any:
+    def odd(*_given: Any, **_named: Any) -> Any:
         raise ODD["deep"]
 
-    monkeypatch.setattr(executor, "build_task", odd)
+    monkeypatch.setattr(executor, "task_of", odd)
     text = ORCHESTRATION if kind == "rule" else SOLICIT[kind]
 
     async def scenario() -> None:
@@ -296,13 +296,13 @@ def test_a_job_that_a_worker_cannot_prepare(place: str, monkeypatch: pytest.Monk
     from anabranch.operations.workers import claims
     from anabranch.surfaces.worker import task_environment
 
-    def odd(*_given: Any) -> Any:
+    def odd(*_given: Any, **_named: Any) -> Any:
         raise ODD["nul"]
 
     if place == "worker":
-        monkeypatch.setattr(task_environment, "unpack", odd)
+        monkeypatch.setattr(task_environment, "from_wire", odd)
     else:
-        monkeypatch.setattr(claims, "pack", odd)
+        monkeypatch.setattr(claims, "to_wire", odd)
 
     async def scenario() -> None:
         async with serving() as server:

@@ -22,18 +22,22 @@ from anabranch.net.net import Arc, Branch, Step
 _EMPTY: Mapping[str, Any] = {}
 
 
-def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[str, Any]:
-    """What a guard, a template or a job of this token can see. Values are not copied."""
-    names: dict[str, Any] = {
+def names_of_run(state: State) -> dict[str, Any]:
+    """What everything in a run can see. Values are not copied."""
+    return {
         "run": state.run,
         "workload": state.workload,
         "ctx": state.ctx,
-        "args": token.args,
-        "payload": token.payload,
         "results": state.results,
         "labels": state.labels,
         "answered_by": state.answered_by,
     }
+
+
+def names_for(state: State, token: Token, values: ValueAccess = INLINE) -> dict[str, Any]:
+    """What a guard or an arc of this token can see. Values are not copied."""
+    names = names_of_run(state)
+    names["args"], names["payload"] = token.args, token.payload
     if values.lazy or state.sealed:  # seldom
         names["workload"] = _Unread(state, values) if state.sealed else values.view(state.workload)
         for key in ("ctx", "args", "payload", "results"):

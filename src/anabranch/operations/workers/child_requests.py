@@ -20,7 +20,7 @@ from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job
 from anabranch.net.net import Net, child_target
 from anabranch.operations.definitions.catalog import plain_path
-from anabranch.runtime.jobs.wire import Fetch, whole_names
+from anabranch.runtime.jobs.tasks import Fetch, whole_names
 from anabranch.runtime.live_run import LiveRun
 from anabranch.work.kinds.child import WAITING, Child, child_tasks
 

@@ -26,14 +26,14 @@ from anabranch.net.problems import did_you_mean
 from anabranch.operations.workers.leases import NOBODY, LeaseHolder
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
-from anabranch.runtime.jobs.wire import ClaimedJob, Item, shared_names, to_wire, travels
+from anabranch.runtime.jobs.tasks import ClaimedJob, Item
+from anabranch.runtime.jobs.wire import shared_names, to_wire, travels
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import unexpected
 from anabranch.work.run_at_work import working_for
 from anabranch.work.secrets.redaction import Redactor, giving
-from anabranch.work.tracing import traceparent
 
 CLAIM_MAX = 1000  # jobs in one claim
 WAIT_SECONDS_MAX = 60.0
@@ -277,11 +277,8 @@ class Claims:
         return None
 
     async def _handed_out(self, live: LiveRun, job: Job, items: bool) -> ClaimedJob:
-        run, seconds = live.state.run, max(0.0, (job.lease - job.since) / 1000)
-        leased = to_wire(live, job.id, seconds, self._engine.rights.fetch(run))
-        if self._engine.traces:
-            place = traceparent(run, job.id, job.attempt, live.state.trace)
-            leased = msgspec.structs.replace(leased, trace=place)
+        fetch = self._engine.rights.fetch(live.state.run)
+        leased = to_wire(live, job.id, fetch, traces=self._engine.traces)
         return await self._with_items(live, job, leased, items)
 
     async def _with_items(

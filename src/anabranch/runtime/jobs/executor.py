@@ -16,23 +16,19 @@ import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.fans import slot_value
-from anabranch.kernel.jobs import JUDGE_SLOT, idempotency_key, kind_of_job, work_of
-from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job, State
-from anabranch.kernel.tracker import Shard, loop_name
 from anabranch.kernel.values import INTERNAL, Answer, failed
-from anabranch.net.net import Net, Work
+from anabranch.net.net import Net
 from anabranch.runtime.effects import Execute, Stop
+from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.live_run import LiveRun
-from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve
+from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.run_at_work import run_at_work
 from anabranch.work.secrets.redaction import Redactor, given_to_work, giving, with_credentials
-from anabranch.work.tracing import traceparent, working_in
-from anabranch.work.values.payloads import is_ref
+from anabranch.work.tracing import working_in
 
 Offer = Callable[[str, s.Stimulus], None]
 Key = tuple[str, str, int]  # run, job, attempt
@@ -95,9 +91,7 @@ class Executor:
             self._send_out(effect, partial(self._with_secrets, live, effect))
             return
         try:
-            task = build_task(live, effect.job, partial(self._content, effect.run))
-            if self.traces:
-                task = self._traced(live, task)
+            task = self._task(live, effect)
         except AnabranchError as error:
             self._deliver(effect, not_built(error))
             return
@@ -127,10 +121,9 @@ class Executor:
     async def _done_with_secrets(self, live: LiveRun, effect: Execute) -> Answer | Parked:
         try:
             keyring = await self._keyring(live)
-            found = await with_credentials(partial(self._built, live, effect, keyring))
-            if found is None:
+            task = await with_credentials(partial(self._built, live, effect, keyring))
+            if task is None:
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
-            task = self._traced(live, found) if self.traces else found
         except AnabranchError as error:
             kind = getattr(error, "kind", error.code)
             may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
@@ -149,7 +142,13 @@ class Executor:
         job = live.state.jobs.get(effect.job)
         if job is None or nobody_waits(live.state, job):
             return None
-        return build_task(live, effect.job, partial(self._content, effect.run), keyring)
+        return self._task(live, effect, keyring)
+
+    def _task(
+        self, live: LiveRun, effect: Execute, keyring: Mapping[str, Any] | None = None
+    ) -> Task:
+        fetch = partial(self._content, effect.run)
+        return task_of(live, effect.job, fetch, keyring, traces=self.traces)
 
     async def _keyring(self, live: LiveRun) -> Mapping[str, Any] | None:
         if not live.net.has_secrets or self._safe is None:
@@ -159,11 +158,6 @@ class Executor:
         if state.sealed:
             workload = Unsealed(workload, live.sealed.marks)
         return await self._safe.keyring(live.net, workload, state.run)
-
-    @staticmethod
-    def _traced(live: LiveRun, task: Task) -> Task:
-        place = traceparent(task.run, task.job, task.attempt, live.state.trace)
-        return msgspec.structs.replace(task, trace=place)
 
     def _send_out(self, effect: Execute, work: Deed) -> None:
         key = (effect.run, effect.job, effect.attempt)
@@ -307,14 +301,6 @@ def _guarded(perform_now: Callable[[Task], Answer], task: Task) -> Answer:
         return _defect(f"the {task.kind} performer failed: {defect!r}")
 
 
-def _resolve_refs(names: dict[str, Any], fetch: Callable[[str], bytes | None]) -> None:
-    """Work sees whole values where the log has their stand-ins."""
-    load = loader(fetch)
-    for name in ("results", "args", "payload", "ctx", "workload"):
-        if holds_ref(names[name]):
-            names[name] = Resolved(names[name], load)
-
-
 def nobody_waits(state: State, job: Job) -> bool:
     """The job only drains: its token is gone, or has gone on to ask everybody again."""
     return job.token not in state.tokens or bool(job.gather and job.gather not in state.gathers)
@@ -324,104 +310,3 @@ def not_built(error: AnabranchError) -> Answer:
     """The inputs of a job cannot be worked out: nobody was asked to do anything."""
     code = "" if error.code == ExpressionError.code else error.code
     return failed(ExpressionError.code, str(error), code=code, retryable=False)
-
-
-def build_task(
-    live: LiveRun,
-    job_id: str,
-    fetch: Callable[[str], bytes | None],
-    keyring: Mapping[str, Any] | None = None,
-) -> Task:
-    """The job as its performer sees it, with inputs rendered from the run as it stands now."""
-    state = live.state
-    job = state.jobs[job_id]
-    token = state.tokens[job.token]
-    work = work_of(live.net.steps[job.step], job)
-    names: dict[str, Any] = names_for(state, token)
-    names["workload"] = state.workload  # work may read what nothing may be decided by
-    if live.holds_refs:
-        _resolve_refs(names, fetch)
-    if keyring is not None:
-        names["keychain"] = keyring
-    if state.sealed or live.sealed.values:
-        live.sealed.lay_over(names, names["workload"], state.sealed)
-    if token.loop:
-        return _loop_task(live, job, work, names, fetch)
-    if job.slot >= 0:
-        names["slot"] = resolve(slot_value(state.gathers[job.gather], job.slot), fetch)
-    elif job.slot == JUDGE_SLOT:
-        names["answer"] = resolve(token.answer.result if token.answer is not None else None, fetch)
-    inputs = work.inputs.evaluate(names) if work.inputs is not None else {}
-    return Task(
-        run=state.run,
-        step=job.step,
-        job=job.id,
-        attempt=job.attempt,
-        tries=job.failures + 1,
-        postponed=job.postponed,
-        postponed_ms=job.postponed_ms,
-        key=idempotency_key(state.run, job.id),
-        kind=work.kind,
-        inputs=inputs if type(inputs) is dict or isinstance(inputs, Mapping) else {"value": inputs},
-        names=names,
-        program=work.program,
-        timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,
-        again=f".r{job.failures}" if job.failures else "",
-        **_remembered(job, fetch),
-    )
-
-
-def _remembered(job: Job, fetch: Callable[[str], bytes | None]) -> dict[str, Any]:
-    """Where work that parked stood, and what it heard meanwhile."""
-    if job.memory is None:
-        return {}
-    memory = resolve(job.memory, fetch) if is_ref(job.memory) else job.memory
-    heard = job.heard
-    if heard is not None and holds_ref(heard.result):
-        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
-    return {"memory": memory, "heard": heard}
-
-
-def tries_of(job: Job, shard: Shard | None) -> str:
-    """Items that go out once more do so in another job."""
-    failures = job.failures + (shard.tries if shard is not None else 0)
-    return f".r{failures}" if failures else ""
-
-
-def _loop_task(
-    live: LiveRun,
-    job: Job,
-    work: Work,
-    names: Mapping[str, Any],
-    fetch: Callable[[str], bytes | None],
-) -> Task:
-    """A shard, or the reading ahead in the collection; inputs are rendered per item."""
-    state = live.state
-    tracker = state.loops[f"l{job.token}"]
-    shard = tracker.in_flight.get(job.id)
-    inputs = (
-        {"at_once": tracker.window}
-        if shard is not None
-        else {
-            "cursor": tracker.cursor,
-            "first": tracker.next_index,
-            "count": tracker.shard_size,
-            "shards": max(1, 2 * tracker.window - len(tracker.ready)),
-        }
-    )
-    return Task(
-        run=state.run,
-        step=job.step,
-        job=job.id,
-        attempt=job.attempt,
-        key=idempotency_key(state.run, job.id),
-        kind=kind_of_job(live.net.steps[job.step], job),
-        inputs=inputs,
-        names=names,
-        program=work.program,
-        loop=loop_name(state.run, tracker.id),
-        source=tracker.source,
-        shard=shard,
-        again=tries_of(job, shard),
-        **_remembered(job, fetch),
-    )

@@ -13,122 +13,58 @@ and those that a parent put into the arguments of its child travel with the job 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.kernel.fans import slot_value
-from anabranch.kernel.jobs import DEFAULT_WORK, idempotency_key, kind_of_job, pool_of_job
-from anabranch.kernel.routing import names_for
-from anabranch.kernel.tracker import Shard, loop_name
-from anabranch.kernel.values import Answer
-from anabranch.net.net import Net, Work
+from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.kernel.routing import names_of_run
+from anabranch.kernel.state import State
+from anabranch.kernel.tracker import Shard
+from anabranch.net.net import Net
 from anabranch.net.reads import reads_keychain
-from anabranch.runtime.jobs.executor import tries_of
+from anabranch.runtime.jobs.tasks import (
+    ClaimedJob,
+    Fetch,
+    Item,
+    build_task,
+    checkpoint_hash,
+    describe_job,
+    names_of_job,
+    rendered_inputs,
+    whole_names,
+)
 from anabranch.runtime.live_run import LiveRun
-from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve, resolved
-from anabranch.runtime.values.sealing import Unsealed, unsealed
+from anabranch.runtime.values.sealing import Sealed
 from anabranch.work.loops.collections.port import KIND
 from anabranch.work.port import Task
 from anabranch.work.values.payloads import PLACE, REF, is_ref
 
-#: Names that are the same for all jobs of a run at one instant.
-SHARED = ("workload", "ctx", "results", "labels")
 #: Collections that a worker reads by itself wherever it is; the items of others travel.
 ANYWHERE = ("list", "range")
 INPUT_BYTES_MAX = 256 * 1024  # larger ones are rendered by the worker
 
 _NO_KEYS: Mapping[str, Any] = {}
-
-Fetch = Callable[[str], bytes | None]
-Item = tuple[int, str, Any]  # index, key, value
-
-
-class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job under a lease, as it travels."""
-
-    run: str
-    step: str
-    job: str
-    attempt: int
-    pool: str
-    definition: str  # the fingerprint
-    key: str  # the idempotency key: the same for every attempt
-    kind: str
-    lease_until: int
-    lease_seconds: float
-    timeout_seconds: float | None = None
-    inputs: dict[str, Any] | None = None  # rendered; without it the worker does that
-    args: Any = None
-    payload: Any = None
-    slot: Any = None
-    has_slot: bool = False
-    loop: str = ""
-    source: Any = None
-    shard: Shard | None = None
-    items: list[Item] | None = None  # of the shard, where the worker could not read them
-    again: str = ""
-    memory: Any = None
-    heard: Answer | None = None
-    progress: Any = None  # how far whoever lost it said to be
-    trace: str = ""  # the span of this execution, where runs are traced
-    sealed: dict[str, Any] = {}  # the secrets for which marks stand in the input of the run
-
-    @property
-    def id(self) -> tuple[str, str, int]:
-        return self.run, self.job, self.attempt
+_NO_VALUES = names_of_run(State())
 
 
 def shared_names(live: LiveRun) -> dict[str, Any]:
-    state = live.state
-    return {
-        "workload": state.workload,
-        "ctx": state.ctx,
-        "results": state.results,
-        "labels": state.labels,
-    }
+    """What all jobs of the run can see at this instant; it travels once for all of them."""
+    names = names_of_run(live.state)
+    del names["run"]  # every job says that
+    return names
 
 
-def to_wire(live: LiveRun, job_id: str, lease_seconds: float, fetch: Fetch) -> ClaimedJob:
+def to_wire(live: LiveRun, job_id: str, fetch: Fetch, *, traces: bool = False) -> ClaimedJob:
     """The job for its worker; raises `ExpressionError` where its inputs cannot be rendered."""
-    state = live.state
-    job = state.jobs[job_id]
-    token = state.tokens[job.token]
-    step = live.net.steps[job.step]
-    work = step.work or DEFAULT_WORK
-    tracker = state.loops.get(token.loop) if token.loop else None
-    shard = tracker.in_flight.get(job.id) if tracker is not None else None
-    names = names_for(state, token)
-    in_fan = tracker is None and job.slot >= 0
-    if in_fan:
-        names["slot"] = slot_value(state.gathers[job.gather], job.slot)
-    return ClaimedJob(
-        run=state.run,
-        step=job.step,
-        job=job.id,
-        attempt=job.attempt,
-        pool=pool_of_job(step, job),
-        definition=state.definition,
-        key=idempotency_key(state.run, job.id),
-        kind=kind_of_job(step, job),
-        lease_until=job.lease,
-        lease_seconds=lease_seconds,
-        timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,
-        inputs=_rendered(live, work, names, fetch),
-        args=token.args,
-        payload=token.payload,
-        slot=names.get("slot"),
-        has_slot=in_fan,
-        loop=loop_name(state.run, tracker.id) if tracker is not None else "",
-        source=tracker.source if tracker is not None and travels(tracker.source) else None,
-        shard=shard,
-        again=tries_of(job, shard),
-        memory=job.memory,
-        heard=job.heard,
-        progress=job.progress,
-        sealed=dict(live.sealed.marks) if state.sealed else {},
+    job = describe_job(live, job_id, traces=traces)
+    return msgspec.structs.replace(
+        job,
+        inputs=job.inputs if job.inputs is not None else _rendered(live, job, fetch),
+        source=job.source if travels(job.source) else None,
+        sealed=dict(live.sealed.marks) if job.sealed_keys else {},
     )
 
 
@@ -138,37 +74,20 @@ def travels(source: Any) -> bool:
     return kind in ANYWHERE
 
 
-def _rendered(
-    live: LiveRun, work: Work, names: dict[str, Any], fetch: Fetch
-) -> dict[str, Any] | None:
+def _rendered(live: LiveRun, job: ClaimedJob, fetch: Fetch) -> dict[str, Any] | None:
     """The inputs as JSON, for workers that do not compile definitions; secrets are not here."""
-    secret = bool(live.net.keychain or live.state.sealed)
-    if live.net.asks_credentials and not secret:
-        secret = reads_keychain(work.inputs)
-    if work.inputs is None or secret:
-        return None if secret else {}
-    inputs = work.inputs.evaluate(whole_names(names, fetch) if live.holds_refs else names)
-    whole = inputs if isinstance(inputs, Mapping) else {"value": inputs}
+    work = live.net.steps[job.step].work or DEFAULT_WORK
+    if live.net.keychain or job.sealed_keys:
+        return None
+    if live.net.asks_credentials and reads_keychain(work.inputs):
+        return None
+    names = names_of_job(job, shared_names(live))
+    inputs = rendered_inputs(work, whole_names(names, fetch) if live.holds_refs else names)
     try:
-        encoded = msgspec.json.encode(whole)
+        encoded = msgspec.json.encode(inputs)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    return None if len(encoded) > INPUT_BYTES_MAX else dict(whole)
-
-
-def whole_names(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
-    """Work sees whole values where the log has their stand-ins."""
-    load = loader(fetch)
-    return {
-        name: (
-            resolved(value, load)
-            if name == "slot"
-            else Resolved(value, load)
-            if isinstance(value, Mapping) and holds_ref(value)
-            else value
-        )
-        for name, value in names.items()
-    }
+    return None if len(encoded) > INPUT_BYTES_MAX else dict(inputs)
 
 
 # -- on the worker ---------------------------------------------------------------------------
@@ -191,7 +110,8 @@ def refs_of(leased: ClaimedJob, shared: Mapping[str, Any]) -> set[str]:
     """What has to be fetched before the work can begin."""
     heard = leased.heard.result if leased.heard is not None else None
     values = [leased.args, leased.payload, leased.slot, leased.memory, heard, shared]
-    return set(refs_in(values))
+    checkpoint = checkpoint_hash(leased.progress)
+    return {*refs_in(values), *([checkpoint] if checkpoint else [])}
 
 
 def from_wire(
@@ -205,53 +125,11 @@ def from_wire(
     step = net.steps.get(leased.step)
     if step is None:
         raise InputError(f"the definition {leased.definition} has no step {leased.step!r}")
+    if leased.items is not None:
+        leased = msgspec.structs.replace(leased, source=SentItems(leased.items))
     work = step.work or DEFAULT_WORK
-    names: dict[str, Any] = {
-        "run": leased.run,
-        **{name: shared.get(name, {}) for name in SHARED},
-        "args": leased.args if leased.args is not None else {},
-        "payload": leased.payload if leased.payload is not None else {},
-    }
-    if leased.has_slot:
-        names["slot"] = leased.slot
-    names = whole_names(names, fetch)
-    if leased.sealed:
-        names["workload"] = Unsealed(names["workload"], leased.sealed)
-        names["payload"] = unsealed(names["payload"], leased.sealed)
-    if keyring is not None:
-        names["keychain"] = keyring
-    heard = leased.heard
-    if heard is not None and holds_ref(heard.result):
-        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
-    return Task(
-        run=leased.run,
-        step=leased.step,
-        job=leased.job,
-        attempt=leased.attempt,
-        key=leased.key,
-        kind=leased.kind,
-        inputs=_inputs(leased, work, names),
-        names=names,
-        program=work.program,
-        loop=leased.loop,
-        source=leased.source if leased.items is None else SentItems(leased.items),
-        shard=leased.shard,
-        timeout_seconds=leased.timeout_seconds,
-        again=leased.again,
-        memory=resolve(leased.memory, fetch) if is_ref(leased.memory) else leased.memory,
-        heard=heard,
-        progress=leased.progress,
-        trace=leased.trace,
-    )
-
-
-def _inputs(leased: ClaimedJob, work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
-    if leased.inputs is not None:
-        return leased.inputs
-    if work.inputs is None or leased.shard is not None:
-        return {}
-    inputs = work.inputs.evaluate(names)
-    return inputs if isinstance(inputs, Mapping) else {"value": inputs}
+    names = {**_NO_VALUES, **shared}  # an older server does not send all of them
+    return build_task(leased, work, names, fetch, keyring, sealed=Sealed(leased.sealed))
 
 
 class SentItems(msgspec.Struct, frozen=True):

@@ -76,12 +76,13 @@ class Sealed(msgspec.Struct):
 
     def lay_over(self, names: dict[str, Any], workload: Input, keys: Sequence[str]) -> None:
         """Into the names that the templates of a job see."""
-        if keys:
-            names["workload"] = Unsealed(workload, self.marks, keys)
+        marks = self.marks
+        if keys or marks:
+            names["workload"] = Unsealed(workload, marks, keys)
         if not self.values:
             return
         scope = given_to_work()
-        payload = unsealed(names["payload"], self.marks) if keys else names["payload"]
+        payload = unsealed(names["payload"], marks) if marks else names["payload"]
         own = {key: value for key, value in self.values.items() if not key.startswith(STARS)}
         if scope is not None:
             for value in own.values():

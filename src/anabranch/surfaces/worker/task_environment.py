@@ -19,7 +19,8 @@ from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.runtime.jobs.executor import carry_out
-from anabranch.runtime.jobs.wire import ClaimedJob, SentOrReadItems, from_wire, refs_of
+from anabranch.runtime.jobs.tasks import ClaimedJob
+from anabranch.runtime.jobs.wire import SentOrReadItems, from_wire, refs_of
 from anabranch.runtime.values.payloads import TooLarge, lighten
 from anabranch.runtime.values.sealing import Unsealed, seal
 from anabranch.settings import Settings
@@ -51,7 +52,7 @@ from anabranch.work.secrets.redaction import (
     guard_logs,
     with_credentials,
 )
-from anabranch.work.values.payloads import encoded, hash_of
+from anabranch.work.values.payloads import encoded
 
 NETS_KEPT = 100
 REPORT_BYTES = 8 * 1024 * 1024  # a larger result goes ahead, also where it is to stay whole
@@ -169,11 +170,7 @@ class TaskEnvironment:
             if leased.sealed:
                 workload = Unsealed(workload, leased.sealed)
             keyring = await app.keyring_of(self._keychain, net, workload, _holder(leased))
-        task = await with_credentials(lambda: from_wire(leased, shared, net, held.get, keyring))
-        if leased.shard is None or leased.progress is None:
-            return task
-        progress = await self._remembered(leased.progress)
-        return msgspec.structs.replace(task, progress=progress)
+        return await with_credentials(lambda: from_wire(leased, shared, net, held.get, keyring))
 
     async def _net(self, leased: ClaimedJob) -> Net:
         net = self._nets.get(leased.definition)
@@ -237,16 +234,6 @@ class TaskEnvironment:
             return said
         job_at_work.set(key)
         return {**said, "payload": await self._payloads.put(content)}
-
-    async def _remembered(self, progress: Any) -> Any:
-        """What the worker before this one said, with its checkpoint."""
-        sha256 = progress.get("payload") if isinstance(progress, Mapping) else None
-        if not isinstance(sha256, str):
-            return progress
-        content = await self._payloads.get(sha256)
-        if content is None or hash_of(content) != sha256:
-            return None
-        return {"checkpoint": msgspec.json.decode(content)}
 
     # -- children ----------------------------------------------------------------------------
 

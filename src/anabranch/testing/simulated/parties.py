@@ -21,8 +21,9 @@ from anabranch.kernel.state import State
 from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Stop
-from anabranch.runtime.jobs.executor import build_task, nobody_waits, not_built
+from anabranch.runtime.jobs.executor import nobody_waits, not_built
 from anabranch.runtime.jobs.pools import PoolQueues
+from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.reactions import ENGINE
 from anabranch.testing.random.nets import random_net
@@ -238,8 +239,8 @@ class Parties(World):
         if self.strikes("silent") or nobody_waits(state, job):
             return
         try:
-            live = LiveRun(self.audits[run].net, state)
-            task = build_task(live, event.job, self.store.payload, stand_ins(live.net))
+            live = LiveRun(self.audits[run].net, state, holds_refs=True)
+            task = task_of(live, event.job, self.store.payload, stand_ins(live.net))
             plan = self.plan(key, task, label_of(state, job))
         except AnabranchError as error:
             plan = Planned(not_built(error))

@@ -25,8 +25,9 @@ from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
 from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
-from anabranch.runtime.jobs.executor import build_task, nobody_waits, not_built
+from anabranch.runtime.jobs.executor import nobody_waits, not_built
 from anabranch.runtime.jobs.pools import PoolQueues
+from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.values.offload import PayloadOffloader
@@ -216,7 +217,7 @@ class World:
             return
         key = (effect.run, effect.job, effect.attempt)
         try:
-            task = build_task(live, effect.job, self.store.payload, stand_ins(live.net))
+            task = task_of(live, effect.job, self.store.payload, stand_ins(live.net))
         except AnabranchError as error:
             plan = Planned(not_built(error))
         else:

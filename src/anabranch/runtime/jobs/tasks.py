@@ -1,0 +1,257 @@
+"""Tasks: what a job is to the performer that does it, in the engine and on every worker.
+
+There are two steps. `describe_job` reads everything about a job from its run; `build_task` makes
+the task from that description and renders its inputs. The engine takes both steps in its own
+process; for a worker the description travels between them (`runtime.jobs.wire`). What a task is
+told is therefore added in one place, and reaches both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.kernel.fans import slot_value
+from anabranch.kernel.jobs import JUDGE_SLOT, idempotency_key, pool_of_job, work_of
+from anabranch.kernel.routing import names_of_run
+from anabranch.kernel.state import Job, State
+from anabranch.kernel.tracker import Shard, Tracker, loop_name
+from anabranch.kernel.values import Answer
+from anabranch.net.net import Work
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.values.payloads import Resolved, holds_ref, loader, resolve, resolved
+from anabranch.runtime.values.sealing import Sealed
+from anabranch.work.port import Task
+from anabranch.work.tracing import traceparent
+from anabranch.work.values.payloads import hash_of, is_ref
+
+#: Names whose values need not be mappings: they are resolved before anything looks at them.
+_ANY_VALUE = ("slot", "answer")
+
+Fetch = Callable[[str], bytes | None]
+Item = tuple[int, str, Any]  # index, key, value
+
+
+class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job that was started, as `describe_job` finds it and as it travels to a worker."""
+
+    run: str
+    step: str
+    job: str
+    attempt: int
+    pool: str
+    definition: str  # the fingerprint
+    key: str  # the idempotency key: the same for every attempt
+    kind: str
+    lease_until: int
+    lease_seconds: float
+    timeout_seconds: float | None = None
+    inputs: dict[str, Any] | None = None  # rendered; without it `build_task` does that
+    args: Any = None
+    payload: Any = None
+    slot: Any = None
+    has_slot: bool = False
+    loop: str = ""
+    source: Any = None
+    shard: Shard | None = None
+    items: list[Item] | None = None  # of the shard, where the worker could not read them
+    again: str = ""
+    memory: Any = None
+    heard: Answer | None = None
+    progress: Any = None  # how far the execution that was lost said to be
+    trace: str = ""  # the span of this execution, where runs are traced
+    sealed: dict[str, Any] = {}  # the secrets for which marks stand in the input of the run
+    tries: int = 1
+    postponed: int = 0
+    postponed_ms: int = 0
+    sealed_keys: list[str] = []  # the keys of the input that hold such a mark
+
+    @property
+    def id(self) -> tuple[str, str, int]:
+        return self.run, self.job, self.attempt
+
+
+def describe_job(live: LiveRun, job_id: str, *, traces: bool = False) -> ClaimedJob:
+    """Everything that the run knows of this job. Nothing is rendered or resolved yet."""
+    state = live.state
+    job = state.jobs[job_id]
+    token = state.tokens[job.token]
+    step = live.net.steps[job.step]
+    work = work_of(step, job)
+    tracker = state.loops[token.loop] if token.loop else None
+    shard = tracker.in_flight.get(job.id) if tracker is not None else None
+    in_fan = tracker is None and job.slot >= 0
+    failures = job.failures + (shard.tries if shard is not None else 0)
+    return ClaimedJob(
+        run=state.run,
+        step=job.step,
+        job=job.id,
+        attempt=job.attempt,
+        pool=pool_of_job(step, job),
+        definition=state.definition,
+        key=idempotency_key(state.run, job.id),
+        kind=work.kind,
+        lease_until=job.lease,
+        lease_seconds=max(0.0, (job.lease - job.since) / 1000),
+        timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,
+        inputs=_loop_inputs(tracker, shard) if tracker is not None else None,
+        args=token.args,
+        payload=token.payload,
+        slot=slot_value(state.gathers[job.gather], job.slot) if in_fan else None,
+        has_slot=in_fan,
+        loop=loop_name(state.run, tracker.id) if tracker is not None else "",
+        source=tracker.source if tracker is not None else None,
+        shard=shard,
+        again=f".r{failures}" if failures else "",  # items that go out again do so in another job
+        memory=job.memory,
+        heard=job.heard,
+        progress=job.progress,
+        trace=traceparent(state.run, job.id, job.attempt, state.trace) if traces else "",
+        tries=job.failures + 1,
+        postponed=job.postponed,
+        postponed_ms=job.postponed_ms,
+        sealed_keys=state.sealed,
+    )
+
+
+def _loop_inputs(tracker: Tracker, shard: Shard | None) -> dict[str, Any]:
+    """Of a shard, or of the reading ahead in the collection. Templates are rendered per item."""
+    if shard is not None:
+        return {"at_once": tracker.window}
+    return {
+        "cursor": tracker.cursor,
+        "first": tracker.next_index,
+        "count": tracker.shard_size,
+        "shards": max(1, 2 * tracker.window - len(tracker.ready)),
+    }
+
+
+def task_of(
+    live: LiveRun,
+    job_id: str,
+    fetch: Fetch,
+    keyring: Mapping[str, Any] | None = None,
+    *,
+    traces: bool = False,
+) -> Task:
+    """The task of a job that the engine does itself, rendered from the run as it stands now."""
+    state = live.state
+    job = state.jobs[job_id]
+    names = names_of_run(state)
+    if job.slot == JUDGE_SLOT:
+        names["answer"] = _answer_of(state, job)
+    return build_task(
+        describe_job(live, job_id, traces=traces),
+        work_of(live.net.steps[job.step], job),
+        names,
+        fetch,
+        keyring,
+        sealed=live.sealed,
+        holds_refs=live.holds_refs,
+    )
+
+
+def _answer_of(state: State, job: Job) -> Any:
+    """What the job is to judge."""
+    answer = state.tokens[job.token].answer
+    return answer.result if answer is not None else None
+
+
+def build_task(
+    job: ClaimedJob,
+    work: Work,
+    shared: Mapping[str, Any],
+    fetch: Fetch,
+    keyring: Mapping[str, Any] | None = None,
+    *,
+    sealed: Sealed,
+    holds_refs: bool = True,
+) -> Task:
+    """The job as its performer sees it: large values are resolved, secrets are in their places.
+
+    `shared` are the names that everything in the run can see. Raises `ExpressionError` where the
+    inputs cannot be rendered.
+    """
+    names = names_of_job(job, shared)
+    if holds_refs:
+        names = whole_names(names, fetch)
+    if keyring is not None:
+        names["keychain"] = keyring
+    if job.sealed_keys or sealed.values:
+        sealed.lay_over(names, names["workload"], job.sealed_keys)
+    memory, heard = job.memory, job.heard
+    if memory is not None and is_ref(memory):
+        memory = resolve(memory, fetch)
+    if heard is not None and holds_ref(heard.result):
+        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
+    return Task(
+        run=job.run,
+        step=job.step,
+        job=job.job,
+        attempt=job.attempt,
+        tries=job.tries,
+        postponed=job.postponed,
+        postponed_ms=job.postponed_ms,
+        key=job.key,
+        kind=job.kind,
+        inputs=job.inputs if job.inputs is not None else rendered_inputs(work, names),
+        names=names,
+        program=work.program,
+        loop=job.loop,
+        source=job.source,
+        shard=job.shard,
+        timeout_seconds=job.timeout_seconds,
+        again=job.again,
+        memory=memory,
+        heard=heard,
+        progress=_checkpoint(job.progress, fetch) if job.progress is not None else None,
+        trace=job.trace,
+    )
+
+
+def names_of_job(job: ClaimedJob, shared: Mapping[str, Any]) -> dict[str, Any]:
+    names = {**shared, "run": job.run}
+    names["args"] = job.args if job.args is not None else {}
+    names["payload"] = job.payload if job.payload is not None else {}
+    if job.has_slot:
+        names["slot"] = job.slot
+    return names
+
+
+def whole_names(names: Mapping[str, Any], fetch: Fetch) -> dict[str, Any]:
+    """Work sees whole values where the log has their stand-ins."""
+    load = loader(fetch)
+    return {
+        name: (
+            resolved(value, load)
+            if name in _ANY_VALUE
+            else Resolved(value, load)
+            if isinstance(value, Mapping) and holds_ref(value)
+            else value
+        )
+        for name, value in names.items()
+    }
+
+
+def rendered_inputs(work: Work, names: Mapping[str, Any]) -> Mapping[str, Any]:
+    inputs = work.inputs.evaluate(names) if work.inputs is not None else {}
+    return inputs if type(inputs) is dict or isinstance(inputs, Mapping) else {"value": inputs}
+
+
+def checkpoint_hash(progress: Any) -> str:
+    """The payload that holds the checkpoint, where it was too large to be told."""
+    sha256 = progress.get("payload") if isinstance(progress, Mapping) else None
+    return sha256 if isinstance(sha256, str) else ""
+
+
+def _checkpoint(progress: Any, fetch: Fetch) -> Any:
+    """What the execution that was lost had told, with its checkpoint."""
+    sha256 = checkpoint_hash(progress)
+    if not sha256:
+        return progress
+    content = fetch(sha256)
+    if content is None or hash_of(content) != sha256:
+        return None
+    return {"checkpoint": msgspec.json.decode(content)}
