@@ -7,7 +7,7 @@ outside; only `evolve` changes a state; functions and files stay short.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -67,28 +67,34 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, int]]:
-    """Every module a file imports when it runs, also inside functions, with the line."""
+@cache
+def import_nodes(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """The import statements of a file, and whether only annotations need them."""
+    nodes, for_types = [], set[ast.AST]()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            for_types.update(ast.walk(node))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            nodes.append((node, node in for_types))
+    return nodes
+
+
+def imports_of(path: Path, *, for_types: bool = False) -> Iterator[tuple[str, int]]:
+    """Every module a file imports, also inside functions, with the line; with `for_types` also
+    what only annotations need."""
     package = ["anabranch", *path.relative_to(SOURCE).parts[:-1]]
-    tree = tree_of(path)
-    for_types = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if node in for_types:
+    for node, only_types in import_nodes(path):
+        if only_types and not for_types:
             continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield module, node.lineno
-            for alias in node.names:
-                yield f"{module}.{alias.name}", node.lineno
+            continue
+        base = package[: len(package) - node.level + 1] if node.level else []
+        module = ".".join([*base, *([node.module] if node.module else [])])
+        yield module, node.lineno
+        for alias in node.names:
+            yield f"{module}.{alias.name}", node.lineno
 
 
 def may_import(layer: str, other: str) -> bool:
@@ -103,6 +109,7 @@ def may_import(layer: str, other: str) -> bool:
     return LAYERS.index(other) < LAYERS.index(layer)
 
 
+@cache
 def inside(module: str) -> str:
     """The layer or root module of ours that is imported, or nothing."""
     package, _, rest = module.partition(".")
@@ -124,6 +131,107 @@ def test_a_layer_imports_only_what_stands_before_it() -> None:
 def test_every_folder_has_its_place_in_the_order() -> None:
     folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
     assert folders <= {*LAYERS, "testing"}
+
+
+# -- no module needs itself ------------------------------------------------------------------------
+
+#: Rings that are known, each with the reason why it is still there.
+KNOWN_RINGS: dict[frozenset[str], str] = {
+    frozenset({"surfaces.cli.backend.http", "surfaces.cli.backend.local"}): (
+        "the two backends of the command line choose each other; they are to have a port"
+    ),
+}
+
+
+def module_of(path: Path) -> str:
+    """`runtime/jobs/wire.py` → runtime.jobs.wire; a package is named as its folder."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def import_graph() -> dict[str, set[str]]:
+    """Which of our modules each of them imports: at once, later in a function, or for types."""
+    modules = {module_of(path): path for path in FILES}
+    return {module: needed_by(path, modules) - {module} for module, path in modules.items()}
+
+
+def needed_by(path: Path, modules: Container[str]) -> set[str]:
+    by_line: dict[int, set[str]] = {}
+    for name, line in imports_of(path, for_types=True):
+        package, _, module = name.partition(".")
+        if package == "anabranch":
+            by_line.setdefault(line, set()).add(module)
+    needed: set[str] = set()
+    for names in by_line.values():
+        # `from package import module` needs the module, and of the package no more than any import
+        # from it does.
+        only_way = {
+            package
+            for package in names
+            if (
+                inside := {name for name in names if name.rpartition(".")[0] == package} - {package}
+            )
+            and all(name in modules for name in inside)
+        }
+        needed |= {name for name in names - only_way if name in modules}
+    return needed
+
+
+def rings(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The strongly connected components of more than one module (Tarjan)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: set[frozenset[str]] = set()
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        path.append(module)
+        for other in graph[module]:
+            if other not in number:
+                visit(other)
+            if other in path:
+                lowest[module] = min(lowest[module], lowest[other])
+        if lowest[module] == number[module]:
+            at = path.index(module)
+            if len(path) - at > 1:
+                found.add(frozenset(path[at:]))
+            del path[at:]
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def test_no_module_imports_itself_by_way_of_others_annotations_included() -> None:
+    """An import inside a function may put off the cost of a module; it may not hide a ring."""
+    new = rings(import_graph()) - KNOWN_RINGS.keys()
+    assert [sorted(ring) for ring in new] == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [{"a", "b"}]),
+        (
+            {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}},
+            [{"a", "b", "c"}, {"d", "e"}],
+        ),
+        ({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}, []),
+    ],
+)
+def test_rings_are_found(graph: dict[str, set[str]], found: list[set[str]]) -> None:
+    assert rings(graph) == {frozenset(ring) for ring in found}
+
+
+def test_the_graph_sees_imports_for_types_and_inside_functions() -> None:
+    graph = import_graph()
+    assert "operations.definitions.bundles" in graph["operations.definitions.prepare"], "later"
+    assert "operations.read.dispatches" in graph["operations.read.reader"], "for types"
+    assert "runtime.core" in graph["runtime.engine"]
 
 
 def test_dialects_do_not_see_the_kernels_state() -> None:

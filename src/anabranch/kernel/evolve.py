@@ -49,6 +49,7 @@ from anabranch.kernel.evolve_loops import (
     shard_begun,
     shard_closed,
 )
+from anabranch.kernel.evolve_provenance import track
 from anabranch.kernel.evolve_tokens import (
     task_judged,
     token_admitted,
@@ -64,7 +65,7 @@ from anabranch.kernel.evolve_tokens import (
     token_timed,
     token_woken,
 )
-from anabranch.kernel.provenance import Provenance, track
+from anabranch.kernel.provenance import Provenance
 from anabranch.kernel.reducers import reduce_all
 from anabranch.kernel.state import ROOT_SCOPE, Gate, Scope, State
 from anabranch.kernel.values import Answer

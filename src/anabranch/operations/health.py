@@ -23,7 +23,6 @@ import msgspec
 from anabranch.errors import AnabranchError, MissingRequirements
 from anabranch.operations.webhooks.dispatcher import WebhookDispatcher
 from anabranch.runtime.engine import EngineLoop
-from anabranch.runtime.metrics.engine_metrics import overdue_ms
 from anabranch.runtime.metrics.loop_lag import LoopLag
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog
@@ -135,7 +134,7 @@ class Health:
     # -- what it would not -------------------------------------------------------------------
 
     def _timers(self) -> Check:
-        late = overdue_ms(self._engine.core, self._engine.clock.now()) / 1000
+        late = self._engine.core.overdue_ms(self._engine.clock.now()) / 1000
         if late > self._stall:
             return _bad("timers", f"the next timer is {late:.0f} s late", late)
         return Check(name="timers", level="ok", value=late, unit="seconds")

@@ -160,6 +160,11 @@ class Core:
         """When the next timer of any run is due."""
         return self.wake_times.earliest()
 
+    def overdue_ms(self, now: int) -> int:
+        """How long ago the next timer was due; 0 when it is yet to come or there is none."""
+        alarm = self.next_alarm()
+        return max(0, now - alarm) if alarm is not None else 0
+
     # -- a turn ------------------------------------------------------------------------------
 
     def turn(self, now: int, *, ring: bool = True) -> Turned:

@@ -38,6 +38,7 @@ from anabranch.runtime.jobs.pools import PoolQueues
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Listener, Subscribers, stands
+from anabranch.runtime.metrics.engine_gauges import add_gauges
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.run_limits import RunLimits
@@ -101,7 +102,7 @@ class EngineLoop:
         self._light = PayloadOffloader(self.core.keep_payload, inline_max, result_max)
         self._executor = Executor(performers, self._offer, self.rights.content, safe)
         self.engine_metrics = self.core.engine_metrics
-        self.engine_metrics.watch(self.core, clock.now)
+        add_gauges(self.core, clock.now)
         self._writer = Writer(store, self.engine_metrics)
         self._wake = asyncio.Event()
         self._subscribers = Subscribers()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,12 +11,10 @@ from anabranch.kernel import events as e
 from anabranch.kernel.replay import replay
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.runtime.metrics.job_counters import JobCounters
 from anabranch.runtime.values.sealing import Sealed
 from anabranch.store.damage import events_of, require_next, state_in
 from anabranch.store.ports import Record, Snapshot
-
-if TYPE_CHECKING:
-    from anabranch.runtime.metrics.engine_metrics import Kind
 
 
 class LiveRun(msgspec.Struct):
@@ -35,7 +32,7 @@ class LiveRun(msgspec.Struct):
     fresh: list[e.Event] = msgspec.field(
         default_factory=list
     )  # recorded in this turn, not yet sealed
-    at_work: dict[str, tuple[Kind, int]] = msgspec.field(
+    at_work: dict[str, tuple[JobCounters, int]] = msgspec.field(
         default_factory=dict
     )  # job → kind, since when
 

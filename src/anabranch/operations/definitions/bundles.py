@@ -7,6 +7,7 @@ text of the bundle is what a run is stored with, so it needs none of these files
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,10 @@ from anabranch.dialects.xrc729.multi_bundle import (
 )
 from anabranch.errors import DefinitionError, InputError
 from anabranch.net.problems import Problem
-from anabranch.operations.definitions.prepare import Rules
 
 SUFFIX = ".json"
+
+Rules = str | os.PathLike[str] | Mapping[str, Any]  # a folder, a bundle, or the rules themselves
 
 
 def with_rules(text: str, origin: str, rules: Rules) -> str:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from anabranch.errors import AnabranchError
+from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.store.damage import damage_of
-from anabranch.store.ports import Head
+from anabranch.store.ports import Head, Store
 from anabranch.work.secrets.keyring import Secrets, has_files, has_the_same_files
 
-if TYPE_CHECKING:
-    from anabranch.operations.read.reader import Reader
+
+class RunReader(Protocol):
+    """What is asked of a `Reader`, which asks for the files in turn."""
+
+    @property
+    def store(self) -> Store: ...
+    def net_of(self, definition: str) -> Net: ...
+    def state_of(self, head: Head) -> State: ...
 
 
-async def look_at_files(secrets: Secrets, read: Reader, heads: Iterable[Head]) -> None:
+async def look_at_files(secrets: Secrets, read: RunReader, heads: Iterable[Head]) -> None:
     """All at once and not for long: a mount that gives no answer holds up nobody."""
     runs: dict[str, list[Head]] = {}
     for head in heads:
@@ -31,7 +38,7 @@ async def look_at_files(secrets: Secrets, read: Reader, heads: Iterable[Head]) -
     await asyncio.gather(*looks)
 
 
-def _net_with_files(read: Reader, definition: str) -> Net | None:
+def _net_with_files(read: RunReader, definition: str) -> Net | None:
     """Compiled only where a look at its text does not say that it has no keychain."""
     try:
         found = read.store.definition(definition)
@@ -43,7 +50,7 @@ def _net_with_files(read: Reader, definition: str) -> Net | None:
     return net if has_files(net) else None
 
 
-def _workloads(read: Reader, net: Net, heads: Iterable[Head]) -> Iterator[Mapping[str, Any]]:
+def _workloads(read: RunReader, net: Net, heads: Iterable[Head]) -> Iterator[Mapping[str, Any]]:
     if has_the_same_files(net):
         yield net.workload
         return

@@ -10,16 +10,14 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch.kernel import events as e
 from anabranch.kernel.jobs import PLAIN_SLOT, kind_of_job
 from anabranch.kernel.tracker import ShardReport
-from anabranch.runtime.metrics.registry import SECONDS, Registry, by_label
-
-if TYPE_CHECKING:
-    from anabranch.runtime.core import Core
-    from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.metrics.job_counters import JobCounters
+from anabranch.runtime.metrics.registry import SECONDS, Registry
 
 #: How a job can end, by the event that says so.
 _ENDINGS: dict[type, str] = {
@@ -33,32 +31,13 @@ _JobReported, _TokenFinished = e.JobReported, e.TokenFinished
 _MILLISECONDS = tuple(1000 * each for each in SECONDS)
 
 
-class Kind:
-    """Where the jobs of one kind are counted."""
-
-    __slots__ = ("_engine_metrics", "again", "endings", "name", "seconds", "started")
-
-    def __init__(self, engine_metrics: EngineMetrics, name: str) -> None:
-        self._engine_metrics = engine_metrics
-        self.name = name
-        self.started = engine_metrics.jobs_started.cell((name,))
-        self.again = engine_metrics.job_retries.cell((name,))
-        self.seconds = engine_metrics.job_seconds.series((name,))
-        self.endings: dict[str, list[float]] = {}
-
-    def ending(self, how: str) -> list[float]:
-        """Where those that end so are counted; `endings` has the ones that were asked for."""
-        found = self.endings[how] = self._engine_metrics.jobs_ended.cell((self.name, how))
-        return found
-
-
 class EngineMetrics:
     def __init__(self) -> None:
         self.registry = Registry()
         self.turned_at = 0  # milliseconds on the clock of the engine
         self.committed_at = 0.0  # seconds on the monotonic clock
         self.writing_since = 0.0  # likewise; 0 while no batch is being written
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, JobCounters] = {}
         put = self.registry
         self.turns = put.counter("anabranch_turns_total", "turns of the engine")
         self.events = put.counter("anabranch_events_total", "events recorded")
@@ -147,7 +126,9 @@ class EngineMetrics:
         name = step.work.kind if plain and step.work is not None else kind_of_job(step, job)
         kind = self._kinds.get(name)
         if kind is None:
-            kind = self._kinds[name] = Kind(self, name)
+            kind = self._kinds[name] = JobCounters(
+                name, self.jobs_started, self.job_retries, self.job_seconds, self.jobs_ended
+            )
         live.at_work[event.job] = kind, state.updated_at
         kind.started[0] += 1
         if event.attempt > 1:
@@ -182,40 +163,3 @@ class EngineMetrics:
         self.items.add(("succeeded",), shard.succeeded)
         if shard.failed:
             self.items.add(("failed",), len(shard.failed))
-
-    # -- what is there now -------------------------------------------------------------------
-
-    def watch(self, core: Core, now: Any) -> None:
-        """Gauges of this engine; `now` is its clock."""
-        job_queues, pools, put = core.job_queues, core.pools, self.registry.gauge
-        put("anabranch_live_runs", "runs in memory", lambda: len(core.live))
-        put("anabranch_runs_set_aside", "runs that a defect stopped", lambda: len(core.broken))
-        put("anabranch_inbox", "stimuli that wait for a turn", lambda: core.inbox)
-        put("anabranch_timers", "runs with a timer set", lambda: core.timers)
-        put(
-            "anabranch_timer_overdue_seconds",
-            "how late the next timer is by now",
-            lambda: overdue_ms(core, now()) / 1000,
-        )
-        in_use, queued = (
-            lambda: by_label(job_queues.in_use()),
-            lambda: by_label(job_queues.waiting()),
-        )
-        put("anabranch_lane_jobs", "jobs at work here, by lane", in_use, ["lane"])
-        put("anabranch_lane_queue", "jobs that wait for a place, by lane", queued, ["lane"])
-
-        def waiting() -> list[tuple[tuple[str, ...], float]]:
-            return [((name,), pools.waiting(name)) for name in pools.names()]
-
-        def leased() -> list[tuple[tuple[str, ...], float]]:
-            held = [lease.pool for _, lease in pools.leases()]
-            return [((name,), held.count(name)) for name in pools.names()]
-
-        put("anabranch_pool_queue", "jobs that wait for a worker, by pool", waiting, ["pool"])
-        put("anabranch_pool_jobs", "jobs out with workers, by pool", leased, ["pool"])
-
-
-def overdue_ms(core: Core, now: int) -> int:
-    """How long ago the next timer was due; 0 when it is yet to come or there is none."""
-    alarm = core.next_alarm()
-    return max(0, now - alarm) if alarm is not None else 0

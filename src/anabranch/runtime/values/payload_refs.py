@@ -15,18 +15,16 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from anabranch.kernel.state import State
+from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import mentions_ref
+from anabranch.runtime.values.read_rights import ReadRights
 from anabranch.store.ports import Batch, Hold
 from anabranch.work.values.payloads import KIND, PLACE
-
-if TYPE_CHECKING:
-    from anabranch.runtime.live_run import LiveRun
-    from anabranch.runtime.values.read_rights import ReadRights
 
 _encode = msgspec.json.Encoder().encode
 _SCOPES = frozenset({"step", "execution", "workflow", "permanent"})
