@@ -107,7 +107,7 @@ async def abandon(path: Path, runs: int) -> None:
     prepared = world.prepared(world.chain(2, "nothing_for_now"))
     async with world.engine(path, jobs_max=runs + 10) as parts:
         await asyncio.gather(*(_start(parts, prepared) for _ in range(runs)))
-        while parts.engine.core.job_queues.at_work < runs:
+        while parts.engine._core.job_queues.at_work < runs:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         os._exit(9)
@@ -122,7 +122,7 @@ async def b3(folder: Path, runs: int = 10_000) -> list[Row]:
     begin = time.perf_counter()
     async with world.engine(path) as parts:
         opened = time.perf_counter() - begin
-        left = set(parts.engine.core.live)
+        left = set(parts.engine._core.live)
         found = len(left)
         moved = asyncio.get_running_loop().create_future()
 
@@ -158,8 +158,8 @@ async def memory(folder: Path, runs: int = 2_000) -> list[Row]:
         gc.collect()
         idle = (tracemalloc.get_traced_memory()[0] - before) / runs
         now = parts.engine.clock.now()
-        parts.engine.core.evict(now, 0)
-        evicted = parts.engine.core.evict(now + 1, 0)
+        parts.engine._core.evict(now, 0)
+        evicted = parts.engine._core.evict(now + 1, 0)
         gc.collect()
         after = (tracemalloc.get_traced_memory()[0] - before) / runs
         tracemalloc.stop()

@@ -248,6 +248,27 @@ def test_dialects_do_not_see_the_kernels_state() -> None:
     assert not wrong
 
 
+def test_the_core_of_an_engine_is_private_to_the_runtime() -> None:
+    """Others ask the engine; the testing kit drives a core of its own in its place."""
+    wrong = [
+        f"{name_of(path)}:{line} imports {module}"
+        for path in FILES
+        if layer_of(path) not in {"runtime", "testing"}
+        for module, line in imports_of(path, for_types=True)
+        if module.startswith("anabranch.runtime.core")
+    ]
+    wrong += [
+        f"{name_of(path)}:{node.lineno} reaches into the core"
+        for path in FILES
+        if layer_of(path) != "runtime"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"core", "_core"}
+        and (layer_of(path) != "testing" or ast.unparse(node.value) != "self")
+    ]
+    assert not wrong
+
+
 PURE_FILES = [path for path in FILES if layer_of(path) in PURE]
 
 

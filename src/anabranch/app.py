@@ -168,6 +168,7 @@ class Parts:
             redactor=self.redactor,
         )
         self._add_composed(settings)
+        self.preflight = Preflight(self._available(settings, participants, workers=workers))
         self.engine = runtime.EngineLoop(
             store,
             self.nets,
@@ -176,10 +177,9 @@ class Parts:
             settings=settings,
             safe=SecretScope(self._keyring, self.redactor.release),
             rights=self._rights,
+            require=self.preflight.require_for,
         )
         known = toolbox.signatures()  # a tool registered later has no performer here
-        self.preflight = Preflight(self._available(settings, participants, workers=workers))
-        self.engine.core.require = self.preflight.require_for
         self.verbs = Verbs(self.engine, lambda: known, self.preflight)
         self.catalog = Catalog(store, settings.catalog, lambda: known)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)

@@ -135,8 +135,8 @@ def test_a_timer_that_nobody_notices_is_a_reason() -> None:
     async def work() -> None:
         async with serving(health_stall_seconds=5.0) as client:
             engine = client.parts.engine
-            engine.core._ring = lambda *_now: None  # type: ignore[method-assign]
-            engine.core.set_wake("nobody", engine.clock.now() - 60_000)
+            engine._core._ring = lambda *_now: None  # type: ignore[method-assign]
+            engine._core.set_wake("nobody", engine.clock.now() - 60_000)
             reply = await client.get("/health")
             assert reply.status == 503
             assert "the next timer is 60 s late" in reasons(reply)
@@ -148,7 +148,7 @@ def test_a_job_that_no_worker_fetches_is_a_warning_and_no_reason_to_restart() ->
     async def work() -> None:
         async with serving(health_queue_seconds=5.0) as client:
             engine = client.parts.engine
-            engine.core.pools.add("r1", "1.0", 1, "gpu", engine.clock.now() - 60_000)
+            engine.pools.add("r1", "1.0", 1, "gpu", engine.clock.now() - 60_000)
             reply = await client.get("/health")
             assert (reply.status, reply.json["status"]) == (200, "warn")
             assert "for a worker of pool 'gpu': start one" in reasons(reply)

@@ -173,7 +173,7 @@ def test_a_run_that_has_the_id_of_a_purged_one_is_not_taken_for_it() -> None:
                 await here.parts.engine.wait("same")
                 assert here.read_inline.show("same")["result"] == result
                 here.store.forget(["same"])
-                here.parts.engine.core._ended.clear()
+                here.parts.engine._core._ended.clear()
                 await asyncio.sleep(0.002)  # runs begin at different milliseconds
 
     run(go())

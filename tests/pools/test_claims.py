@@ -51,7 +51,7 @@ def test_a_claim_waits_for_the_first_job_and_no_longer_than_it_says() -> None:
         async with serving() as server:
             assert (await server.claim(wait_seconds=0.05))["tasks"] == []
             waiting = asyncio.ensure_future(server.claim(wait_seconds=30))
-            await until(lambda: bool(server.parts.engine.core.pools._lines["gpu"].waiters))
+            await until(lambda: bool(server.parts.engine.pools._lines["gpu"].waiters))
             await server.start(ONE)
             assert len((await waiting)["tasks"]) == 1
 
@@ -63,7 +63,7 @@ def test_jobs_of_several_runs_are_handed_out_in_turn() -> None:
         async with serving() as server:
             large = await server.start(LOOP, items=list(range(100)))
             small = await server.start(ONE)
-            await until(lambda: server.parts.engine.core.pools.waiting("gpu") == 5)
+            await until(lambda: server.parts.engine.pools.waiting("gpu") == 5)
             claimed = await server.claim(max=2)
             assert [task["run"] for task in claimed["tasks"]] == [large, small]
 
@@ -217,7 +217,7 @@ def test_a_claim_that_is_asked_again_under_its_name_gets_the_same_jobs() -> None
 def test_a_claimer_that_has_gone_takes_no_job_with_it() -> None:
     async def scenario() -> None:
         async with serving() as server:
-            pools = server.parts.engine.core.pools
+            pools = server.parts.engine.pools
             for name in ("", "named"):
                 asking = asyncio.ensure_future(server.claim(wait_seconds=30, claim=name))
                 await until(lambda: "gpu" in pools._lines and bool(pools._lines["gpu"].waiters))
@@ -292,6 +292,6 @@ def test_a_claim_that_makes_no_sense_is_refused_and_takes_nothing(body: dict[str
             status, answer = await server.ask("POST", "/pools/gpu/claim", body)
             assert status in (400, 422), answer
             assert answer["detail"]
-            assert server.parts.engine.core.pools.waiting("gpu") == 1
+            assert server.parts.engine.pools.waiting("gpu") == 1
 
     run(scenario())

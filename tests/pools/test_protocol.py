@@ -180,7 +180,7 @@ def test_a_claim_that_waits_is_answered_with_nothing_when_it_is_withdrawn() -> N
     async def scenario() -> None:
         async with serving() as server:
             asking = asyncio.ensure_future(server.claim(wait_seconds=50, claim="c1"))
-            pools = server.parts.engine.core.pools
+            pools = server.parts.engine.pools
             await until(lambda: "gpu" in pools._lines and bool(pools._lines["gpu"].waiters))
             await server.ask("POST", "/pools/gpu/withdraw", {"worker": "w1", "claim": "c1"})
             assert (await asking)["tasks"] == []

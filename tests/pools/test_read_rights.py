@@ -92,7 +92,7 @@ async def claim(server: Server) -> Any:
 async def what_comes(server: Server) -> Any:
     """The next jobs of workers; none where the runs come to their end without."""
     engine = server.parts.engine
-    await until(lambda: bool(engine.core.pools.waiting("gpu") or not engine.core.live))
+    await until(lambda: bool(engine.pools.waiting("gpu") or not engine._core.live))
     return await server.claim()
 
 

@@ -106,7 +106,7 @@ def test_a_worker_never_does_more_at_once_than_its_concurrency() -> None:
             runs = [await server.start(ONE_OF_A_CROWD) for _ in range(12)]
             async with working(server.url, toolbox=crowd.toolbox, concurrency=3):
                 await until(lambda: crowd.now == 3)
-                assert server.parts.engine.core.pools.waiting("gpu") == 9
+                assert server.parts.engine.pools.waiting("gpu") == 9
                 crowd.go_on.set()
                 for name in runs:
                     await server.parts.verbs.wait(name)
@@ -162,7 +162,7 @@ def test_a_worker_that_stops_while_it_asks_leaves_no_job_behind(
 
 
 def _waits(server: Server, worker: str) -> bool:
-    line = server.parts.engine.core.pools._lines.get("gpu")
+    line = server.parts.engine.pools._lines.get("gpu")
     return line is not None and bool(line.waiters) and worker in line.workers
 
 

@@ -211,7 +211,7 @@ def test_a_shard_that_cannot_be_read_for_a_worker_shows_no_secret(
     async def scenario() -> None:
         async with serving() as server:
             name = await server.start(text)
-            await until(lambda: bool(server.parts.engine.core.pools.waiting("gpu")))
+            await until(lambda: bool(server.parts.engine.pools.waiting("gpu")))
             database.unlink()
             database.mkdir()
             assert (await server.claim())["tasks"] == []

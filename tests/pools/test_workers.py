@@ -267,7 +267,7 @@ def test_a_worker_that_is_stopped_hands_back_what_it_cannot_finish(tmp_path: Pat
             assert worker.tally.handed_back == 1
             (lost,) = events_of(server, name, e.JobLost)
             assert (lost.reason, lost.counted) == ("its worker stops", False)
-            assert server.parts.engine.core.pools.waiting("gpu") == 1
+            assert server.parts.engine.pools.waiting("gpu") == 1
 
     run(scenario())
 

@@ -116,9 +116,9 @@ def test_while_the_child_runs_the_parent_holds_no_worker_and_may_leave_memory() 
         async with engine(performers={"child": children}, jobs_max=1) as made:
             (parent,) = await parents(made, children)
             await until(lambda: made.state(parent).jobs["1.0"].phase == "parked")
-            assert made.core.job_queues.at_work == 0
-            made.core.evict(made.clock.now(), 0)
-            assert made.core.live == {}
+            assert made._core.job_queues.at_work == 0
+            made._core.evict(made.clock.now(), 0)
+            assert made._core.live == {}
             waits = made.state(parent).jobs["1.0"]
             assert waits.ticket == child_of(made.store, parent)
             await made.send(waits.ticket, s.Decide("ask", "fulfil"))

@@ -40,7 +40,7 @@ def test_a_damaged_run_is_named_and_set_aside_and_the_others_go_on(
                     await made.wait(bad)
                 with pytest.raises(DamagedRun, match=f"run {bad} is set aside"):
                     await made.send(bad, s.Cancel())
-                assert list(made.core.broken) == [bad]
+                assert list(made._core.broken) == [bad]
         named = [each for each in caplog.records if bad in each.getMessage()]
         assert len(named) == 1  # said once, and not again and again
         assert named[0].levelno == logging.ERROR
@@ -67,7 +67,7 @@ def test_a_damaged_run_that_only_waits_is_set_aside_when_it_is_needed(
                 assert message is not None
                 assert message.answer is not None
                 assert f"run {bad} is set aside" in read_answer(message.answer).message
-                assert list(made.core.broken) == [bad]
+                assert list(made._core.broken) == [bad]
 
     run(scenario())
 

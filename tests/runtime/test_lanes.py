@@ -132,8 +132,8 @@ def test_whatever_becomes_of_a_job_its_place_is_free_again(how: str) -> None:
                     await until(lambda one=one: made.state(one).jobs["1.0"].phase == "running")  # type: ignore[misc]
                     await made.send(one, s.Cancel())
                 await made.wait(one)
-            assert made.core.job_queues.at_work == 0
-            assert made.core.job_queues.queued == 0
+            assert made._core.job_queues.at_work == 0
+            assert made._core.job_queues.queued == 0
 
     run(scenario())
 

@@ -49,7 +49,7 @@ def test_thousands_that_wait_cost_little_and_all_go_on_when_they_are_told(tmp_pa
         settings = Settings(store=file_of(tmp_path), synchronous="NORMAL", evict_after_seconds=0)
         async with Engine(settings=settings, toolbox=Toolbox()) as engine:
             runs = await asyncio.gather(*(engine.start(gated()) for _ in range(2000)))
-            core = engine._open.engine.core
+            core = engine._open.engine._core
             core.evict(engine._open.engine.clock.now(), 0)
             assert core.live == {}
             await asyncio.gather(*(engine.patch(one, {"go": True}) for one in runs))

@@ -100,11 +100,11 @@ def test_while_it_waits_it_holds_no_worker_and_explain_says_for_whom(tmp_path: P
             name = await begin(made, parent(path))
             await until(lambda: parked(made.engine.state(name)))
             state = made.engine.state(name)
-            assert made.engine.core.job_queues.at_work == 0
+            assert made.engine._core.job_queues.at_work == 0
             (job,) = state.jobs.values()
             (waits,) = [w for w in explain(made.nets.get(state.definition), state) if w.id == "1.0"]
             assert job.ticket in waits.waits_for
-            assert made.engine.core.evict(made.engine.clock.now(), 0) == 2
+            assert made.engine._core.evict(made.engine.clock.now(), 0) == 2
             await made.engine.send(job.ticket, s.Decide("ask", "fulfil"))
             assert (await made.engine.wait(name)).results["s"] == [4, "went on"]
 

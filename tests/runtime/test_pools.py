@@ -139,7 +139,7 @@ def in_store(path: Path, work: Callable[[app.Parts], None], **given: str) -> Non
 
 def test_an_engine_that_comes_up_knows_what_waits_and_who_has_what(tmp_path: Path) -> None:
     def look(parts: app.Parts) -> None:
-        pools = parts.engine.core.pools
+        pools = parts.engine.pools
         assert (pools.names(), pools.waiting("gpu")) == (["gpu"], 1)
         (((name, job), lease),) = pools.leases()
         assert (name, job, lease.worker, lease.pool) == ("one", "1.0", "w1", "gpu")

@@ -55,7 +55,7 @@ async def abandon(store: Store, text: str, count: int = 1) -> list[str]:
     async with engine(store, {"doing": doing}) as made:
         runs = [await start(made, text) for _ in range(count)]
         await until(lambda: len(doing.tasks) == count)
-        made.core.offer = lambda *_: None  # type: ignore[method-assign]
+        made._core.offer = lambda *_: None  # type: ignore[method-assign]
     return runs
 
 
@@ -106,10 +106,10 @@ def test_waiting_runs_stay_out_of_memory_and_answer_all_the_same() -> None:
         async with engine(store) as made:
             runs = [await start(made, gated()) for _ in range(20)]
         async with engine(store) as made:
-            assert made.core.live == {}
+            assert made._core.live == {}
             await made.send(runs[3], GO)
             assert (await made.wait(runs[3])).status == "completed"
-            assert made.core.live == {}
+            assert made._core.live == {}
             assert made.state(runs[4]).tokens[1].phase == "held"
 
     run(scenario())
@@ -124,7 +124,7 @@ def test_a_waiting_run_with_a_timer_wakes_when_it_is_due() -> None:
         async with engine(store) as made:
             name = await start(made, text)
         async with engine(store) as made:
-            assert made.core.live == {}
+            assert made._core.live == {}
             state = await made.wait(name)
         assert state.status == "failed"
         assert state.faults[0][1].kind == "step_timeout"
@@ -149,7 +149,7 @@ def test_idle_runs_leave_memory_and_come_back_by_decision_and_by_timer(
             asked = await start(made, asking())
             ticking = await start(made, timed)
             failing = await start(made, playbook(step("try", "doing", spec=retry)))
-            await until(lambda: not made.core.live)
+            await until(lambda: not made._core.live)
             await made.send(asked, s.Decide("ask", "fulfil"))
             ends = [(await made.wait(one)).status for one in (asked, ticking, failing)]
             assert ends == ["completed", "failed", "completed"]
@@ -219,7 +219,7 @@ def test_a_clock_that_was_set_back_between_two_engines_stops_nothing() -> None:
             return failed("once", "for once") if task.attempt == 2 else succeeded("done")
 
         async with engine(store, {"doing": Doing(fail_first)}, clock=clock) as made:
-            await until(lambda: made.core.next_alarm() is not None)
+            await until(lambda: made._core.next_alarm() is not None)
             clock.advance_to(1_000 + 3_600_000)
             state = await made.wait(name)
         assert state.status == "completed"

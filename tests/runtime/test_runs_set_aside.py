@@ -91,7 +91,7 @@ def test_who_waits_for_a_run_that_is_set_aside_is_told_and_the_others_go_on(net:
                 await made.send(name, s.Cancel())
             ends = [(await made.wait(one)).status for one in others]
             assert ends == ["completed"] * 5
-            assert made.core.job_queues.at_work == 0
+            assert made._core.job_queues.at_work == 0
         head = store.head(name)
         assert head is not None
         assert head.status == "running"  # what was durable stays as it was
@@ -110,7 +110,7 @@ def test_nothing_that_shared_the_turn_with_the_defect_is_reported_as_done() -> N
         store = MemoryStore()
         async with engine(store, {"doing": Doing(forever)}) as made:
             name = await start_net(made, net_with(ZeroDivisionError("ours")))
-            await until(lambda: made.core.job_queues.at_work == 1)
+            await until(lambda: made._core.job_queues.at_work == 1)
             patch = s.PatchContext((ContextPatch("x", 1),))
             report = s.JobReport("1.0", 1, succeeded("x"))
             answers = await asyncio.gather(
@@ -156,7 +156,7 @@ def test_the_work_of_a_run_that_is_set_aside_is_stopped() -> None:
 
         async with engine(performers={"doing": Doing(until_stopped)}) as made:
             name = await start_net(made, net_with(ZeroDivisionError("ours")))
-            await until(lambda: made.core.job_queues.at_work == 1)
+            await until(lambda: made._core.job_queues.at_work == 1)
             with pytest.raises(AnabranchError):
                 await made.send(name, s.JobReport("1.0", 1, succeeded("from elsewhere")))
             await stopped.wait()

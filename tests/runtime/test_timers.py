@@ -90,7 +90,7 @@ def test_a_deadline_ends_everything_that_runs() -> None:
             state = await made.wait(await start(made, text))
             assert state.status == "deadline_exceeded"
             assert clock.now() - begun in (150, 151)
-            assert made.core.job_queues.at_work == 0
+            assert made._core.job_queues.at_work == 0
 
     run_virtually(scenario())
 

@@ -142,7 +142,7 @@ def test_a_session_left_by_a_crash_is_killed_without_an_engine() -> None:
         await crashed.open()
         session = await started(crashed, RACE)
         await rules.started("A1").wait()
-        crashed.core.live.clear()  # its memory is gone, and what its workers say is not heard
+        crashed._core.live.clear()  # its memory is gone, and what its workers say is not heard
         crashed._executor._offer = lambda _run, _stimulus: None
         await crashed.close(0)
 

@@ -88,7 +88,7 @@ class Health:
 
         Without their names, as with those that are set aside.
         """
-        left = [e for e in self._engine.core.broken.values() if isinstance(e, MissingRequirements)]
+        left = [e for e in self._engine.set_aside.values() if isinstance(e, MissingRequirements)]
         if not left:
             return []
         runs = "1 run is" if len(left) == 1 else f"{len(left):,} runs are"
@@ -114,7 +114,7 @@ class Health:
             return Check(name="turns", level="ok", unit="seconds")  # it has only just begun
         age = max(0, self._engine.clock.now() - last) / 1000
         if age > self._stall + self._settings.poll_seconds:
-            waiting = self._engine.core.inbox
+            waiting = self._engine.inbox
             said = f"the engine has taken no turn for {age:.0f} s; {waiting} stimuli wait for one"
             return _bad("turns", said, age)
         return Check(name="turns", level="ok", value=age, unit="seconds")
@@ -134,7 +134,7 @@ class Health:
     # -- what it would not -------------------------------------------------------------------
 
     def _timers(self) -> Check:
-        late = self._engine.core.overdue_ms(self._engine.clock.now()) / 1000
+        late = self._engine.timers_overdue_ms / 1000
         if late > self._stall:
             return _bad("timers", f"the next timer is {late:.0f} s late", late)
         return Check(name="timers", level="ok", value=late, unit="seconds")
@@ -155,7 +155,7 @@ class Health:
 
     def _set_aside(self) -> Check:
         """Without their names: health is told to those who have no token."""
-        broken = self._engine.core.broken.values()
+        broken = self._engine.set_aside.values()
         count = sum(not isinstance(each, MissingRequirements) for each in broken)
         if not count:
             return Check(name="runs", level="ok")
@@ -219,7 +219,7 @@ class Health:
 
     def _pools(self) -> list[Check]:
         """Jobs nobody fetches are for people to see to: starting the server again mends nothing."""
-        pools, now = self._engine.core.pools, self._engine.clock.now()
+        pools, now = self._engine.pools, self._engine.clock.now()
         checks = []
         for name in pools.names():
             since = pools.oldest(name)

@@ -35,7 +35,7 @@ from anabranch.runtime.effects import Execute, Published, Replied, Stop
 from anabranch.runtime.jobs.concurrency import job_queues_for
 from anabranch.runtime.jobs.executor import Executor, SecretScope
 from anabranch.runtime.jobs.pools import PoolQueues
-from anabranch.runtime.live_run import history, load_state
+from anabranch.runtime.live_run import LiveRun, history, load_state
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Listener, Subscribers, stands
 from anabranch.runtime.metrics.engine_gauges import add_gauges
@@ -73,7 +73,9 @@ class EngineLoop:
         owner: str = "anabranch",
         safe: SecretScope | None = None,
         rights: ReadRights | None = None,
+        require: Callable[[Net, State], None] | None = None,
     ) -> None:
+        """`require` raises for a run that needs what is not here."""
         self.store = store
         self.nets = nets
         self.clock = clock
@@ -83,7 +85,7 @@ class EngineLoop:
         pools = PoolQueues(settings.pools_here)
         #: What the work of a run may read of what the store keeps.
         self.rights = rights or ReadRights(store, nets, pools.outside)
-        self.core = Core(
+        self._core = Core(
             store,
             nets,
             job_queues,
@@ -96,19 +98,21 @@ class EngineLoop:
             rights=self.rights,
             run_limits=RunLimits.of(settings),
         )
-        self.core.on_defect = self._set_aside
+        self._core.on_defect = self._set_aside
+        if require is not None:
+            self._core.require = require
         self._safe = safe
         inline_max, result_max = settings.inline_bytes_max, settings.result_bytes_max
-        self._light = PayloadOffloader(self.core.keep_payload, inline_max, result_max)
+        self._light = PayloadOffloader(self._core.keep_payload, inline_max, result_max)
         self._executor = Executor(performers, self._offer, self.rights.content, safe)
-        self.engine_metrics = self.core.engine_metrics
-        add_gauges(self.core, clock.now)
+        self.engine_metrics = self._core.engine_metrics
+        add_gauges(self._core, clock.now)
         self._writer = Writer(store, self.engine_metrics)
         self._wake = asyncio.Event()
         self._subscribers = Subscribers()
-        self._mailbox = Mailbox(self.core)
+        self._mailbox = Mailbox(self._core)
         self._mail_read_at = 0
-        self._suspension = Suspension(self.core, int(settings.poll_seconds * 1000))
+        self._suspension = Suspension(self._core, int(settings.poll_seconds * 1000))
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._stopping = False
@@ -132,9 +136,9 @@ class EngineLoop:
         """
         self.store.acquire(self._owner)
         try:
-            self.core.taking_work = self.core.reactions.has_crew = run_jobs
+            self._core.taking_work = self._core.reactions.has_crew = run_jobs
             if run_jobs:
-                recover(self.core, self.clock.now(), only)
+                recover(self._core, self.clock.now(), only)
         except BaseException:
             self.store.release()
             raise
@@ -144,8 +148,8 @@ class EngineLoop:
         """Stop in order: no new work, running work ends or is handed back, all of it recorded."""
         if self._loop_task is None:
             return
-        self.core.taking_work = False
-        self.core.pools.close()
+        self._core.taking_work = False
+        self._core.pools.close()
         grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
         await self._executor.finish(0 if self._failure else grace)
         self._stopping = True
@@ -174,11 +178,11 @@ class EngineLoop:
 
     async def _turn_forever(self) -> None:
         try:
-            while not (self._stopping and not self.core.busy):
+            while not (self._stopping and not self._core.busy):
                 await self._rest()
                 for _ in range(TURNS_AT_ONCE):
                     await self._turn_once()
-                    if not self.core.busy:
+                    if not self._core.busy:
                         break
             await self._writer.drain()
         except BaseException as failure:
@@ -193,7 +197,7 @@ class EngineLoop:
             self._mail_read_at = now
             self._mailbox.read()
         ring = self._suspension.lets_ring(self.engine_metrics.turned_at, now)
-        turned = self.core.turn(now, ring=ring)
+        turned = self._core.turn(now, ring=ring)
         self.engine_metrics.turned(now)
         batch = turned.batch
         if batch.commits or batch.answers or batch.payloads or turned.effects:
@@ -202,7 +206,7 @@ class EngineLoop:
 
     async def _rest(self) -> None:
         """Let others run; sleep until something arrives, is due, or a message may have come."""
-        if self.core.busy or (self._stopping and not self._writer.busy):
+        if self._core.busy or (self._stopping and not self._writer.busy):
             await asyncio.sleep(0)
             return
         self._set_alarm_clock()
@@ -212,7 +216,7 @@ class EngineLoop:
     def _set_alarm_clock(self) -> None:
         """Be woken for the next timer or look at the mail; one handle serves many rests."""
         timeout = self._settings.poll_seconds
-        alarm = self.core.next_alarm()
+        alarm = self._core.next_alarm()
         if alarm is not None:
             due = max(0.0, (alarm - self.clock.now()) / 1000)
             timeout = min(timeout, max(due, self._suspension.hearing_seconds))
@@ -232,7 +236,7 @@ class EngineLoop:
         for effect in turned.effects:
             match effect:
                 case Execute():
-                    self._executor.execute(self.core.live.get(effect.run), effect)
+                    self._executor.execute(self._core.live.get(effect.run), effect)
                 case Stop():
                     self._executor.stop(effect)
                 case Published():
@@ -246,7 +250,7 @@ class EngineLoop:
         """Not while a batch is on its way: the store does not know yet what it will hold."""
         if now - self._evicted_at >= EVICT_EVERY_SECONDS * 1000 and not self._writer.busy:
             self._evicted_at = now
-            self.core.evict(now, int(self._settings.evict_after_seconds * 1000))
+            self._core.evict(now, int(self._settings.evict_after_seconds * 1000))
             self._sweep(now)
 
     def _sweep(self, now: int) -> None:
@@ -279,7 +283,7 @@ class EngineLoop:
         """Nobody will hear of this run any more; its work is no longer wanted."""
         _log_defect(run, defect)
         self._executor.abandon(run)
-        self._subscribers.tell_of(run, lambda: self.core.aside(run))
+        self._subscribers.tell_of(run, lambda: self._core.aside(run))
 
     def _check_going(self) -> None:
         if self._failure is not None or self._loop_task is None:
@@ -288,12 +292,12 @@ class EngineLoop:
     # -- in ----------------------------------------------------------------------------------
 
     def _offer(self, run: str, stimulus: s.Stimulus) -> None:
-        self.core.offer(run, self._light.fit(run, stimulus))
+        self._core.offer(run, self._light.fit(run, stimulus))
         self._wake.set()
 
     async def hand_in(self, run: str, said: Said) -> None:
         """What a worker elsewhere says of its job; returns when it is durable."""
-        live = self.core.live.get(run)
+        live = self._core.live.get(run)
         if live is not None:
             said = live.sealed.clean(said)
         await self.send(run, self._light.fit(run, said))
@@ -304,7 +308,7 @@ class EngineLoop:
         if self.trouble is not None:
             raise self.trouble  # it would wait for as long as the store does
         ticket, waiting = self._subscribers.ticket()
-        self.core.offer(run, stimulus, ticket)
+        self._core.offer(run, stimulus, ticket)
         self._wake.set()
         await waiting
 
@@ -318,21 +322,21 @@ class EngineLoop:
         run = new_run_id(self.clock.now()) if chosen is None else checked_run_id(chosen)
         first_seen = definition.created_at or self.clock.now()
         self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
-        if self.core.live.get(run) is not None or self.store.head(run) is not None:
+        if self.known(run):
             raise InputError(f"there is a run {run} already", code="run_exists")
         shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
         given.setdefault("sealed", sealed_keys(shown, sealed.marks))
-        self.core.open_run(run, net, sealed)
+        self._core.open_run(run, net, sealed)
         try:
             await self.send(run, start or s.Start(run=run, input=shown, **given))
         except AnabranchError:
-            self.core.live.pop(run, None)
+            self._core.live.pop(run, None)
             raise
         return run
 
     def known(self, run: str) -> bool:
         """Is there a run of this id, in memory or in the store?"""
-        return self.core.live.get(run) is not None or self.store.head(run) is not None
+        return self.live_run(run) is not None or self.store.head(run) is not None
 
     async def wait(self, run: str, *, standing: bool = False) -> State:
         """The state of the run when it has finished.
@@ -354,13 +358,13 @@ class EngineLoop:
 
     def state(self, run: str) -> State:
         """The state of a run now; not to be changed."""
-        live = self.core.live.get(run)
+        live = self._core.live.get(run)
         if live is not None:
             return live.state
         if run in self._subscribers.finished:
             return self._subscribers.finished[run]
-        if run in self.core.broken:
-            return self.core.run(run).state  # raises with the reason
+        if run in self._core.broken:
+            return self._core.run(run).state  # raises with the reason
         found = self.store.read_many([run]).get(run)
         if found is None or (found[0] is None and not found[1]):
             raise NotFound(f"there is no run {run}")
@@ -377,9 +381,43 @@ class EngineLoop:
                 yield after, at, event
                 if isinstance(event, e.RunFinished):
                     return
-            if run in self.core.broken:
-                raise self.core.aside(run)
+            if run in self._core.broken:
+                raise self._core.aside(run)
             await changed
+
+    # -- what is there now -------------------------------------------------------------------
+
+    @property
+    def pools(self) -> PoolQueues:
+        """The jobs that wait for workers from outside, or are out with them."""
+        return self._core.pools
+
+    def live_run(self, run: str) -> LiveRun | None:
+        """The run, if it is in memory; not to be changed."""
+        return self._core.live.get(run)
+
+    def load_run(self, run: str) -> LiveRun:
+        """The run, from memory or from the store; raises where it has ended or is set aside."""
+        return self._core.run(run)
+
+    def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
+        """Write this payload with the next batch, for this run."""
+        self._core.keep_payload(run, sha256, content)
+
+    @property
+    def set_aside(self) -> Mapping[str, BaseException]:
+        """The runs that this engine does not touch, and why."""
+        return self._core.broken
+
+    @property
+    def inbox(self) -> int:
+        """How many stimuli wait for a turn."""
+        return self._core.inbox
+
+    @property
+    def timers_overdue_ms(self) -> int:
+        """How long ago the next timer was due; 0 where it is yet to come."""
+        return self._core.overdue_ms(self.clock.now())
 
     @property
     def failure(self) -> BaseException | None:
@@ -415,7 +453,7 @@ class EngineLoop:
     def _publish(self, news: Published) -> None:
         ended = news.status if news.final is not None else ""
         self.engine_metrics.published(news.first_seq, news.events, ended)
-        live = self.core.live.get(news.run)
+        live = self._core.live.get(news.run)
         self._subscribers.publish(news, live.state if live is not None else None)
 
 

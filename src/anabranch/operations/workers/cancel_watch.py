@@ -68,7 +68,7 @@ class CancelWatch:
                 news.clear()
                 found = [stop for out in jobs if (stop := self._to_stop(out)) is not None]
                 left = until - clock()
-                if found or left <= 0 or gone() or self._engine.core.pools.closed:
+                if found or left <= 0 or gone() or self._engine.pools.closed:
                     return found
                 await _either(news, min(left, LOOK_SECONDS))
         finally:

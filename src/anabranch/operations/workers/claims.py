@@ -123,7 +123,7 @@ class Claims:
 
     def _note(self, pool: str) -> str:
         """A pool that no run has used yet may be a slip of the pen, or only early."""
-        pools = self._engine.core.pools
+        pools = self._engine.pools
         if pools.used(pool):
             return ""
         hint = did_you_mean(pool, [name for name in pools.names() if pools.used(name)])
@@ -150,7 +150,7 @@ class Claims:
         return len(given)
 
     def _is_out(self, run: str, name: str, attempt: int, worker: str) -> bool:
-        live = self._engine.core.live.get(run)
+        live = self._engine.live_run(run)
         job = live.state.jobs.get(name) if live is not None else None
         if job is None or (job.attempt, job.worker) != (attempt, worker):
             return False
@@ -188,7 +188,7 @@ class Claims:
         gone: Callable[[], bool] = lambda: False,
     ) -> list[Key]:
         """Wait for jobs and start them; gives those that were really started."""
-        pools, clock = self._engine.core.pools, asyncio.get_running_loop().time
+        pools, clock = self._engine.pools, asyncio.get_running_loop().time
         until = clock() + wait_seconds
         while True:
             pools.saw(pool, asker.worker, self._engine.clock.now())
@@ -219,7 +219,7 @@ class Claims:
         ]
 
     async def _start(self, ready: ReadyJob, asker: ClaimingWorker) -> bool:
-        live = self._engine.core.live.get(ready.run)
+        live = self._engine.live_run(ready.run)
         job = live.state.jobs.get(ready.job) if live is not None else None
         if live is None or job is None:
             return False
@@ -247,7 +247,7 @@ class Claims:
         tasks = [leased for leased in packed if leased is not None]
         runs = {}
         for leased in tasks:
-            live = self._engine.core.live.get(leased.run)
+            live = self._engine.live_run(leased.run)
             if live is not None and leased.run not in runs:
                 runs[leased.run] = shared_names(live)
         return Claimed(tasks=[leased for leased in tasks if leased.run in runs], runs=runs)
@@ -255,7 +255,7 @@ class Claims:
     async def _pack(self, key: Key, worker: str, items: bool) -> ClaimedJob | None:
         """None where the job is not out any more, or cannot be handed out and has failed."""
         run, name, attempt = key
-        live = self._engine.core.live.get(run)
+        live = self._engine.live_run(run)
         job = live.state.jobs.get(name) if live is not None else None
         stale = job is None or job.attempt != attempt or job.worker != worker
         if live is None or job is None or stale or job.phase != "running":

@@ -135,7 +135,7 @@ class JobData:
         content = await self.payload(out, sha256)
         light = await asyncio.to_thread(self._light, content, sha256, inline)
         if light.sha256 and light.sha256 != sha256:  # it was written in another way than ours
-            self._engine.core.keep_payload(out.run, light.sha256, light.content)
+            self._engine.keep_payload(out.run, light.sha256, light.content)
         return light.result
 
     def _light(self, content: bytes, sha256: str, inline: bool) -> Light:

@@ -53,7 +53,7 @@ class LeaseClaim(NamedTuple):
 
 def require_lease(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
     """The job, if it is out with this very worker under this very attempt and token."""
-    live = engine.core.run(out.run)
+    live = engine.load_run(out.run)
     job = live.state.jobs.get(out.job)
     if job is None:
         raise Refused(
@@ -79,7 +79,7 @@ def require_lease(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[Li
 def pool_of(engine: EngineLoop, out: LeaseClaim) -> str | None:
     """Whose pool the job is of; None where there is no such job."""
     try:
-        live = engine.core.run(out.run)
+        live = engine.load_run(out.run)
     except (NotFound, Refused):
         return None
     job = live.state.jobs.get(out.job)

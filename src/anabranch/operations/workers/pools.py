@@ -82,7 +82,7 @@ class Pools:
 
     def close(self) -> None:
         """The server stops: nobody waits any longer."""
-        self._engine.core.pools.close()
+        self._engine.pools.close()
         self.watching.wake_all()
 
     # -- what workers say --------------------------------------------------------------------
@@ -145,10 +145,10 @@ class Pools:
         return [self.state(name) for name in self.names()]
 
     def names(self) -> list[str]:
-        return self._engine.core.pools.names()
+        return self._engine.pools.names()
 
     def state(self, pool: str) -> PoolState:
-        pools = self._engine.core.pools
+        pools = self._engine.pools
         leased = [
             LeasedJob(
                 run=run,
@@ -170,13 +170,13 @@ class Pools:
         )
 
     def _progress(self, run: str, job: str) -> Any:
-        live = self._engine.core.live.get(run)
+        live = self._engine.live_run(run)
         found = live.state.jobs.get(job) if live is not None else None
         return _shown(found.progress) if found is not None else None
 
     def asked(self, pool: str) -> int:
         """When a worker last asked for jobs of this pool; 0 for never."""
-        return self._engine.core.pools.asked(pool)
+        return self._engine.pools.asked(pool)
 
 
 def _shown(progress: Any) -> Any:
