@@ -91,7 +91,8 @@ class Executor:
             self._send_out(effect, partial(self._with_secrets, live, effect))
             return
         try:
-            task = self._task(live, effect)
+            fetch = partial(self._content, effect.run)
+            task = task_of(live, effect.job, fetch, traces=self.traces)
         except AnabranchError as error:
             self._deliver(effect, not_built(error))
             return
@@ -142,11 +143,6 @@ class Executor:
         job = live.state.jobs.get(effect.job)
         if job is None or nobody_waits(live.state, job):
             return None
-        return self._task(live, effect, keyring)
-
-    def _task(
-        self, live: LiveRun, effect: Execute, keyring: Mapping[str, Any] | None = None
-    ) -> Task:
         fetch = partial(self._content, effect.run)
         return task_of(live, effect.job, fetch, keyring, traces=self.traces)
 

@@ -73,13 +73,10 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.run, self.job, self.attempt
 
 
-def describe_job(live: LiveRun, job_id: str, *, traces: bool = False) -> ClaimedJob:
+def describe_job(live: LiveRun, job: Job, work: Work, *, traces: bool = False) -> ClaimedJob:
     """Everything that the run knows of this job. Nothing is rendered or resolved yet."""
     state = live.state
-    job = state.jobs[job_id]
     token = state.tokens[job.token]
-    step = live.net.steps[job.step]
-    work = work_of(step, job)
     tracker = state.loops[token.loop] if token.loop else None
     shard = tracker.in_flight.get(job.id) if tracker is not None else None
     in_fan = tracker is None and job.slot >= 0
@@ -89,7 +86,7 @@ def describe_job(live: LiveRun, job_id: str, *, traces: bool = False) -> Claimed
         step=job.step,
         job=job.id,
         attempt=job.attempt,
-        pool=pool_of_job(step, job),
+        pool=pool_of_job(live.net.steps[job.step], job),
         definition=state.definition,
         key=idempotency_key(state.run, job.id),
         kind=work.kind,
@@ -139,12 +136,13 @@ def task_of(
     """The task of a job that the engine does itself, rendered from the run as it stands now."""
     state = live.state
     job = state.jobs[job_id]
+    work = work_of(live.net.steps[job.step], job)
     names = names_of_run(state)
     if job.slot == JUDGE_SLOT:
         names["answer"] = _answer_of(state, job)
     return build_task(
-        describe_job(live, job_id, traces=traces),
-        work_of(live.net.steps[job.step], job),
+        describe_job(live, job, work, traces=traces),
+        work,
         names,
         fetch,
         keyring,

@@ -23,7 +23,7 @@ from anabranch.kernel.jobs import DEFAULT_WORK
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import State
 from anabranch.kernel.tracker import Shard
-from anabranch.net.net import Net
+from anabranch.net.net import Net, Work
 from anabranch.net.reads import reads_keychain
 from anabranch.runtime.jobs.tasks import (
     ClaimedJob,
@@ -59,12 +59,14 @@ def shared_names(live: LiveRun) -> dict[str, Any]:
 
 def to_wire(live: LiveRun, job_id: str, fetch: Fetch, *, traces: bool = False) -> ClaimedJob:
     """The job for its worker; raises `ExpressionError` where its inputs cannot be rendered."""
-    job = describe_job(live, job_id, traces=traces)
+    job = live.state.jobs[job_id]
+    work = live.net.steps[job.step].work or DEFAULT_WORK
+    leased = describe_job(live, job, work, traces=traces)
     return msgspec.structs.replace(
-        job,
-        inputs=job.inputs if job.inputs is not None else _rendered(live, job, fetch),
-        source=job.source if travels(job.source) else None,
-        sealed=dict(live.sealed.marks) if job.sealed_keys else {},
+        leased,
+        inputs=leased.inputs if leased.inputs is not None else _rendered(live, leased, work, fetch),
+        source=leased.source if travels(leased.source) else None,
+        sealed=dict(live.sealed.marks) if leased.sealed_keys else {},
     )
 
 
@@ -74,9 +76,8 @@ def travels(source: Any) -> bool:
     return kind in ANYWHERE
 
 
-def _rendered(live: LiveRun, job: ClaimedJob, fetch: Fetch) -> dict[str, Any] | None:
+def _rendered(live: LiveRun, job: ClaimedJob, work: Work, fetch: Fetch) -> dict[str, Any] | None:
     """The inputs as JSON, for workers that do not compile definitions; secrets are not here."""
-    work = live.net.steps[job.step].work or DEFAULT_WORK
     if live.net.keychain or job.sealed_keys:
         return None
     if live.net.asks_credentials and reads_keychain(work.inputs):
