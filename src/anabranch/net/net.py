@@ -301,7 +301,7 @@ class ExtraNeed(msgspec.Struct, frozen=True):
     position: Position
 
 
-class Net(msgspec.Struct, frozen=True):
+class Net(msgspec.Struct, frozen=True, weakref=True):
     name: str
     dialect: str
     fingerprint: str  # hash of the source it was compiled from

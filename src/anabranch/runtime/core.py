@@ -83,6 +83,8 @@ class Core:
         self.pools = pools or PoolQueues(here=EVERY_POOL)
         self.engine_metrics = EngineMetrics()
         self.live: dict[str, LiveRun] = {}
+        #: One entry for each run set aside, until the engine is started again: no more than there
+        #: are unfinished runs, and nothing of theirs is kept.
         self.broken: dict[str, BaseException] = {}
         self._ended: dict[str, str] = {}  # run → status, of the last ones to finish
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+
+SLACK = 64  # how many entries may be out of date, beside as many as there are alarms
 
 
 class Timers:
@@ -21,6 +23,9 @@ class Timers:
         elif self._wanted.get(run) != at:
             self._wanted[run] = at
             heappush(self._heap, (at, run))
+        if len(self._heap) > 2 * len(self._wanted) + SLACK:
+            self._heap = [(at, run) for run, at in self._wanted.items()]
+            heapify(self._heap)
 
     def earliest(self) -> int | None:
         while self._heap:

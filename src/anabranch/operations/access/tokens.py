@@ -41,6 +41,7 @@ LIFETIME_DAYS_MAX = 3650
 NAME_MAX = 100
 POOL_MAX = 200  # letters of the name of a pool
 POOLS_MAX = 100  # to which one token is limited
+TOKENS_NOTED = 10_000  # more are forgotten when their minute is over
 USE_NOTED_MS = 60_000  # the last use of a token is written down once a minute
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -172,6 +173,9 @@ class AccessControl:
         now = self._now()
         if now - self._noted.get(token_id, 0) < USE_NOTED_MS:
             return None
+        if len(self._noted) >= TOKENS_NOTED:
+            recent = {one: at for one, at in self._noted.items() if now - at < USE_NOTED_MS}
+            self._noted = recent
         self._noted[token_id] = now
         return now
 

@@ -16,6 +16,7 @@ from anabranch.work.kinds.callables import ThreadTool
 from anabranch.work.port import Performer
 
 THREADS = "(threads)"  # no kind is called that
+LANES_KEPT = 1000  # without jobs: where pools are served here, a kind may have any name
 
 
 class ReadyJob(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ class JobQueues:
 
     def take(self) -> Iterator[ReadyJob]:
         """Jobs that may start now; each holds a place until it is freed."""
-        for lane, queue in self._queues.items():
+        for lane, queue in list(self._queues.items()):  # places are freed meanwhile
             while queue and self._room(lane):
                 ready = queue.popleft()
                 if (ready.run, ready.job) in self._holders:
@@ -71,6 +72,8 @@ class JobQueues:
         lane = self._holders.pop((run, job), None)
         if lane is not None:
             self._used[lane] -= 1
+            if len(self._queues) > LANES_KEPT and not (self._used[lane] or self._queues[lane]):
+                del self._used[lane], self._queues[lane]
 
     def forget(self, run: str) -> None:
         """The run is over: whatever place it still holds is free."""

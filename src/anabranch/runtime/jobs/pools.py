@@ -19,6 +19,7 @@ from typing import NamedTuple
 from anabranch.runtime.jobs.concurrency import ReadyJob
 
 WORKERS_KEPT = 1000  # of a pool: those who asked last
+POOLS_KEPT = 1000  # without jobs: any name can be asked for
 EVERY_POOL = "*"
 
 
@@ -125,7 +126,19 @@ class PoolQueues:
             self._lines[pool].drop(run, job)
 
     def _line(self, pool: str) -> PoolQueue:
-        return self._lines.setdefault(pool, PoolQueue())
+        line = self._lines.get(pool)
+        if line is None:
+            if len(self._lines) >= POOLS_KEPT:
+                self._forget_an_idle_pool()
+            line = self._lines[pool] = PoolQueue()
+        return line
+
+    def _forget_an_idle_pool(self) -> None:
+        """One that no job was seen of, if there is such; of those the one not asked for longest."""
+        idle = [one for one in self._lines.items() if not one[1].size and not one[1].waiters]
+        if idle:
+            name, _ = min(idle, key=lambda one: (one[1].used, one[1].asked_at))
+            del self._lines[name]
 
     # -- what workers ask --------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from anabranch.errors import AnabranchError
@@ -46,7 +47,16 @@ class Subscribers:
         """Done at the next change of the run."""
         changed = asyncio.get_running_loop().create_future()
         self._watchers.setdefault(run, []).append(changed)
+        changed.add_done_callback(partial(self._unwatch, run))
         return changed
+
+    def _unwatch(self, run: str, changed: asyncio.Future[None]) -> None:
+        """A reader that gave up is forgotten at once: its run may never change again."""
+        watchers = self._watchers.get(run)
+        if watchers is not None and changed in watchers:
+            watchers.remove(changed)
+            if not watchers:
+                del self._watchers[run]
 
     async def wait(self, run: str, standing: bool) -> State:
         """The state of the run when it has finished, or with `standing` stands still."""

@@ -17,7 +17,7 @@ from anabranch.kernel.jobs import PLAIN_SLOT, kind_of_job
 from anabranch.kernel.tracker import ShardReport
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.metrics.job_counters import JobCounters
-from anabranch.runtime.metrics.registry import SECONDS, Registry
+from anabranch.runtime.metrics.registry import SECONDS, SERIES_MAX, Registry
 
 #: How a job can end, by the event that says so.
 _ENDINGS: dict[type, str] = {
@@ -126,9 +126,11 @@ class EngineMetrics:
         name = step.work.kind if plain and step.work is not None else kind_of_job(step, job)
         kind = self._kinds.get(name)
         if kind is None:
-            kind = self._kinds[name] = JobCounters(
+            kind = JobCounters(
                 name, self.jobs_started, self.job_retries, self.job_seconds, self.jobs_ended
             )
+            if len(self._kinds) < SERIES_MAX:  # the jobs of a pool may be of any kind
+                self._kinds[name] = kind
         live.at_work[event.job] = kind, state.updated_at
         kind.started[0] += 1
         if event.attempt > 1:

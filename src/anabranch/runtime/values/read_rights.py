@@ -79,6 +79,8 @@ class ReadRights:
             works = [step.work for step in net.steps.values() if step.work is not None]
             known = any(self._outside(work.pool) for work in works)
             known = known or (self._outside(ANY_POOL) and any(any(child_tasks(w)) for w in works))
+            if len(self._lends) >= STARTS_KEPT:
+                self._lends.clear()  # it is soon found out again
             self._lends[net.fingerprint] = known
         return known
 

@@ -58,7 +58,8 @@ class Sent(Protocol):
 
 
 class SentInMemory:
-    """For tests and for engines that keep nothing."""
+    """For tests and for engines that keep nothing. Forgetting a call would let it be sent twice, so
+    it grows with them, as the store in memory does with its runs."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], SentCall] = {}

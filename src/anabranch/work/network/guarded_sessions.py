@@ -41,6 +41,7 @@ class GuardedSessions:
     def __init__(self, policy: AddressPolicy, make: Make) -> None:
         self._policy = policy
         self._make = make
+        #: At most one for each set of classes of addresses.
         self._sessions: dict[AddressPolicy, aiohttp.ClientSession] = {}
 
     def first(self) -> aiohttp.ClientSession:

@@ -13,6 +13,7 @@ State = Literal["unknown", "up", "odd", "down"]
 _STATES: dict[Outcome, State] = {
     "answered": "up", "negative": "up", "nonsense": "odd", "unreachable": "down",
 }  # fmt: skip
+NAMES_KEPT = 10_000  # those asked last
 
 
 class Condition(msgspec.Struct):
@@ -33,6 +34,8 @@ class HealthOfParticipants:
         self._of: dict[str, Condition] = {}
 
     def note(self, name: str, outcome: Outcome, now: int, problem: str = "") -> None:
+        if name not in self._of and len(self._of) >= NAMES_KEPT:
+            del self._of[min(self._of, key=lambda one: self._of[one].last_asked_at or 0)]
         found = self._of.setdefault(name, Condition())
         setattr(found, outcome, getattr(found, outcome) + 1)
         found.state, found.last_asked_at, found.problem = _STATES[outcome], now, problem

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+NAMES_KEPT = 10_000
+
 
 class Rotation:
     def __init__(self) -> None:
@@ -19,7 +21,10 @@ class Rotation:
         """Those were asked before, in this order."""
         for name in names:
             self._turns += 1
-            self._last[name] = self._turns
+            self._last.pop(name, None)
+            self._last[name] = self._turns  # the last one now
+        while len(self._last) > NAMES_KEPT:  # it would be asked among the first, and still is
+            del self._last[next(iter(self._last))]
 
     def chosen(self, names: Sequence[str], limit: int | None) -> list[str]:
         """At most `limit`: those never asked first, then by the last turn; equals as they stand."""

@@ -33,6 +33,7 @@ from anabranch.work.secrets.oauth2 import KeychainError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 BYTES_MAX = 64 * 1024  # of one credential
+NAMES_KEPT = 1000  # with what was found for them, beside those found just now
 KEPT_SECONDS = 30.0  # what a command printed; others are looked at every time
 
 
@@ -156,8 +157,20 @@ class CommandSource:
                 return known[1]
             text = await self._printed(name)
             found = read_credential(text, f"what {self.label} printed") if text.strip() else None
+            self._forget_old_ones()
             self._known[name] = (time.monotonic() + KEPT_SECONDS, found)
             return found
+
+    def _forget_old_ones(self) -> None:
+        """Names are rendered: there may be any number of them in the life of an engine."""
+        if len(self._asking) > NAMES_KEPT:
+            now = time.monotonic()
+            self._known = {name: one for name, one in self._known.items() if now < one[0]}
+            self._asking = {
+                name: lock
+                for name, lock in self._asking.items()
+                if name in self._known or lock.locked()
+            }
 
     async def _printed(self, name: str) -> str:
         environment = {key: value for key, value in os.environ.items() if not is_ours(key)}

@@ -52,6 +52,7 @@ Render = Callable[[Any, Mapping[str, Any]], Any]
 
 log = logging.getLogger("anabranch")
 
+ENTRIES_KEPT = 256  # those whose tokens were asked for last
 #: Fields that are no secrets, wherever they stand.
 PUBLIC = frozenset(
     {"host", "hostname", "port", "user", "username", "database", "dbname", "db", "schema"}
@@ -164,6 +165,8 @@ class Keychain:
 
     def _warn_of_short_ones(self, name: str, value: Any) -> None:
         if name not in self._warned and any(len(text) < INSIDE for text in _secrets_in(value)):
+            if len(self._warned) >= ENTRIES_KEPT:
+                self._warned.clear()  # and warn once more
             self._warned.add(name)
             log.warning(
                 "keychain.%s has a secret of fewer than %d characters: where an answer repeats it "
@@ -217,9 +220,13 @@ class Keychain:
 
     def _source(self, name: str, entry: Mapping[str, Any]) -> TokenSource:
         key = hash_of(msgspec.json.encode(entry))  # the same question, the same token
-        source = self._sources.get(key)
+        source = self._sources.pop(key, None)
         if source is None:
-            source = self._sources[key] = TokenSource(name, entry, self._http, self._clock)
+            source = TokenSource(name, entry, self._http, self._clock)
+        self._sources[key] = source  # the last one now
+        if len(self._sources) > ENTRIES_KEPT:  # an entry that is rendered anew is another question
+            unused = next((key for key, one in self._sources.items() if not one.busy), key)
+            del self._sources[unused]
         return source
 
 

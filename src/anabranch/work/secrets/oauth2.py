@@ -61,6 +61,11 @@ class TokenSource:
         self._refresh: asyncio.Task[Token] | None = None
         self._not_before = 0  # after a failed refresh
 
+    @property
+    def busy(self) -> bool:
+        """A token is being fetched."""
+        return self._refresh is not None
+
     async def token(self) -> Token:
         token, now = self._token, self._clock.now()
         if token is not None and (now < token.renew_at or not self._renews):

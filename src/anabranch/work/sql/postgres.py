@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import re
 import sys
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
@@ -28,6 +29,7 @@ from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fie
 from anabranch.work.sql.text import POSTGRES
 from anabranch.work.time_limit import time_limit
 
+POOLS_KEPT = 64  # of the addresses used last
 MISSING = "postgres needs the package psycopg: pip install anabranch[postgres]"
 
 _FIELDS = {
@@ -63,7 +65,8 @@ class Postgres:
     def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
         self.options = options or SqlOptions()
         self._scripts = scripts or Scripts()
-        self._pools: dict[str, Pool] = {}
+        self._pools: OrderedDict[str, Pool] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def perform(self, task: Task) -> Answer:
         try:
@@ -93,9 +96,11 @@ class Postgres:
             return fault("db_timeout", message, code="TIMEOUT")
 
     async def close(self) -> None:
-        pools, self._pools = self._pools, {}
+        pools, self._pools = self._pools, OrderedDict()
         for pool in pools.values():
             await pool.close()
+        if self._closing:
+            await asyncio.wait(tuple(self._closing))
 
     def pool(self, psycopg: Any, address: str) -> Pool:
         pool = self._pools.get(address)
@@ -106,6 +111,12 @@ class Postgres:
 
             pool = Pool(connect, self.options.connections, self.options.idle_seconds)
             self._pools[address] = pool
+            if len(self._pools) > POOLS_KEPT:  # addresses come and go with the passwords in them
+                _, unused = self._pools.popitem(last=False)
+                closing = asyncio.get_running_loop().create_task(unused.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+        self._pools.move_to_end(address)
         return pool
 
 
