@@ -15,7 +15,7 @@ COMPILE := $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --g
 # container says otherwise: without them a start takes twice as long.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check lock browser nats bench soak crowd format clean
+.PHONY: demo test check map lock browser nats bench soak crowd format clean
 
 # Exactly the files whose hashes stand in requirements/*.lock are installed, the build backend
 # included. UNLOCKED=1 takes what the ranges of pyproject.toml allow, for platforms without wheels.
@@ -62,6 +62,9 @@ check: $(STAMP)         ## lint, types and the fast tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m 'not slow'
+
+map:                    ## print the packages with their sizes and one line each; ROOM=work for one
+	@$(PYTHON) tools/map.py $(ROOM)
 
 browser:                ## a Chromium for the tests of the pages, where there is none
 	@for name in "$$CHROMIUM" chromium-headless-shell chromium chromium-browser google-chrome; do \

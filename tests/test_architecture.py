@@ -7,28 +7,17 @@ outside; only `evolve` changes a state; functions and files stay short.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from tools.map import LAYERS, docstring_of, rooms, table
 
 SOURCE = Path(__file__).parent.parent / "src" / "anabranch"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-#: In the order of DESIGN section 2: each may import itself and whatever stands before it.
-LAYERS = [
-    "expressions",
-    "net",
-    "kernel",
-    "dialects",
-    "store",
-    "work",
-    "runtime",
-    "market",
-    "operations",
-    "surfaces",
-]
 FOR_EVERYBODY = {
     *("cancel", "errors", "ids", "clock", "files", "keccak", "literals", "settings", "store_files"),
 }
@@ -51,6 +40,8 @@ IMPURE_CALLS = {
 
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 600
+FOLDER_MODULES_MAX = 20  # `__init__` is not counted
+SCREEN = (60, 160)  # lines and columns
 
 
 def name_of(path: Path) -> str:
@@ -448,6 +439,65 @@ def test_files_stay_short() -> None:
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
     ]
     assert not long
+
+
+def test_no_folder_but_the_kernels_has_more_modules_than_a_reader_takes_in() -> None:
+    """The names in `kernel` carry it: `evolve_…`, `laws_…`, and one module a thing of the net."""
+    crowded = [
+        f"{name_of(folder)} has {modules} modules"
+        for folder in {path.parent for path in FILES}
+        if folder != SOURCE / "kernel"
+        and (modules := sum(one.name != "__init__.py" for one in folder.glob("*.py")))
+        > FOLDER_MODULES_MAX
+    ]
+    assert not crowded
+
+
+def sentences(text: str) -> int:
+    """Those of prose: a name with a dot in it, or a block of code, ends none."""
+    prose = [line for line in text.splitlines() if not line.startswith("    ")]
+    return len(re.findall(r"[.!?](?=\s|$)", " ".join(prose).replace("PURE. ", "")))
+
+
+def test_every_package_says_what_lives_there_and_what_may_not() -> None:
+    folders = {path.parent for path in FILES}
+    silent = [name_of(one) for one in folders if not (one / "__init__.py").is_file()]
+    silent += [
+        f"{name_of(one)} says: {said!r}"
+        for one in folders
+        if (one / "__init__.py").is_file()
+        and sentences(said := docstring_of(one / "__init__.py")) < 2
+    ]
+    assert not silent
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("One thing.", 1),
+        ("PURE. One thing.", 1),
+        ("`read.py` is the way in; see 1.5", 0),
+        ("One thing.\n\n    code. code.\n", 1),
+        ("One thing.\n\nAnd not another.", 2),
+    ],
+)
+def test_sentences_are_counted(text: str, count: int) -> None:
+    assert sentences(text) == count
+
+
+def test_the_map_shows_every_room_on_one_screen() -> None:
+    lines = table(rooms(), SCREEN[1]).splitlines()
+    assert len(lines) <= SCREEN[0]
+    assert max(map(len, lines)) <= SCREEN[1]
+    shown = {line.split("/")[0].strip() for line in lines}
+    assert {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} <= shown
+    modules = sum(path.name != "__init__.py" for path in FILES)
+    assert lines[-1].split() == ["in", "all", str(modules), f"{total_lines():,}"]
+
+
+def total_lines() -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in FILES)
 
 
 def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

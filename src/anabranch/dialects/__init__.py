@@ -2,4 +2,5 @@
 
 `source.py` reads YAML and JSON, `registry.py` recognises the dialect and compiles; each dialect
 has a folder of its own. A new one implements `port.Dialect` and takes one line in the registry.
+Dialects compile; they see no state of a run.
 """

@@ -1,1 +1,5 @@
-"""PURE. Decides what happens in a run; never acts, waits, reads a clock or draws a number."""
+"""Decides what happens in a run: `step` turns a stimulus into events, `evolve` applies them.
+
+PURE: it never acts, waits, reads a clock or draws a number, and knows no dialect. Only the modules
+called `evolve…` change a state.
+"""

@@ -2,7 +2,8 @@
 
     from anabranch.testing import after, error, never, ok, play, simulate
 
-See docs/testing-kit.md.
+It drives the core of an engine with a world of its own; nothing that is shipped to run a workflow
+imports it. See docs/testing-kit.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PURE. CEL, the expression language of rule documents: lexer, parser, evaluation, costs, RE2.
+"""CEL, the expression language of rule documents: lexer, parser, evaluation, costs, RE2.
 
-Nothing here knows rules.
+PURE. Nothing here knows rules.
 """

@@ -1,4 +1,4 @@
-"""PURE. Jinja2 as an expression language: the sandbox, its limits, filters and tests.
+"""Jinja2 as an expression language: the sandbox, its limits, filters and tests.
 
-Nothing here knows playbooks.
+PURE. Nothing here knows playbooks.
 """

@@ -1,5 +1,7 @@
 """The kinds `sqlite`, `postgres` and `duckdb`: SQL commands in one transaction.
 
+Where a loop takes its items from rows is in `work/loops/collections`; it comes here to read them.
+
 text.py       a script → statements
 task.py       the inputs of a task → what is to be run
 rows.py       rows → JSON, within limits; the result

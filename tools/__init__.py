@@ -1,0 +1,1 @@
+"""What helps to work on the source and is not shipped."""
