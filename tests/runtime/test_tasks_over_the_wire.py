@@ -220,8 +220,8 @@ MARK = "***1.0123456789abcdef***"
 
 def sealed(**live: Any) -> Pair:
     work = msgspec.structs.replace(WORK, inputs=Fn(lambda names: {"pw": names["workload"]["pw"]}))
-    given = {"input": {"pw": MARK, "n": 1}, "sealed": ("pw",)}
-    return Pair(Run(net(step("far", work=work)), **given), **live)
+    run = Run(net(step("far", work=work)), input={"pw": MARK, "n": 1}, sealed=("pw",))
+    return Pair(run, **live)
 
 
 def test_secrets_that_a_parent_put_into_the_input() -> None:
