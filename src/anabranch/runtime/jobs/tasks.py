@@ -35,7 +35,7 @@ Item = tuple[int, str, Any]  # index, key, value
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job that was started, as `describe_job` finds it and as it travels to a worker."""
+    """One job under a lease, as it travels."""  # the engine's own jobs take the same form
 
     run: str
     step: str

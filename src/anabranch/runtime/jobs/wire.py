@@ -1,4 +1,4 @@
-"""Parcels: a job on its way to a worker elsewhere.
+"""The wire: a job on its way to a worker elsewhere.
 
 A program is not serialised. The worker gets the fingerprint of the definition, asks for its source
 once and compiles it: same source, same net, whatever a program holds. What travels is what the
