@@ -261,3 +261,17 @@ def test_a_task_is_built_in_one_place_and_has_nothing_that_cannot_travel() -> No
     assert set(Task.__struct_fields__) - worked_out <= set(ClaimedJob.__struct_fields__)
     source = inspect.getsource(build_task)
     assert [name for name in Task.__struct_fields__ if f"{name}=" not in source] == []
+
+
+def test_a_job_of_an_older_server_can_still_be_read() -> None:
+    """Fields are only added, with a default: these are those that every server has sent."""
+    older = (
+        b'{"run":"run","step":"far","job":"2.0","attempt":2,"pool":"gpu","definition":"f",'
+        b'"key":"run/2.0","kind":"test","lease_until":9,"lease_seconds":60.0,'
+        b'"timeout_seconds":7.0,"inputs":{"n":1},"args":{},"payload":{},"again":".r1"}'
+    )
+    claimed = msgspec.json.decode(older, type=ClaimedJob)
+    task = from_wire(claimed, {"workload": {"n": 1}}, pooled().run.net, {}.get)
+    assert (task.inputs, task.tries, task.again) == ({"n": 1}, 1, ".r1")
+    assert task.names["workload"] == {"n": 1}
+    assert msgspec.json.decode(msgspec.json.encode(claimed)) == msgspec.json.decode(older)
