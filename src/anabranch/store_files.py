@@ -16,7 +16,7 @@ from anabranch.errors import InputError
 Inode = tuple[int, int]  # device and number
 
 _inodes: dict[Inode, str] = {}
-_names: dict[str, str] = {}  # also of files that are not there yet
+_names: dict[str, str] = {}  # of every store of this process, also of files not there yet
 
 
 def inode_of(about: os.stat_result) -> Inode:

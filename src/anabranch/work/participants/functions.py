@@ -38,7 +38,7 @@ class Rooms:
         self.reply_bytes = reply_bytes
         self.functions = 0  # how many share them
         self._threads: Threads | None = None
-        self._room: dict[str, asyncio.Semaphore] = {}
+        self._room: dict[str, asyncio.Semaphore] = {}  # one for each function of the book
 
     async def run(self, name: str, call: Callable[[], Any]) -> Any:
         """What `call()` gives, when this function has a thread free for it."""
