@@ -271,7 +271,8 @@ def test_a_job_of_an_older_server_can_still_be_read() -> None:
         b'"timeout_seconds":7.0,"inputs":{"n":1},"args":{},"payload":{},"again":".r1"}'
     )
     claimed = msgspec.json.decode(older, type=ClaimedJob)
-    task = from_wire(claimed, {"workload": {"n": 1}}, pooled().run.net, {}.get)
+    pair = pooled()
+    task = from_wire(claimed, {"workload": {"n": 1}}, pair.run.net, pair.payloads.get)
     assert (task.inputs, task.tries, task.again) == ({"n": 1}, 1, ".r1")
     assert task.names["workload"] == {"n": 1}
     assert msgspec.json.decode(msgspec.json.encode(claimed)) == msgspec.json.decode(older)
