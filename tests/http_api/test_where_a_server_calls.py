@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from anabranch.operations.access.tokens import AccessControl
 from anabranch.settings import Settings
 from anabranch.surfaces.http import serve
 from hangs import HANG_SECONDS
@@ -33,7 +34,7 @@ def test_a_server_for_others_does_not_call_its_own_machine_unless_told(
     loopback: bool, setting: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "is_loopback", lambda _address: loopback)
-    monkeypatch.setattr("anabranch.operations.access.tokens.Access.has_admin", lambda _self: True)
+    monkeypatch.setattr(AccessControl, "has_admin", lambda _self: True)
     seen: list[str] = []
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
