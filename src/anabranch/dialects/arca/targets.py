@@ -6,21 +6,25 @@ and only that, makes a step ask many.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from anabranch.dialects.arca import bounds
-from anabranch.dialects.arca.bounds import Bounds, read_bounds
 from anabranch.dialects.arca.requests import Facts, Found, Listed, Positive
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import Path, parse_path
 from anabranch.expressions.port import NOTHING, Paths
-from anabranch.expressions.references import Reference, References, compile_references
+from anabranch.expressions.references import (
+    Reference,
+    References,
+    compile_references,
+    document_of,
+)
 from anabranch.net.net import Fan, GatherRule, Retry, Work
 from anabranch.net.problems import Position
 
@@ -39,6 +43,8 @@ TARGET_ORDERS: tuple[Literal["fixed", "least_recently_asked"], ...] = (
     "fixed",
     "least_recently_asked",
 )
+_BOUNDS = ("min_score", "max_score")
+_NO_SCORE = "no score"
 #: Which key each way to resolve needs, and which it knows besides.
 _NEEDS = {"capability": "capability_id", "static": "participants", "task_type": "task_type"}
 
@@ -79,6 +85,43 @@ class Target(msgspec.Struct, frozen=True):
             yield from self.filter.references()
         if self.resolve == "static":
             yield from compile_references(list(self.participants)).references()
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """`min_score` and `max_score`: why an answer cannot be used, or an empty text.
+
+    A bound is a number, or a reference to one (`"{{input.budget}}"`), looked up when an answer is
+    judged. What was decided is recorded with the answer, so nothing is looked up twice.
+    """
+
+    score: Path
+    given: References  # a mapping of one or both keys
+
+    @property
+    def text(self) -> str:
+        return f"{self.score.text} within {self.given.text}"
+
+    @property
+    def reads(self) -> Paths:
+        return self.given.reads
+
+    def references(self) -> Iterator[Reference]:
+        yield from self.given.references()
+
+    def evaluate(self, names: Mapping[str, Any]) -> str:
+        score = self.score.find(names["answer"])
+        if not _is_number(score):
+            return _NO_SCORE
+        bounds = self.given.render(document_of(names))
+        for key, bound in bounds.items():
+            if not _is_number(bound):
+                raise ExpressionError(f"`{key}` comes to {bound!r:.40}, which is no number")
+        least, most = (bounds.get(key) for key in _BOUNDS)
+        if least is not None and score < least:
+            return f"score {score:g} is below min_score {least:g}"
+        if most is not None and score > most:
+            return f"score {score:g} is above max_score {most:g}"
+        return ""
 
 
 class FanIn(msgspec.Struct, frozen=True):
@@ -195,7 +238,7 @@ def read_fan_in(section: Section | None) -> FanIn | None:
     asked = section.whole("min_responses", 1, least=1, most=LIMIT_MAX)
     score = _score(section)
     order = section.choice("score_order", ORDERS, "desc")
-    bounded = read_bounds(section, score)
+    bounded = _read_bounds(section, score)
     if section.sound:
         _check_fan_in(section, policy, asked)
     section.finish()
@@ -209,7 +252,7 @@ def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
         section.require("min_responses", "say how many answers are enough")
     if policy == "best_of" and "score_field" not in section:
         section.require("score_field", "name the number to choose by, such as /price")
-    has_bounds = any(key in section for key in bounds.KEYS)
+    has_bounds = any(key in section for key in _BOUNDS)
     if has_bounds and policy not in ("all", "best_of") and "score_field" not in section:
         section.require("score_field", "name the number that is bounded, such as /price")
     for key in _without_effect(policy, has_bounds):
@@ -230,7 +273,7 @@ def _without_effect(policy: Policy, has_bounds: bool) -> tuple[str, ...]:
     if policy == "best_of":
         return ()
     if policy == "all":
-        return "score_field", "score_order", *bounds.KEYS
+        return "score_field", "score_order", *_BOUNDS
     return ("score_order",) if has_bounds else ("score_field", "score_order")
 
 
@@ -243,6 +286,47 @@ def _score(section: Section) -> Path | None:
     except ExpressionError as error:
         section.findings.add(node.position, "bad-template", str(error), "write /a/b or $.a.b")
         return None
+
+
+def _read_bounds(section: Section, score: Path | None) -> Bounds | None:
+    given = {key: plain(node) for key in _BOUNDS if (node := section.ask(key)) is not None}
+    for key, value in given.items():
+        if not _is_number(value) and not _is_reference(value):
+            expected = 'a number or a reference such as "{{input.budget}}"'
+            section.findings.wrong_type(
+                section.node.fields[key], f"`{key}` of {section.what}", expected
+            )
+            return None
+    least, most = (given[key] if _is_number(given.get(key)) else None for key in _BOUNDS)
+    if least is not None and most is not None and least > most:
+        message = f"`min_score` {least:g} is above `max_score` {most:g}: no answer can be used"
+        at = section.key_position("min_score")
+        section.findings.add(at, "conflicting-keys", message, "exchange them")
+        return None
+    if not given or score is None:
+        return None
+    return Bounds(score, compile_references(given))
+
+
+def _is_reference(value: Any) -> bool:
+    """One that is the whole value, so that a number stays one."""
+    if not isinstance(value, str | Mapping):
+        return False
+    try:
+        found = list(compile_references(value).references())
+    except ExpressionError:
+        return False
+    whole = isinstance(value, Mapping) or value.strip() == found[0].text if found else False
+    return len(found) == 1 and whole
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> Fan:
