@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields
 from anabranch.dialects.source import Document
+from anabranch.dialects.xrc137.document import RuleDocument
+from anabranch.dialects.xrc137.limits import DOCUMENT_BYTES
+from anabranch.dialects.xrc137.read import ENCRYPTED, read_rule, rule_from
 from anabranch.dialects.xrc729.bundle import (
     ADDRESS,
     HASH,
@@ -24,13 +27,13 @@ from anabranch.dialects.xrc729.document import Orchestration, StepDeclaration
 from anabranch.dialects.xrc729.lower import lower
 from anabranch.dialects.xrc729.multi_bundle import is_multi_bundle, is_rule, read_multi_bundle
 from anabranch.dialects.xrc729.read import BYTES_MAX, OrchestrationReader, check_is_json
-from anabranch.dialects.xrc729.rules import check_rules
 from anabranch.dialects.xrc729.words import DIALECT
 from anabranch.net.analyse import analyse
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem, did_you_mean
 
+_Documents = Mapping[str, RuleDocument | None]  # by step; None where it is not known
 ALONE = "RULE"  # the step of a rule that is run by itself
 
 
@@ -84,7 +87,7 @@ def _compiled(document: Document, bundle: Bundle, findings: Findings) -> Net | N
     _check_chain(bundle, orchestration, findings)
     entry = _entry(orchestration, findings)
     _check_references(orchestration, bundle, findings)
-    documents = check_rules(orchestration, bundle, entry, findings)
+    documents = _check_rules(orchestration, bundle, entry, findings)
     return lower(
         orchestration,
         bundle,
@@ -182,3 +185,92 @@ def _unresolved(step: StepDeclaration, bundle: Bundle, findings: Findings) -> No
     close = did_you_mean(alias, bundle.rules)
     hint = close if close.startswith("did") else "give the rules with --rules, or its address"
     findings.warn(step.rule_position, "unresolved-rule", message, hint)
+
+
+def _check_rules(
+    orchestration: Orchestration, bundle: Bundle, entry: str, findings: Findings
+) -> _Documents:
+    """Each rule of the bundle as a document, and all of them against the graph."""
+    read: dict[int, RuleDocument | None] = {}
+    documents: dict[str, RuleDocument | None] = {}
+    for step in orchestration.steps.values():
+        text = bundle.rule(step.rule)
+        if text is not None and id(text) not in read:  # several steps may share a rule
+            read[id(text)] = _document(text, findings)
+        documents[step.name] = None if text is None else read[id(text)]
+    _gaps(orchestration, documents, entry, findings)
+    return documents
+
+
+def _document(text: Text, findings: Findings) -> RuleDocument | None:
+    if text.node is not None:
+        document, problems = rule_from(text.node, text.file)
+        size = len(text.text.encode("utf-8", "surrogatepass"))
+        if size > DOCUMENT_BYTES:
+            message = f"the rule is {size:,} bytes long; the limit is {DOCUMENT_BYTES:,}"
+            hint = "split it over several steps"
+            findings.add(text.node.position, "too-large", message, hint)
+            document = None
+    elif text.text.startswith(ENCRYPTED):  # whoever evaluates it may be able to open it
+        message = "the rule is encrypted and cannot be looked at; without its key its step aborts"
+        at = text.position or Position(1, 1, text.file)
+        findings.warn(at, "closed-rule", message, "put its key into the file of rule_keys_file")
+        return None
+    else:
+        document, problems = read_rule(text.text, file=text.file)
+    findings.problems.extend(problems)
+    return document
+
+
+def _gaps(
+    orchestration: Orchestration, documents: _Documents, entry: str, findings: Findings
+) -> None:
+    """Inputs that a rule needs and that no step on any way to it declares or hands on.
+
+    The start may bring keys that no rule declares, so this is worth a look and no more. Where the
+    rule of a step on the way is not known, nothing can be said.
+    """
+    before = _before(orchestration)
+    for name, document in documents.items():
+        ways = before[name]
+        if document is None or name == entry or entry not in ways:
+            continue
+        known = [documents[other] for other in ways]
+        if any(other is None for other in known):
+            continue
+        given = {key for other in known if other is not None for key in _gives(other)}
+        for each in document.inputs:
+            if each.required and each.name not in given and not each.name.startswith("__"):
+                step = orchestration.steps[name]
+                message = f"the rule of step {name!r} needs {each.name!r}, which no step before has"
+                hint = f"write {each.name!r} in the payload of a branch before it, or a default"
+                findings.warn(step.rule_position, "payload-gap", message, hint)
+
+
+def _gives(document: RuleDocument) -> set[str]:
+    return {each.name for each in document.inputs} | set(document.outputs)
+
+
+def _before(orchestration: Orchestration) -> dict[str, set[str]]:
+    """For each step the steps whose payload can come to it; to a join's target, its producers'."""
+    leads: dict[str, set[str]] = {name: set() for name in orchestration.steps}
+    for step in orchestration.steps.values():
+        for branch in step.branches:
+            for spawn in branch.spawns:
+                if spawn.step in leads:  # a misspelt one is told elsewhere
+                    leads[spawn.step].add(step.name)
+            if branch.join is not None and branch.join.target in leads:
+                producers = {producer.node for producer in branch.join.producers}
+                leads[branch.join.target] |= producers & leads.keys()
+    return {name: _all_before(name, leads) for name in leads}
+
+
+def _all_before(name: str, leads: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    frontier = list(leads[name])
+    while frontier:
+        one = frontier.pop()
+        if one not in seen:
+            seen.add(one)
+            frontier.extend(leads[one])
+    return seen
