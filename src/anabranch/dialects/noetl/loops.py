@@ -20,13 +20,13 @@ from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.names import RESERVED
 from anabranch.dialects.noetl.patches import REDUCERS, Around, read_reducer
-from anabranch.dialects.noetl.sources import Sources
+from anabranch.dialects.noetl.sources import DESCRIPTORS, Sources
 from anabranch.dialects.noetl.templates import Templates
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.literals import Reducer
 from anabranch.net.net import Loop, Retry, Work
-from anabranch.net.program import Iteration, Program
+from anabranch.net.program import InnerLoop, Iteration, Program
 
 IN_FLIGHT = 8  # items of a parallel loop, or shards of a fan-out, when nothing is said
 IN_FLIGHT_MAX = 100_000
@@ -47,6 +47,7 @@ OF_EVERY_ITEM = frozenset(
 LoopMode = Literal["local", "fanout"]
 LOOP_MODES: tuple[LoopMode, ...] = ("local", "fanout")
 MODES = ("sequential", "parallel")
+_LAZY = tuple(name for name in DESCRIPTORS if name != "range")
 FAILURES = ("fail_fast", "best_effort")
 FANOUT = (
     *("fail_fast", "allow_partial", "max_job_retries", "max_shards", "max_concurrent"),
@@ -322,6 +323,42 @@ class Loops(msgspec.Struct, frozen=True):
                 hint = "choose one of " + ", ".join(REDUCERS[1:])
                 self.findings.add(node.position, "bad-choice", message, hint)
         return found
+
+
+def read_inner_loop(section: Section, templates: Templates, findings: Findings) -> InnerLoop:
+    """`loop` of a task: its work once per item, inside the pipeline.
+
+    It knows less than the loop of a step: a list, a mapping or a range to go through, one item
+    after the other or several at once, and whether an item that fails ends it. Its program is put
+    in by the reader of the task.
+    """
+    loops = Loops(templates, findings)
+    over = Sources(templates, findings).over(section)
+    node = section.node.get("in")
+    lazy = [key for key in _LAZY if isinstance(node, Fields) and key in node]
+    if lazy:
+        message = f"`in` of {section.what} describes a collection ({lazy[0]}) to be read lazily"
+        hint = "loop over it in a step; a task goes through a list, a mapping or a range"
+        assert node is not None, "it has a key"
+        findings.add(node.position, "bad-choice", message, hint)
+    iterator = loops.iterator(section)
+    spec = section.section("spec")
+    window: Expression | None = None
+    best_effort = False
+    if spec is not None:
+        mode = loops.mode(spec) if "mode" in spec else "sequential"
+        in_flight = spec.ask("max_in_flight")
+        policy = spec.section("policy")
+        if policy is not None:
+            best_effort = read_failure(policy) == "best_effort"
+            policy.finish()
+        spec.finish(also=("mode",))
+        if mode == "parallel":
+            window = Constant(IN_FLIGHT) if in_flight is None else loops.count(in_flight)
+        elif in_flight is not None:
+            loops.no_effect(section, in_flight)
+    section.finish()
+    return InnerLoop(Program(()), over, iterator, window, best_effort)
 
 
 def read_failure(policy: Section) -> str | None:

@@ -18,12 +18,12 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.defaults import Defaults
 from anabranch.dialects.noetl.keywords import MEANT
+from anabranch.dialects.noetl.loops import read_inner_loop
 from anabranch.dialects.noetl.patches import Around, Writes, read_writes
 from anabranch.dialects.noetl.respell.shape import merged
 from anabranch.dialects.noetl.tasks.assertions import Assertions
 from anabranch.dialects.noetl.tasks.code_reads import with_code_reads
 from anabranch.dialects.noetl.tasks.credentials import Credentials
-from anabranch.dialects.noetl.tasks.inner_loops import read_inner_loop
 from anabranch.dialects.noetl.tasks.inputs import COMMON, KINDS, Inputs
 from anabranch.dialects.noetl.tasks.outputs import read_output
 from anabranch.dialects.noetl.tasks.retries import read_retry
