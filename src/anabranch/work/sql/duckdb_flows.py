@@ -1,7 +1,7 @@
 """Rows out of and into DuckDB files, for transfers: the end in the engine.
 
-The other end (`duckdb_held.py`) runs in the process for DuckDB and keeps a connection from the
-first request of a transfer to the last.
+The other end (`_HeldConnections` of `duckdb_session.py`) runs in the process for DuckDB and keeps a
+connection from the first request of a transfer to the last.
 """
 
 from __future__ import annotations

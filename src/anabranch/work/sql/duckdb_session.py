@@ -6,9 +6,12 @@ Nothing here knows secrets or tasks: the engine reads the task and makes the ans
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
 import json
 import struct
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -16,7 +19,7 @@ import msgspec
 
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles
-from anabranch.work.sql.duckdb_held import Held
+from anabranch.work.sql.flows import as_json, portable_rows
 from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
 from anabranch.work.sql.task import SqlOptions
 
@@ -42,7 +45,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[Command, ...] = ()
     autocommit: bool = False
     timeout_seconds: float | None = None
-    flow: str = ""  # of a transfer: what to do with the connection that it keeps (`duckdb_held.py`)
+    flow: str = ""  # of a transfer: what to do with the connection that it keeps
     held: str = ""  # which one that is
     size: int = 0
     rows: str = ""  # base64 of MessagePack
@@ -64,7 +67,7 @@ class Sessions:
         self._options = options
         self._blocking = Blocking(options.threads)
         self._files = OpenFiles(self._blocking.run_to_the_end, options.file_keep_seconds)
-        self._held = Held(self._blocking, self._files, driver)
+        self._held = _HeldConnections(self._blocking, self._files)
 
     async def perform(self, request: Request) -> Reply:
         duckdb = await self._blocking.run_to_the_end(driver)
@@ -144,6 +147,90 @@ def _execute(connection: Any, command: Command, collector: Collector) -> None:
 def _failed(error: Exception, at: int | None = None) -> Reply:
     message = str(error).strip()
     return Reply(error=type(error).__name__, message=message, at=at)
+
+
+class _HeldConnections:
+    """Connections that a transfer keeps from one request to the next.
+
+    read     opens, and executes a query         next     some more of its rows
+    write    opens, and begins a transaction     put      rows for it        commit   its end
+    end      closes; what was not committed is undone
+    """
+
+    def __init__(self, blocking: Blocking, files: OpenFiles) -> None:
+        self._blocking = blocking
+        self._files = files
+        self._open: dict[str, tuple[Any, AsyncExitStack]] = {}
+
+    async def perform(self, request: Request) -> Any:
+        if request.flow == "end":
+            return await self._close(request.held)
+        if request.flow in ("read", "write"):
+            await self._begin(request)
+        connection, _ = self._open[request.held]
+        call = {"read": _read, "next": _next, "write": _write, "put": _put, "commit": _commit}
+        work = partial(_called, call[request.flow], connection, request)
+        return await self._blocking.run(work, None)
+
+    async def close(self) -> None:
+        for name in tuple(self._open):
+            await self._close(name)
+
+    async def _begin(self, request: Request) -> None:
+        stack = AsyncExitStack()
+        if request.path == ":memory:":
+            connect = partial(driver().connect, request.path)
+            connection = await self._blocking.run_to_the_end(connect)
+        else:
+            use = self._files.use(request.path, request.read_only, tidy=True)
+            connection = await stack.enter_async_context(use)
+        self._open[request.held] = (connection, stack)
+
+    async def _close(self, name: str) -> None:
+        connection, stack = self._open.pop(name, (None, None))
+        if connection is not None and stack is not None:
+            await self._blocking.run_to_the_end(connection.close)
+            await stack.aclose()
+
+
+def _called(
+    call: Callable[[Any, Request], Any], connection: Any, request: Request, halt: Halt
+) -> Any:
+    try:
+        halt.watch(connection.interrupt)
+        return call(connection, request)
+    finally:
+        halt.release()
+
+
+def _read(connection: Any, request: Request) -> list[str]:
+    (command,) = request.commands
+    connection.execute(command.text, command.params)
+    return [column[0] for column in connection.description or ()]
+
+
+def _next(connection: Any, request: Request) -> list[list[Any]]:
+    return portable_rows(connection.fetchmany(request.size))
+
+
+def _write(connection: Any, request: Request) -> None:
+    connection.execute("BEGIN TRANSACTION")
+    for command in request.commands:
+        connection.execute(command.text)
+
+
+def _put(connection: Any, request: Request) -> None:
+    (command,) = request.commands
+    rows = msgspec.msgpack.decode(base64.b64decode(request.rows))
+    rows = [[as_json(value) if isinstance(value, dict) else value for value in row] for row in rows]
+    if request.by == "columns":
+        connection.execute(command.text, [list(column) for column in zip(*rows, strict=True)])
+    else:
+        connection.executemany(command.text, rows)
+
+
+def _commit(connection: Any, _request: Request) -> None:
+    connection.execute("COMMIT")
 
 
 async def serve(channel: asyncio.StreamReader, replies: asyncio.StreamWriter, given: bytes) -> None:
