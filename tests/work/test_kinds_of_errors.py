@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.work.kinds.commands.exit_kinds import KINDS, kind_of_exit
+from anabranch.work.kinds.commands.command import EXIT_KINDS, kind_of_exit
 from anabranch.work.kinds.commands.shell import Shell
 from anabranch.work.kinds.python.exception_kinds import kind_of
 from anabranch.work.kinds.python.performer import run_inline
@@ -60,7 +60,7 @@ def test_code_that_cannot_be_compiled_is_never_tried_again() -> None:
     assert fault_of(run_inline("def")).retryable is False
 
 
-@pytest.mark.parametrize(("status", "expected"), [*KINDS.items(), (1, ("shell", True))])
+@pytest.mark.parametrize(("status", "expected"), [*EXIT_KINDS.items(), (1, ("shell", True))])
 def test_an_exit_status_has_its_kind(status: int, expected: tuple[str, bool]) -> None:
     answer = run(Shell().perform(task("shell", command=f"exit {status}")))
     fault = fault_of(answer)

@@ -14,7 +14,6 @@ from anabranch.work.faults import fault
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.capture import Capture
 from anabranch.work.kinds.commands.child_process import ChildProcess, ending, undisturbed
-from anabranch.work.kinds.commands.exit_kinds import OTHER, kind_of_exit
 from anabranch.work.kinds.commands.isolation import Isolation
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import head_of, tail_of
@@ -22,6 +21,28 @@ from anabranch.work.time_limit import time_limit
 
 _TAIL = 4_000  # characters of each stream shown in a failure
 _HINTS = {126: " (found, but it cannot be executed)", 127: " (command not found)"}
+#: Kinds of error by exit status, and whether trying again may help. The numbers are those of shells
+#: (126, 127, 128 and the signal), of `timeout(1)` (124) and of `sysexits.h` (64 to 78). Every other
+#: one says only that the command failed.
+EXIT_KINDS: Mapping[int, tuple[str, bool]] = {
+    64: ("config", False),  # used in a wrong way
+    65: ("schema", False),  # the data is wrong
+    66: ("not_found", False),  # no such input
+    68: ("connection", True),  # no such host
+    69: ("connection", True),  # a service is away
+    71: ("resource", True),  # the system has no more of something
+    73: ("storage_access", True),
+    74: ("storage_access", True),
+    75: ("resource", True),  # try again later
+    77: ("auth", False),
+    78: ("config", False),
+    124: ("timeout", True),
+    126: ("config", False),  # found, but it cannot be executed
+    127: ("not_found", False),  # no such command
+    137: ("resource", True),  # killed, by whoever was short of memory in most cases
+}
+_OTHER = ("shell", True)
+_KILLED = 9
 
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +63,7 @@ class Command:
         options: CommandOptions,
         *,
         what: str = "the command",
-        other: str = OTHER[0],
+        other: str = _OTHER[0],
     ) -> None:
         self._options = options
         self._what = what
@@ -151,3 +172,8 @@ def folder_of(value: Any) -> str | None:
     if not os.path.isdir(folder):
         raise InputError(f"cwd: there is no folder {folder}")
     return folder
+
+
+def kind_of_exit(status: int, other: str = _OTHER[0]) -> tuple[str, bool]:
+    """Of an exit status; a signal that ended the shell itself is a number below zero."""
+    return EXIT_KINDS.get(128 + _KILLED if status == -_KILLED else status, (other, _OTHER[1]))
