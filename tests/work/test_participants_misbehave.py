@@ -130,7 +130,7 @@ def test_one_who_cannot_be_reached_leaves_the_count_and_is_recorded_as_unreachab
     def unknown(*_: Any, **__: Any) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr("anabranch.work.participants.names.socket.getaddrinfo", unknown)
+    monkeypatch.setattr("anabranch.work.participants.http.socket.getaddrinfo", unknown)
     with party(one=says({"price": 1}), two=says({"price": 2})) as server:
         book = server.book() | {
             "refused": {"url": f"http://127.0.0.1:{closed_port()}/"},

@@ -9,20 +9,23 @@ book: the client takes its time to load.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import resource
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from anabranch.work import tracing
 from anabranch.work.kinds.http.request import bare
+from anabranch.work.kinds.threads import Threads
 from anabranch.work.network.addresses import ANY, AddressPolicy, connector_options
 from anabranch.work.network.one_session import OneSession
 from anabranch.work.participants.limits import HttpLimits
-from anabranch.work.participants.names import Names
 from anabranch.work.participants.pace import Pace
 from anabranch.work.participants.port import BadReply, CannotAsk, ParticipantRequest, Unreachable
 from anabranch.work.participants.replies import check_dispatch, parsed, refusal
@@ -32,6 +35,7 @@ from anabranch.work.values.texts import clip
 
 _SPARE_DESCRIPTORS = 128  # for the store, the terminal, and whatever the program around us opens
 _FEWEST = 16
+_LOOK_UPS = 32  # of names, at once
 _REASON = 300  # characters of what others say about a failure
 #: Not their absence but our want: descriptors, ports, memory.
 _OUR_WANT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
@@ -56,7 +60,7 @@ class Sessions:
                     "limit": connections_max(),
                     "force_close": True,
                     "ttl_dns_cache": 60,
-                    "resolver": Names(seconds),
+                    "resolver": _Resolver(seconds),
                     **connector_options(self._policy),
                 }
             ),
@@ -207,3 +211,45 @@ def _said(error: BaseException) -> str:
     if isinstance(error, aiohttp.InvalidURL):
         return "the URL is not valid"
     return clip(str(error) or type(error).__name__, _REASON)
+
+
+class _Resolver(AbstractResolver):
+    """Names to addresses, within a time limit and without a hold on the end of the program.
+
+    A look-up blocks a thread and cannot be stopped. So it is done in daemon threads of our own, and
+    one that hangs keeps nobody from leaving.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._threads = Threads(_LOOK_UPS, close_seconds=0.1)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        def look_up() -> list[ResolveResult]:
+            found = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
+            )
+            return [
+                ResolveResult(
+                    hostname=host,
+                    host=str(address[0]),
+                    port=int(address[1]),
+                    family=kind,
+                    proto=protocol,
+                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                )
+                for kind, _, protocol, _, address in found
+            ]
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._threads.run(look_up)
+        except TimeoutError:
+            raise OSError(None, f"no address of {host} within {self._seconds:g} s") from None
+        except UnicodeError:  # a name that no address can have
+            raise OSError(None, f"{host[:80]!r} is no name of a host") from None
+
+    async def close(self) -> None:
+        await self._threads.close()
