@@ -12,10 +12,9 @@ from anabranch.work.loops.collections.asking import look_up
 from anabranch.work.loops.collections.claims import Claims
 from anabranch.work.loops.collections.files import Csv, JsonLines
 from anabranch.work.loops.collections.listing import Listings
-from anabranch.work.loops.collections.loops import ResultsOf
 from anabranch.work.loops.collections.pages import Pages
 from anabranch.work.loops.collections.parquet import Parquet
-from anabranch.work.loops.collections.plain import Lists, Ranges
+from anabranch.work.loops.collections.plain import Lists, Ranges, ResultsOf
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,

@@ -1,4 +1,4 @@
-"""Lists, mappings and ranges.
+"""Lists, mappings, ranges, and the results of another loop.
 
 A short list travels inside its descriptor. A longer one is kept as payloads of a few thousand items
 each, so that reading a shard loads one or two of them and never the whole list.
@@ -10,14 +10,16 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.errors import InputError
+from anabranch.errors import InputError, NotFound
 from anabranch.work.loops.collections.port import (
     KIND,
+    CollectionError,
     Descriptor,
     Indexed,
     Limits,
     Shard,
 )
+from anabranch.work.loops.results import Loops, is_loop
 from anabranch.work.secrets.redaction import brief
 from anabranch.work.values.payloads import PayloadPort, encoded, load, place_of
 
@@ -115,6 +117,33 @@ class Ranges(Indexed):
     async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
         numbers = _numbers(descriptor)[shard.first : shard.first + shard.count]
         return [(str(shard.first + offset), number) for offset, number in enumerate(numbers)]
+
+
+class ResultsOf(Indexed):
+    """The results of another loop: `{results_of: ref}`."""
+
+    def __init__(self, loops: Loops | None) -> None:
+        self._loops = loops
+
+    async def describe(self, value: Any) -> Descriptor:
+        ref = value["results_of"]
+        if not is_loop(ref):
+            raise InputError(f"results_of takes the `refs` of a loop, not {ref!r:.60}")
+        try:
+            size = await self._reader().size(ref)
+        except NotFound as gone:
+            raise CollectionError(gone.message) from None
+        return {KIND: "results_of", "ref": ref, "size": size}
+
+    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+        stop = shard.first + shard.count
+        found = await self._reader().results(descriptor["ref"], shard.first, stop)
+        return [(str(at), item) for at, item in enumerate(found, start=shard.first)]
+
+    def _reader(self) -> Loops:
+        if self._loops is None:
+            raise InputError("this worker has no way to the log, where the results of a loop are")
+        return self._loops
 
 
 def _numbers(descriptor: Descriptor) -> range:
