@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.market.identities import SigningKey
-from anabranch.market.signatures import Ed25519Signatures
+from anabranch.market.identities import Ed25519Signatures, SigningKey
 from anabranch.work.participants.book import Book, BookError
 from anabranch.work.participants.port import BadReply, ParticipantRequest
 

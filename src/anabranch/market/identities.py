@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InputError
@@ -143,3 +144,18 @@ def _ed25519() -> tuple[Any, type[Exception]]:
             code="missing_extra",
         ) from None
     return ed25519, InvalidSignature
+
+
+class Ed25519Signatures:
+    """Checks the signatures of answers, by the keys that identities are."""
+
+    def problem_of(self, key: str) -> str:
+        try:
+            public_key(key)
+            is_signed_by({}, key)  # the package for it is there
+        except AnabranchError as error:
+            return error.message
+        return ""
+
+    def holds(self, document: Mapping[str, Any], key: str) -> bool:
+        return is_signed_by(dict(document), key)

@@ -14,7 +14,7 @@ from anabranch.dialects.source import read_source
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
 from anabranch.market.directory import PassportDirectory
-from anabranch.market.signatures import Ed25519Signatures
+from anabranch.market.identities import Ed25519Signatures
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import Position, Problem, Severity, did_you_mean
 from anabranch.runtime.live_run import history
