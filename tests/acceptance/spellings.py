@@ -10,7 +10,7 @@ from typing import Any
 
 from anabranch.dialects.noetl.respell.cursor import UNUSED
 from anabranch.dialects.noetl.respell.playbook import FANOUT_ALIASES, LOOP_ALIASES
-from anabranch.dialects.noetl.tasks.inputs import ALIASES
+from anabranch.dialects.noetl.tasks.keys import ALIASES
 
 SPELLINGS = frozenset(
     {"step.when", "step.args", "step.input", "step.set", "step.result", "step.output"}

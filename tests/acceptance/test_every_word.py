@@ -12,7 +12,7 @@ from anabranch.dialects.noetl.outcomes import EVENT, TASK_OUTCOME
 from anabranch.dialects.noetl.patches import REDUCERS
 from anabranch.dialects.noetl.sources import DESCRIPTORS
 from anabranch.dialects.noetl.tasks.credentials import ENTRIES, PROVIDERS, SCOPES
-from anabranch.dialects.noetl.tasks.inputs import KINDS
+from anabranch.dialects.noetl.tasks.keys import KINDS
 from anabranch.expressions.jinja.filters import filters
 from anabranch.expressions.jinja.limits import Limits, Meter
 from anabranch.work.loops.collections import all as collections

@@ -18,7 +18,7 @@ from unittest import mock
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Scalar
-from anabranch.dialects.noetl.tasks.inputs import KINDS
+from anabranch.dialects.noetl.tasks.keys import KINDS
 from anabranch.dialects.registry import compile_source
 from corpus.cases import Case as CorpusCase
 

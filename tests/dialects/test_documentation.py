@@ -20,7 +20,7 @@ from acceptance.vocabulary import Vocabulary, recorded
 from anabranch.dialects.noetl.names import RESERVED
 from anabranch.dialects.noetl.sources import DESCRIPTORS
 from anabranch.dialects.noetl.tasks.credentials import ENTRIES
-from anabranch.dialects.noetl.tasks.inputs import KINDS
+from anabranch.dialects.noetl.tasks.keys import KINDS
 from anabranch.dialects.registry import compile_source, load
 from anabranch.expressions.jinja.filters import filters
 from anabranch.expressions.jinja.limits import Limits, Meter

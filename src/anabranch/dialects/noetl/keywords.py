@@ -6,7 +6,7 @@ One of these words is no free key. Its author means what it says elsewhere, and 
 
 from __future__ import annotations
 
-from anabranch.dialects.noetl.tasks.inputs import ALIASES, COMMON, KINDS
+from anabranch.dialects.noetl.tasks.keys import ALIASES, COMMON, KINDS
 from anabranch.dialects.result_policy import KEYS
 
 _STEP = (

@@ -19,7 +19,7 @@ from __future__ import annotations
 from anabranch.dialects.nodes import Fields, Items, Scalar
 from anabranch.dialects.noetl.respell.shape import Shape, fields, scalar
 from anabranch.dialects.noetl.respell.tasks import Respelled
-from anabranch.dialects.noetl.tasks.inputs import ALIASES, KINDS
+from anabranch.dialects.noetl.tasks.keys import ALIASES, KINDS
 
 #: What any task takes besides the inputs of its kind.
 COMMON = ("args", "input", "with", "auth", "credential", "retry", "timeout", "assert", "sink")

@@ -14,7 +14,7 @@ import re
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
 from anabranch.dialects.noetl.respell.tasks import Respelled
-from anabranch.dialects.noetl.tasks.inputs import KINDS
+from anabranch.dialects.noetl.tasks.keys import KINDS
 
 CANONICAL = "a task after it, with the rule {when: …, then: {do: skip}}"
 #: A condition of `case` that holds after every success.

@@ -7,7 +7,7 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.joins import Evidence
 from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
 from anabranch.dialects.noetl.tasks.clusters import respell_container
-from anabranch.dialects.noetl.tasks.inputs import ALIASES, KINDS
+from anabranch.dialects.noetl.tasks.keys import ALIASES, KINDS
 from anabranch.dialects.noetl.tasks.outputs import POLICY_KEYS
 from anabranch.net.problems import Position
 

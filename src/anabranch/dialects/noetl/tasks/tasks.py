@@ -24,7 +24,8 @@ from anabranch.dialects.noetl.respell.shape import merged
 from anabranch.dialects.noetl.tasks.assertions import Assertions
 from anabranch.dialects.noetl.tasks.code_reads import with_code_reads
 from anabranch.dialects.noetl.tasks.credentials import Credentials
-from anabranch.dialects.noetl.tasks.inputs import COMMON, KINDS, Inputs
+from anabranch.dialects.noetl.tasks.inputs import Inputs
+from anabranch.dialects.noetl.tasks.keys import COMMON, KINDS
 from anabranch.dialects.noetl.tasks.outputs import read_output
 from anabranch.dialects.noetl.tasks.retries import read_retry
 from anabranch.dialects.noetl.tasks.rules import Rules
