@@ -33,7 +33,6 @@ from typing import Any, cast
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.lookups import is_literal
-from anabranch.dialects.noetl.tasks.buckets import check_gcs, note_object
 from anabranch.dialects.noetl.tasks.clusters import JOB, check_container, note_cluster
 from anabranch.dialects.noetl.tasks.credentials import Credentials
 from anabranch.dialects.noetl.tasks.keys import (
@@ -43,17 +42,17 @@ from anabranch.dialects.noetl.tasks.keys import (
     IGNORED,
     KINDS,
     LATER,
+    NATS_OPERATIONS,
     NEEDED,
     SQL_KINDS,
 )
-from anabranch.dialects.noetl.tasks.nats import check_nats
 from anabranch.dialects.noetl.tasks.transfers import MODES, Side, read_side
 from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
 from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.port import ToolSignature
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant
-from anabranch.net.net import ChildPath, child_target
+from anabranch.net.net import ChildPath, ExtraNeed, child_target
 from anabranch.net.problems import Position, did_you_mean
 
 #: These always become text: a number rendered into a command is still part of a command.
@@ -70,6 +69,9 @@ EMBEDDED: Mapping[tuple[str, str], Quoting] = {
 #: Where a script may be; others need a service, or a call of their own.
 SCRIPTS = ("file", "http", "inline", "gcs", "s3")
 ACTIONS = ("get", "put")
+#: What places of objects in buckets begin with, and the words for them.
+_SCHEMES = ("gs://", "s3://")
+_CLOUDS = ("gcs", "s3")
 
 
 class Inputs:
@@ -129,11 +131,11 @@ class Inputs:
         if kind == "transfer":
             self._check_transfer()
         if kind == "nats":
-            check_nats(self._task, given)
+            _check_nats(self._task, given)
         if kind == "gcs":
-            check_gcs(self._task, given)
+            _check_gcs(self._task, given)
         if not self._elsewhere:
-            note_object(self._task, kind, self._templates.extras)
+            _note_object(self._task, kind, self._templates.extras)
         self._check(kind, given)
         return given
 
@@ -345,3 +347,71 @@ class Inputs:
 
 def _without(node: Fields, left_out: str) -> list[tuple[str, Node]]:
     return [(name, each) for name, each in node.fields.items() if name != left_out]
+
+
+def _check_nats(task: Section, given: dict[str, Any]) -> None:
+    """What each operation cannot do without."""
+    if given.pop("ttl", None) is not None:
+        task.ignored("ttl", "how long values are kept is said by the bucket")
+    if "args" in task:
+        task.ignored("args", "an operation is told what to do by its own keys")
+    node = task.node.get("operation")
+    if not isinstance(node, Scalar) or not is_literal(node):
+        return
+    operation = str(node.value)
+    if operation.startswith("object_"):
+        what = f"the operation {operation!r} of {task.what}"
+        task.findings.not_yet(node.position, what, "keep large values as artifacts")
+        return
+    chosen = task.choice("operation", tuple(NATS_OPERATIONS), "kv_get")
+    if chosen == operation:
+        for key in NATS_OPERATIONS[operation]:
+            if key not in task:
+                task.require(key, f"{operation} needs `{key}`")
+
+
+def _check_gcs(task: Section, given: Mapping[str, Any]) -> None:
+    """What an upload cannot do without, as far as it is written there."""
+    if "args" in task:
+        task.ignored("args", "an upload is told what to do by its own keys")
+    if "source" in given and "data" in given:
+        at, message = task.key_position("data"), f"{task.what} has both `source` and `data`"
+        task.findings.add(at, "conflicting-keys", message, "keep one of them")
+    if "source" not in given and "data" not in given:
+        task.require("source", "name the file to upload, or give `data`")
+    node = task.node.get("destination")
+    if isinstance(node, Scalar) and is_literal(node) and not str(node.value).startswith("gs://"):
+        message = f"`destination` of {task.what} is {str(node.value)[:60]!r}"
+        task.findings.add(node.position, "bad-value", message, "write gs://bucket/key")
+
+
+def _note_object(task: Section, kind: str, needs: list[ExtraNeed]) -> None:
+    """Whether the task needs the packages for buckets."""
+    at = (
+        task.node.get("kind")
+        if kind == "gcs"
+        else _script_in_bucket(task) or _artifact_in_bucket(task, kind)
+    )
+    if at is not None:
+        needs.append(ExtraNeed("buckets", task.what, at.position))
+
+
+def _script_in_bucket(task: Section) -> Node | None:
+    script = task.node.get("script")
+    if not isinstance(script, Fields):
+        return script if _is_object(script) else None
+    source = script.get("source")
+    word = source.get("type") if isinstance(source, Fields) else None
+    if isinstance(word, Scalar):
+        return word if word.value in _CLOUDS else None
+    uri = script.get("uri")
+    return uri if _is_object(uri) else None
+
+
+def _artifact_in_bucket(task: Section, kind: str) -> Node | None:
+    uri = task.node.get("uri") if kind == "artifact" else None
+    return uri if _is_object(uri) else None
+
+
+def _is_object(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and str(node.value).startswith(_SCHEMES)

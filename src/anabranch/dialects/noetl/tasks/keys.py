@@ -72,6 +72,18 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "playbook": ("path", "catalog_id"),
     "secrets": ("name", "path", "value"),
 }
+#: For each operation of `nats` the keys that it cannot do without.
+NATS_OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "kv_get": ("bucket", "key"),
+    "kv_put": ("bucket", "key", "value"),
+    "kv_delete": ("bucket", "key"),
+    "kv_purge": ("bucket", "key"),
+    "kv_keys": ("bucket",),
+    "publish": ("subject", "data"),
+    "js_publish": ("subject", "data"),
+    "js_get_msg": ("stream",),
+    "js_stream_info": ("stream",),
+}
 #: Only one of these may be there.
 EXCLUSIVE = (
     *(("code", "script"), ("command", "cmds"), ("body", "json", "form")),
