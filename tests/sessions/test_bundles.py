@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.dialects.registry import compile_source
 from anabranch.dialects.xrc137.document import RuleProgram
-from anabranch.dialects.xrc729.bundle import Bundle, Text, alias_of, bundle_text, hash_of
+from anabranch.dialects.xrc729.bundle import Bundle, BundleDocument, alias_of, bundle_text, hash_of
 from anabranch.errors import DefinitionError, InputError
 from anabranch.operations.definitions.bundles import read_rules
 from anabranch.operations.definitions.prepare import check, prepare
@@ -203,7 +203,9 @@ def test_an_input_that_nothing_gives_is_worth_a_look() -> None:
 def loaded(**chain: Any) -> str:
     text = json.dumps(ONE)
     known = {"registry": ADDRESS, "ostcId": "one", "ostcHash": hash_of(text), "block": 7}
-    return bundle_text(Bundle(Text(text, "chain"), {"A": Text("{}", "A")}, {**known, **chain}))
+    return bundle_text(
+        Bundle(BundleDocument(text, "chain"), {"A": BundleDocument("{}", "A")}, {**known, **chain})
+    )
 
 
 def test_a_session_knows_where_its_orchestration_came_from() -> None:

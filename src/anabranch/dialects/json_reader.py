@@ -8,7 +8,7 @@ from json import JSONDecodeError, JSONDecoder
 from math import isfinite
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.reading import Reading, Stop
+from anabranch.dialects.reading import Reading, StopReading
 from anabranch.net.problems import Position
 
 _BLANK = re.compile(r"[ \t\n\r]*")
@@ -20,7 +20,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 def read_json(text: str, reading: Reading) -> Node | None:
     try:
         return _Json(text, reading).document()
-    except Stop:
+    except StopReading:
         return None
 
 
@@ -49,7 +49,7 @@ class _Json:
     def _position(self) -> Position:
         return self._reading.at(*self._place(self._at))
 
-    def _wrong(self, message: str, hint: str = "", at: int | None = None) -> Stop:
+    def _wrong(self, message: str, hint: str = "", at: int | None = None) -> StopReading:
         return self._reading.stop(*self._place(self._at if at is None else at), message, hint)
 
     def _skip_blank(self) -> None:

@@ -14,7 +14,7 @@ class SourceLimits(msgspec.Struct, frozen=True):
     values_max: int = 250_000  # with aliases written out
 
 
-class Stop(Exception):
+class StopReading(Exception):
     """Nothing more can be read."""
 
 
@@ -31,11 +31,11 @@ class Reading:
     def problem(self, line: int, column: int, code: str, message: str, hint: str = "") -> None:
         self.problems.append(Problem(self.at(line, column), code, message, hint))
 
-    def stop(self, line: int, column: int, message: str, hint: str = "") -> Stop:
+    def stop(self, line: int, column: int, message: str, hint: str = "") -> StopReading:
         """A mistake in the syntax; raise what this gives."""
         self.syntax_error = True
         self.problem(line, column, "syntax", message, hint)
-        return Stop()
+        return StopReading()
 
     def check_depth(self, depth: int, line: int, column: int) -> None:
         poll()
@@ -43,7 +43,7 @@ class Reading:
         if depth > allowed:
             message = f"the document is nested more than {allowed} deep (the limit depth_max)"
             self.problem(line, column, "too-deep", message, "flatten the document")
-            raise Stop
+            raise StopReading
 
     def check_values(self, values: int, line: int, column: int) -> None:
         allowed = self.limits.values_max
@@ -51,4 +51,4 @@ class Reading:
             message = f"the document has more than {allowed:,} values (the limit values_max)"
             hint = "aliases count as often as they are used; write less, or raise the limit"
             self.problem(line, column, "too-many-values", message, hint)
-            raise Stop
+            raise StopReading

@@ -25,7 +25,7 @@ from yaml.events import (
 )
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, Style
-from anabranch.dialects.reading import Reading, Stop
+from anabranch.dialects.reading import Reading, StopReading
 from anabranch.net.problems import Position
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -42,7 +42,7 @@ def read_yaml(text: str, reading: Reading, loader: Any = None) -> Node | None:
         return None
     try:
         return _Composer(yaml.parse(text, Loader=loader or LOADER), reading).document()
-    except Stop:
+    except StopReading:
         return None
     except yaml.MarkedYAMLError as error:
         _report(error, text, reading)

@@ -122,7 +122,7 @@ class Listed(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(found))
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundTargets(msgspec.Struct, frozen=True):
     """The participants that the search for targets came to, each once and at most `limit`."""
 
     limit: int | None = None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from anabranch.dialects.arca.requests import Facts, Found, Listed, Positive
+from anabranch.dialects.arca.requests import Facts, FoundTargets, Listed, Positive
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
 from anabranch.errors import ExpressionError
@@ -333,7 +333,7 @@ def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> F
     """The fan that asks those targets under that policy."""
     searched = target.is_searched
     return Fan(
-        over=Found(target.limit) if searched else Listed(target.participants, target.limit),
+        over=FoundTargets(target.limit) if searched else Listed(target.participants, target.limit),
         rule=_rule(fan_in),
         score=Score(fan_in.score) if fan_in.policy == "best_of" and fan_in.score else None,
         usable=None if fan_in.policy == "all" else Positive(),
@@ -349,7 +349,7 @@ def choice_of(target: Target | None, service_type: str, search_again: Retry) -> 
     if target is not None and not target.is_searched:
         return Fan(Listed(target.participants, 1), rule, keeps_targets=True)
     search = _search(target, service_type, one=True)
-    return Fan(Found(1), rule, targets=search, rounds=search_again, keeps_targets=True)
+    return Fan(FoundTargets(1), rule, targets=search, rounds=search_again, keeps_targets=True)
 
 
 def _search(target: Target | None, service_type: str, *, one: bool = False) -> Work:

@@ -13,7 +13,7 @@ import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Node
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.port import Expression, Paths
 from anabranch.net.net import Admission, AdmitRule
 
@@ -38,12 +38,12 @@ class Not(msgspec.Struct, frozen=True):
         return not self.inner.evaluate(names)
 
 
-def read_admission(policy: Section | None, templates: Templates) -> Admission | None:
+def read_admission(policy: Section | None, templates: TemplateCompiler) -> Admission | None:
     admit = None if policy is None else policy.section("admit")
     return None if admit is None else _admit(admit, templates)
 
 
-def _admit(admit: Section, templates: Templates) -> Admission | None:
+def _admit(admit: Section, templates: TemplateCompiler) -> Admission | None:
     admit.choice("mode", ("exclusive",), "exclusive")
     on_deny = admit.choice("on_deny", ON_DENY, "pending")
     nodes = admit.items("rules")
@@ -67,7 +67,7 @@ def _admit(admit: Section, templates: Templates) -> Admission | None:
     return Admission(tuple(rules), on_deny)
 
 
-def _rule(admit: Section, node: Node, what: str, templates: Templates) -> AdmitRule | None:
+def _rule(admit: Section, node: Node, what: str, templates: TemplateCompiler) -> AdmitRule | None:
     rule = admit.findings.section(node, what)
     if rule is None:
         return None

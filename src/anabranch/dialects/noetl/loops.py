@@ -21,7 +21,7 @@ from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.names import RESERVED
 from anabranch.dialects.noetl.patches import REDUCERS, Around, read_reducer
 from anabranch.dialects.noetl.sources import DESCRIPTORS, Sources
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.literals import Reducer
@@ -114,10 +114,10 @@ class Fanout(msgspec.Struct, frozen=True):
     keep_results: bool = True
 
 
-class Loops(msgspec.Struct, frozen=True):
+class LoopReader(msgspec.Struct, frozen=True):
     """Reads the loops of one playbook."""
 
-    templates: Templates
+    templates: TemplateCompiler
     findings: Findings
 
     def looping(
@@ -325,14 +325,14 @@ class Loops(msgspec.Struct, frozen=True):
         return found
 
 
-def read_inner_loop(section: Section, templates: Templates, findings: Findings) -> InnerLoop:
+def read_inner_loop(section: Section, templates: TemplateCompiler, findings: Findings) -> InnerLoop:
     """`loop` of a task: its work once per item, inside the pipeline.
 
     It knows less than the loop of a step: a list, a mapping or a range to go through, one item
     after the other or several at once, and whether an item that fails ends it. Its program is put
     in by the reader of the task.
     """
-    loops = Loops(templates, findings)
+    loops = LoopReader(templates, findings)
     over = Sources(templates, findings).over(section)
     node = section.node.get("in")
     lazy = [key for key in _LAZY if isinstance(node, Fields) and key in node]

@@ -22,7 +22,7 @@ import msgspec
 
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.port import Expression
 from anabranch.literals import Reducer
 from anabranch.net.net import Patch
@@ -33,7 +33,7 @@ REDUCERS: tuple[Reducer, ...] = ("set", "sum", "min", "max", "append", "merge")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
-def read_patches(holder: Section, templates: Templates) -> tuple[Patch, ...]:
+def read_patches(holder: Section, templates: TemplateCompiler) -> tuple[Patch, ...]:
     """`set_ctx` of a step or an arc."""
     patches: list[Patch] = []
     set_ctx = holder.section("set_ctx")
@@ -44,7 +44,7 @@ def read_patches(holder: Section, templates: Templates) -> tuple[Patch, ...]:
     return tuple(patches)
 
 
-def read_locals(holder: Section, templates: Templates) -> tuple[Patch, ...]:
+def read_locals(holder: Section, templates: TemplateCompiler) -> tuple[Patch, ...]:
     """`set_iter` of a step: values of the step run, for its own writes and arcs."""
     return tuple(Patch(w.key, w.value) for w in _plain_writes(holder, "set_iter", templates))
 
@@ -75,7 +75,7 @@ class Writes(msgspec.Struct, frozen=True):
     prev: Expression | None = None
 
 
-def read_writes(holder: Section, templates: Templates, around: Around) -> Writes:
+def read_writes(holder: Section, templates: TemplateCompiler, around: Around) -> Writes:
     """The writes of a task, or of a rule after it."""
     refuse_scopes(holder)
     holder.section("set_vars")  # left where it could not be renamed; `section` says why
@@ -91,7 +91,7 @@ def read_writes(holder: Section, templates: Templates, around: Around) -> Writes
     return Writes(ctx, iteration, _shared(holder, templates, around), prev)
 
 
-def _plain_writes(holder: Section, key: str, templates: Templates) -> tuple[Write, ...]:
+def _plain_writes(holder: Section, key: str, templates: TemplateCompiler) -> tuple[Write, ...]:
     section = holder.section(key)
     writes: list[Write] = []
     for name, node in section.node.fields.items() if section is not None else ():
@@ -101,7 +101,7 @@ def _plain_writes(holder: Section, key: str, templates: Templates) -> tuple[Writ
     return tuple(writes)
 
 
-def _shared(holder: Section, templates: Templates, around: Around) -> tuple[Write, ...]:
+def _shared(holder: Section, templates: TemplateCompiler, around: Around) -> tuple[Write, ...]:
     writes = _plain_writes(holder, "set_shared", templates)
     if writes and not around.loops:
         at = holder.key_position("set_shared")
@@ -130,7 +130,7 @@ def _is_name(key: str, at: Position, findings: Findings) -> bool:
 
 
 def _patch(
-    key: str, at: Position, node: Node, templates: Templates, findings: Findings
+    key: str, at: Position, node: Node, templates: TemplateCompiler, findings: Findings
 ) -> list[Patch]:
     if not _is_name(key, at, findings):
         return []

@@ -14,20 +14,20 @@ from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import with_kept_results
 from anabranch.dialects.noetl.joins import Join, joined, say_reading
 from anabranch.dialects.noetl.lookups import Lookups, reads_of, shape_of
-from anabranch.dialects.noetl.loops import Loops
+from anabranch.dialects.noetl.loops import LoopReader
 from anabranch.dialects.noetl.names import FALLBACKS, RESERVED
 from anabranch.dialects.noetl.respell.playbook import spelling
 from anabranch.dialects.noetl.routing import Router
 from anabranch.dialects.noetl.steps import JOINS, Steps, name_of
 from anabranch.dialects.noetl.tasks.credentials import (
     NAME,
-    Credentials,
+    AuthReader,
     loop_credentials,
     read_keychain,
 )
 from anabranch.dialects.noetl.tasks.tasks import Tasks
 from anabranch.dialects.noetl.tasks.workbook import read_workbook
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.dialects.port import Options
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja.jinja import has_template
@@ -56,7 +56,7 @@ class Playbook:
         self._document = document
         spelled, self._joins = spelling(root, self.findings)
         self._root = Section(spelled, "the playbook", self.findings)
-        self._templates = Templates(document, self.findings)
+        self._templates = TemplateCompiler(document, self.findings)
         self._options = options
 
     def compile(self) -> tuple[Net | None, Sequence[Problem]]:
@@ -219,7 +219,7 @@ class Playbook:
         http_timeout = None if http is None else http.ask("timeout")
         if http is not None:
             http.finish()
-        loops = Loops(self._templates, self.findings)
+        loops = LoopReader(self._templates, self.findings)
         loops.loop_mode(found)
         loops.fanout(found)
         return replace(found, timeout=timeout, http_timeout=http_timeout, pool=pool)
@@ -292,10 +292,10 @@ class Playbook:
         templates, findings = self._templates, self.findings
         router = Router(frozenset(nodes), templates, findings)
         names = frozenset(str(entry["name"]) for entry in keychain)
-        credentials = Credentials(names, templates, findings)
+        credentials = AuthReader(names, templates, findings)
         workbook = read_workbook(self._root, findings)
         tasks = Tasks(self._options, templates, findings, credentials, workbook)
-        loops = Loops(templates, findings)
+        loops = LoopReader(templates, findings)
         steps = Steps(tasks, loops, router, templates, findings, defaults)
         made = {name: steps.step(name, section) for name, section in nodes.items()}
         return with_kept_results(made, templates.readings)

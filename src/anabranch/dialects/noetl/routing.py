@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.patches import read_patches, refuse_scopes
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.port import Expression
 from anabranch.net.net import Arc, Branch
 from anabranch.net.problems import did_you_mean
@@ -33,7 +33,7 @@ class Router(msgspec.Struct, frozen=True):
     """Reads the `next` of one playbook's steps."""
 
     steps: frozenset[str]
-    templates: Templates
+    templates: TemplateCompiler
     findings: Findings
 
     def branches(self, step: Section) -> tuple[Branch, ...]:

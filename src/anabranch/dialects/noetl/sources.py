@@ -11,7 +11,7 @@ import msgspec
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.outcomes import rows_of
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression, Paths
 
@@ -62,7 +62,7 @@ class Collected(msgspec.Struct, frozen=True):
 class Sources(msgspec.Struct, frozen=True):
     """Reads what the loops of one playbook go through."""
 
-    templates: Templates
+    templates: TemplateCompiler
     findings: Findings
 
     def over(self, loop: Section) -> Expression:

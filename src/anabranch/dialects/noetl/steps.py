@@ -15,11 +15,11 @@ from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import exported
 from anabranch.dialects.noetl.joins import Join
 from anabranch.dialects.noetl.keywords import MEANT
-from anabranch.dialects.noetl.loops import Looping, Loops, read_failure
+from anabranch.dialects.noetl.loops import Looping, LoopReader, read_failure
 from anabranch.dialects.noetl.patches import Around, read_locals, read_patches, refuse_scopes
 from anabranch.dialects.noetl.routing import Router
-from anabranch.dialects.noetl.tasks.tasks import Tasks, Tool
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.tasks.tasks import CompiledTool, Tasks
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.net.net import Admission, Barrier, Retry, Step, Work
 from anabranch.net.program import Program, TaskSpec
 
@@ -60,9 +60,9 @@ class Steps(msgspec.Struct, frozen=True):
     """Reads the steps of one playbook."""
 
     tasks: Tasks
-    loops: Loops
+    loops: LoopReader
     router: Router
-    templates: Templates
+    templates: TemplateCompiler
     findings: Findings
     defaults: Defaults = msgspec.field(default_factory=Defaults)
 
@@ -92,7 +92,7 @@ class Steps(msgspec.Struct, frozen=True):
             looping = looping.one_at_a_time()
         if tool.program is not None:
             exports = exported(branches, (*patches, *locals_))
-            tool = Tool(replace(tool.program, exports=exports))
+            tool = CompiledTool(replace(tool.program, exports=exports))
         return Step(
             name=name,
             work=self._work(tool, looping, spec, pool if "tool" in section else ""),
@@ -109,7 +109,7 @@ class Steps(msgspec.Struct, frozen=True):
             position=section.key_position("step"),
         )
 
-    def _with_variables(self, tool: Tool, section: Section, name: str) -> Tool:
+    def _with_variables(self, tool: CompiledTool, section: Section, name: str) -> CompiledTool:
         """`vars`: what `iter` of the step run holds from the start."""
         node = section.ask("vars")
         if node is None:
@@ -123,9 +123,11 @@ class Steps(msgspec.Struct, frozen=True):
             self.findings.add(at, "conflicting-keys", message, "write `set_iter` instead")
             return tool
         program = tool.program or Program((TaskSpec(f"{name}_task", "noop"),))
-        return Tool(replace(program, variables=self.templates.tree(node)))
+        return CompiledTool(replace(program, variables=self.templates.tree(node)))
 
-    def _work(self, tool: Tool, looping: Looping | None, spec: Spec, pool: str = "") -> Work | None:
+    def _work(
+        self, tool: CompiledTool, looping: Looping | None, spec: Spec, pool: str = ""
+    ) -> Work | None:
         if tool.program is None:
             return Work("noop") if tool.decision is None else None
         if looping is not None:
@@ -162,7 +164,7 @@ class Steps(msgspec.Struct, frozen=True):
                 expected = "a mapping, and stand on the task"
                 self.findings.wrong_type(left, f"`{key}` of {section.what}", expected)
 
-    def _without_tool(self, section: Section) -> Tool:
+    def _without_tool(self, section: Section) -> CompiledTool:
         """A step with routes only does nothing and goes on. One with neither is a mistake, unless
         it is called what everybody calls the last step."""
         bare = set(section.node.fields) <= {"step", "desc", "description"}
@@ -173,7 +175,7 @@ class Steps(msgspec.Struct, frozen=True):
             self.findings.add(section.position, "empty-step", message, hint)
         if "tool" not in section and "loop" in section:
             section.require("tool", "say what to do with each item")
-        return Tool()
+        return CompiledTool()
 
     def _without_loop(self, section: Section, spec: Spec) -> None:
         holder = section.node.fields.get("spec")

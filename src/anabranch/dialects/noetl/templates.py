@@ -37,7 +37,7 @@ EMBEDDED_MAX = 20  # warnings of one text
 PYTHON_MAX = 256 * 1024  # letters of code that is read to find mistakes in it
 
 
-class Templates:
+class TemplateCompiler:
     def __init__(self, document: Document, findings: Findings) -> None:
         self._document = document
         self._findings = findings
@@ -53,13 +53,13 @@ class Templates:
         self._in_query = False
         self._also: frozenset[str] = frozenset()
 
-    def queries(self) -> Templates:
+    def queries(self) -> TemplateCompiler:
         """The same for what goes to a database, where a run is a number."""
         other = self.viewed(query_view)
         other._in_query = True
         return other
 
-    def viewed(self, names: View, also: Collection[str] = ()) -> Templates:
+    def viewed(self, names: View, also: Collection[str] = ()) -> TemplateCompiler:
         """The same with other names in sight, some of them there only; what is found about the
         rest stays together."""
         other = copy(self)

@@ -8,7 +8,7 @@ from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.xrc137 import limits
 from anabranch.dialects.xrc137.document import ApiCall, ContractRead, Extract, ReadSlot
-from anabranch.dialects.xrc137.parts import Parts
+from anabranch.dialects.xrc137.parts import PartsReader
 from anabranch.expressions.placeholders import Template
 
 METHODS = ("GET", "POST", "PUT", "PATCH")
@@ -19,7 +19,7 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 class CallReader:
     """Reads both lists in order; what one entry saves the later ones can name."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PartsReader) -> None:
         self._parts = parts
         self._findings = parts.findings
         self._read_keys: set[str] = set()

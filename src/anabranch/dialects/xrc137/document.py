@@ -85,7 +85,7 @@ class ApiCall(msgspec.Struct, frozen=True):
     extracts: tuple[Extract, ...] = ()
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RuleExpression(msgspec.Struct, frozen=True):
     expression: Cel
     kind: RuleKind = "validate"
 
@@ -99,7 +99,7 @@ class Execution(msgspec.Struct, frozen=True):
     extras: Mapping[str, Any] = {}
 
 
-class Grant(msgspec.Struct, frozen=True):
+class GrantDeclaration(msgspec.Struct, frozen=True):
     address: Value
     rights: int
     expire_days: Value | None = None  # None is as long as the log
@@ -127,7 +127,7 @@ class RuleBranch(msgspec.Struct, frozen=True):
     execution: Execution | None = None
     wait: Wait | None = None
     wake_ups: tuple[WakeUp, ...] = ()
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[GrantDeclaration, ...] = ()
     encrypt_logs: bool | None = None  # None follows the contract
     log_expire_days: int = 365
 
@@ -136,7 +136,7 @@ class RuleDocument(msgspec.Struct, frozen=True):
     inputs: tuple[Input, ...] = ()
     reads: tuple[ContractRead, ...] = ()
     calls: tuple[ApiCall, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RuleExpression, ...] = ()
     on_valid: RuleBranch = RuleBranch()
     on_invalid: RuleBranch = RuleBranch()
 

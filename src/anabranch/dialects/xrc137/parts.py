@@ -29,7 +29,7 @@ T = TypeVar("T")
 ROOT = "the rule"
 
 
-class Parts:
+class PartsReader:
     """The problems found so far, and the names that can be read at the place being looked at."""
 
     def __init__(self, findings: Findings) -> None:

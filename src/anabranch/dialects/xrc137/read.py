@@ -15,16 +15,16 @@ from anabranch.dialects.xrc137.calls import CallReader
 from anabranch.dialects.xrc137.casts import is_address
 from anabranch.dialects.xrc137.document import (
     Execution,
-    Grant,
+    GrantDeclaration,
     Input,
-    Rule,
     RuleBranch,
     RuleDocument,
+    RuleExpression,
     RuleKind,
     Wait,
     WakeUp,
 )
-from anabranch.dialects.xrc137.parts import ROOT, Parts, long_texts, mapping_of
+from anabranch.dialects.xrc137.parts import ROOT, PartsReader, long_texts, mapping_of
 from anabranch.expressions.placeholders import Value, constant
 from anabranch.net.problems import Position, Problem
 
@@ -90,7 +90,7 @@ class _Reader:
     def __init__(self, node: Fields, findings: Findings) -> None:
         self._root = Section(node, ROOT, findings)
         self._findings = findings
-        self._parts = Parts(findings)
+        self._parts = PartsReader(findings)
 
     def document(self) -> RuleDocument:
         root, parts = self._root, self._parts
@@ -145,10 +145,10 @@ class _Reader:
         section.finish()
         return Input(name, type_name, default) if type_name else None
 
-    def _rule(self, node: Node, what: str) -> Rule | None:
+    def _rule(self, node: Node, what: str) -> RuleExpression | None:
         if isinstance(node, Scalar):
             cel = self._parts.expression(node, what)
-            return None if cel is None else Rule(cel)
+            return None if cel is None else RuleExpression(cel)
         section = self._findings.section(node, what)
         if section is None:
             return None
@@ -158,13 +158,13 @@ class _Reader:
         kind = section.choice("type", RULE_KINDS, "validate")
         section.finish()
         cel = None if text is None else self._parts.expression(text, what)
-        return None if cel is None else Rule(cel, kind)
+        return None if cel is None else RuleExpression(cel, kind)
 
 
 class _BranchReader:
     """`onValid` and `onInvalid`."""
 
-    def __init__(self, parts: Parts, calls: CallReader) -> None:
+    def __init__(self, parts: PartsReader, calls: CallReader) -> None:
         self._parts = parts
         self._calls = calls
         self._findings = parts.findings
@@ -286,7 +286,7 @@ class _BranchReader:
             return None
         return WakeUp(given["runner"], given["sessionId"], given["stepId"], payload)
 
-    def _grant(self, node: Node, what: str) -> Grant | None:
+    def _grant(self, node: Node, what: str) -> GrantDeclaration | None:
         section = self._findings.section(node, what)
         if section is None:
             return None
@@ -301,7 +301,7 @@ class _BranchReader:
         if address is None:
             return None
         value = self._parts.value(address, f"`address` of {what}")
-        return Grant(value, rights, days)
+        return GrantDeclaration(value, rights, days)
 
     def _days(self, section: Section) -> Value | None:
         """A number of days, or a text that gives one: `"[Days]"`."""

@@ -38,7 +38,7 @@ _ALIASES = (
 _CHAIN = ("registry", "ostcId", "ostcHash", "block", "chainId", "pinned")
 
 
-class Text(msgspec.Struct, frozen=True):
+class BundleDocument(msgspec.Struct, frozen=True):
     """One document of a bundle: what it says, to the letter, and where that can be read."""
 
     text: str
@@ -50,11 +50,11 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    orchestration: Text
-    rules: Mapping[str, Text] = {}
+    orchestration: BundleDocument
+    rules: Mapping[str, BundleDocument] = {}
     chain: Mapping[str, Any] = {}
 
-    def rule(self, name: str) -> Text | None:
+    def rule(self, name: str) -> BundleDocument | None:
         """The rule that a step means, by alias or by address."""
         alias = alias_of(name)
         if alias in self.rules:
@@ -92,7 +92,7 @@ def bundle_text(bundle: Bundle) -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False)
 
 
-def _entry(text: Text) -> dict[str, str]:
+def _entry(text: BundleDocument) -> dict[str, str]:
     said = {"text": text.text, "file": text.file, "address": text.address}
     if text.origin != "bundle":
         said["origin"] = text.origin
@@ -118,9 +118,9 @@ def read_bundle(document: Document, root: Fields, findings: Findings) -> Bundle 
     return None if orchestration is None else Bundle(orchestration, rules, chain)
 
 
-def _rules(section: Section, file: str, findings: Findings) -> dict[str, Text]:
+def _rules(section: Section, file: str, findings: Findings) -> dict[str, BundleDocument]:
     rules = section.section("rules")
-    found: dict[str, Text] = {}
+    found: dict[str, BundleDocument] = {}
     for name, node in rules.node.fields.items() if rules is not None else ():
         text = _text(node, f"the rule {name!r}", f"{file}#rules/{name}", findings)
         if text is not None:
@@ -128,21 +128,21 @@ def _rules(section: Section, file: str, findings: Findings) -> dict[str, Text]:
     return found
 
 
-def _text(node: Node, what: str, file: str, findings: Findings) -> Text | None:
+def _text(node: Node, what: str, file: str, findings: Findings) -> BundleDocument | None:
     match node:
         case Scalar(value=str(text)):
-            return Text(text, file, address_in(text), position=node.position)
+            return BundleDocument(text, file, address_in(text), position=node.position)
         case Fields() if isinstance(node.get("text"), Scalar):
             return _wrapped(Section(node, what, findings), file)
         case Fields():
             text = json.dumps(plain(node), separators=(",", ":"), ensure_ascii=False)
-            return Text(text, file, address_in(text), node=node, position=node.position)
+            return BundleDocument(text, file, address_in(text), node=node, position=node.position)
     findings.wrong_type(node, what, "a document or its text")
     return None
 
 
-def _wrapped(section: Section, file: str) -> Text:
-    text = Text(
+def _wrapped(section: Section, file: str) -> BundleDocument:
+    text = BundleDocument(
         text=section.string("text"),
         file=section.string("file") or file,
         address=section.string("address"),
@@ -184,7 +184,7 @@ def _chain(section: Section) -> dict[str, Any]:
     return known
 
 
-def document_of(text: Text, findings: Findings) -> tuple[Fields | None, str]:
+def document_of(text: BundleDocument, findings: Findings) -> tuple[Fields | None, str]:
     """The orchestration's root with its positions, read from its own text where it has one."""
     if text.node is not None:
         return text.node, text.file

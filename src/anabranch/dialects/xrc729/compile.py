@@ -16,7 +16,7 @@ from anabranch.dialects.xrc729.bundle import (
     ADDRESS,
     HASH,
     Bundle,
-    Text,
+    BundleDocument,
     address_in,
     alias_of,
     document_of,
@@ -44,7 +44,7 @@ def compile_orchestration(document: Document, root: Fields) -> tuple[Net | None,
         return _several(document, root, findings)
     bundle: Bundle | None
     if "structure" in root:
-        text = Text(document.text, document.file, node=root, position=root.position)
+        text = BundleDocument(document.text, document.file, node=root, position=root.position)
         bundle = Bundle(text)
     elif is_rule(root):
         bundle = _rule_alone(document, root)
@@ -76,8 +76,8 @@ def _rule_alone(document: Document, root: Fields) -> Bundle:
     """A rule by itself is the only step of an orchestration that is called after its file."""
     name = PurePath(document.file).stem.strip("<>") or ALONE
     text = json.dumps({"id": name, "structure": {ALONE: {"rule": ALONE}}}, separators=(",", ":"))
-    rule = Text(document.text, document.file, address_in(document.text), node=root)
-    return Bundle(Text(text, f"{document.file}#orchestration"), {ALONE: rule})
+    rule = BundleDocument(document.text, document.file, address_in(document.text), node=root)
+    return Bundle(BundleDocument(text, f"{document.file}#orchestration"), {ALONE: rule})
 
 
 def _compiled(document: Document, bundle: Bundle, findings: Findings) -> Net | None:
@@ -202,7 +202,7 @@ def _check_rules(
     return documents
 
 
-def _document(text: Text, findings: Findings) -> RuleDocument | None:
+def _document(text: BundleDocument, findings: Findings) -> RuleDocument | None:
     if text.node is not None:
         document, problems = rule_from(text.node, text.file)
         size = len(text.text.encode("utf-8", "surrogatepass"))

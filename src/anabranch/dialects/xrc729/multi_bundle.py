@@ -22,7 +22,7 @@ import msgspec
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, plain
 from anabranch.dialects.xrc137.read import METADATA as RULE_METADATA
-from anabranch.dialects.xrc729.bundle import ADDRESS, HASH, Bundle, Text, hash_of
+from anabranch.dialects.xrc729.bundle import ADDRESS, HASH, Bundle, BundleDocument, hash_of
 from anabranch.net.problems import Position
 
 FORMAT = "xgr-multi-bundle@1"
@@ -103,7 +103,7 @@ def _bundle(node: Node, file: str, findings: Findings) -> NamedBundle | None:
     _check_item(graph, bundle_id, findings)
     rules = _rules([part for part in parts if part is not graph], bundle_id, file, findings)
     text = registry_text(graph)
-    made = Text(text, f"{file}/orchestration", node=_without(graph, ("ostcHash", "hash")))
+    made = BundleDocument(text, f"{file}/orchestration", node=_without(graph, ("ostcHash", "hash")))
     _check_hash(graph, ("ostcHash", "hash"), hash_of(text), findings)
     return NamedBundle(bundle_id, _word(graph.get("id")), Bundle(made, rules))
 
@@ -146,8 +146,10 @@ def _check_item(item: Fields, bundle_id: str, findings: Findings) -> None:
             _incomplete(findings, item.position, message)
 
 
-def _rules(items: list[Fields], bundle_id: str, file: str, findings: Findings) -> dict[str, Text]:
-    found: dict[str, Text] = {}
+def _rules(
+    items: list[Fields], bundle_id: str, file: str, findings: Findings
+) -> dict[str, BundleDocument]:
+    found: dict[str, BundleDocument] = {}
     for number, item in enumerate(items):
         _check_item(item, bundle_id, findings)
         alias = _alias(item) or f"rule-{number + 1}"
@@ -162,7 +164,7 @@ def _rules(items: list[Fields], bundle_id: str, file: str, findings: Findings) -
         )
         _check_hash(item, ("ruleHash", "hash"), hash_of(text), findings)
         node = _without(item, ("ruleHash", "hash"))
-        found[alias] = Text(text, f"{file}/rules/{alias}", _address(item), node=node)
+        found[alias] = BundleDocument(text, f"{file}/rules/{alias}", _address(item), node=node)
     return found
 
 

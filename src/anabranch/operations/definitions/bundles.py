@@ -18,7 +18,7 @@ from anabranch.dialects.nodes import Fields, Scalar
 from anabranch.dialects.source import Document, SourceLimits, read_source
 from anabranch.dialects.xrc729.bundle import (
     Bundle,
-    Text,
+    BundleDocument,
     address_in,
     alias_of,
     bundle_text,
@@ -49,7 +49,7 @@ def with_rules(text: str, origin: str, rules: Rules) -> str:
             f"{origin} is not an orchestration: only those take rules", code="not_orchestration"
         )
     elif "structure" in root:
-        bundle = Bundle(Text(text, origin))
+        bundle = Bundle(BundleDocument(text, origin))
     else:
         bundle = _bundle(document, root)
     given = read_rules(rules)
@@ -93,7 +93,9 @@ def several(origin: str, names: str) -> InputError:
     return InputError(message, code="several_orchestrations")
 
 
-def _named(orchestration: Text, rules: dict[str, Text]) -> dict[str, Text]:
+def _named(
+    orchestration: BundleDocument, rules: dict[str, BundleDocument]
+) -> dict[str, BundleDocument]:
     """Those that some step names; all of them where that cannot be told."""
     root, _ = document_of(orchestration, Findings())
     structure = root.get("structure") if root is not None else None
@@ -120,7 +122,7 @@ def _errors(document: Document, findings: Findings) -> list[Problem]:
     return [p for p in (*document.problems, *findings.problems) if p.severity == "error"]
 
 
-def read_rules(rules: Rules) -> dict[str, Text]:
+def read_rules(rules: Rules) -> dict[str, BundleDocument]:
     """Rules by alias or address."""
     if isinstance(rules, Mapping):
         return {alias_of(str(name)): _given(str(name), rule) for name, rule in rules.items()}
@@ -130,7 +132,7 @@ def read_rules(rules: Rules) -> dict[str, Text]:
     return _rules_of_file(path)
 
 
-def _given(name: str, rule: Any) -> Text:
+def _given(name: str, rule: Any) -> BundleDocument:
     text = rule
     if not isinstance(rule, str):
         try:
@@ -138,10 +140,10 @@ def _given(name: str, rule: Any) -> Text:
         except (TypeError, ValueError) as error:
             message = f"the rule {name!r} is not plain data: {error}"
             raise InputError(message, code="rules") from None
-    return Text(text, f"<rule {name}>", address_in(text))
+    return BundleDocument(text, f"<rule {name}>", address_in(text))
 
 
-def _folder(path: Path) -> dict[str, Text]:
+def _folder(path: Path) -> dict[str, BundleDocument]:
     found = sorted(file for file in path.glob(f"*{SUFFIX}") if not file.name.startswith("."))
     if not found:
         raise InputError(
@@ -150,12 +152,12 @@ def _folder(path: Path) -> dict[str, Text]:
     return {alias_of(file.stem): _from_file(file) for file in found}
 
 
-def _from_file(file: Path) -> Text:
+def _from_file(file: Path) -> BundleDocument:
     text = _read(file)
-    return Text(text, str(file), address_in(text), origin="folder")
+    return BundleDocument(text, str(file), address_in(text), origin="folder")
 
 
-def _rules_of_file(path: Path) -> dict[str, Text]:
+def _rules_of_file(path: Path) -> dict[str, BundleDocument]:
     """The rules of a bundle. Its orchestration, if it has one, is not looked at."""
     text = _read(path)
     document = read_source(text, file=str(path))

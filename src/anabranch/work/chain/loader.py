@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.dialects.xrc729.bundle import Bundle, Text, bundle_text
+from anabranch.dialects.xrc729.bundle import Bundle, BundleDocument, bundle_text
 from anabranch.errors import InputError
 from anabranch.net.problems import Position, Problem, Severity
 from anabranch.work.chain import abi
@@ -98,9 +98,11 @@ class LoadedOrchestration(msgspec.Struct, frozen=True):
             chain["chainId"] = self.chain_id
         return bundle_text(
             Bundle(
-                orchestration=Text(self.text, file=place, origin=f"chain@{self.block}"),
+                orchestration=BundleDocument(self.text, file=place, origin=f"chain@{self.block}"),
                 rules={
-                    contract: Text(rule.text, file=contract, address=contract, origin=rule.origin)
+                    contract: BundleDocument(
+                        rule.text, file=contract, address=contract, origin=rule.origin
+                    )
                     for contract, rule in rules.items()
                 },
                 chain=chain,

@@ -11,7 +11,7 @@ from typing import Any
 from anabranch.dialects.xrc137.casts import CastFailed, cast, is_address
 from anabranch.dialects.xrc137.document import (
     Execution,
-    Grant,
+    GrantDeclaration,
     RuleBranch,
     TypedValue,
     Wait,
@@ -193,7 +193,7 @@ class BranchWork:
             found.append({"address": address, "rights": grant.rights, "expireDays": days})
         return tuple(found)
 
-    def _days(self, grant: Grant, otherwise: int) -> int:
+    def _days(self, grant: GrantDeclaration, otherwise: int) -> int:
         """A grant whose days cannot be had lasts as long as the log it is for."""
         if grant.expire_days is None:
             return otherwise

@@ -24,8 +24,8 @@ from anabranch.dialects.xrc137.document import (
     Extract,
     Input,
     ReadSlot,
-    Rule,
     RuleDocument,
+    RuleExpression,
     RuleKind,
 )
 from anabranch.expressions.cel.values import (
@@ -251,7 +251,7 @@ class Evaluation:
             if rule.kind == kind and self._holds(rule, number)
         ]
 
-    def _holds(self, rule: Rule, number: int) -> bool:
+    def _holds(self, rule: RuleExpression, number: int) -> bool:
         if rule.expression.missing(self._names):
             return False
         what = f"rules[{number}]"

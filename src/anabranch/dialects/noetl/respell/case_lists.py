@@ -21,7 +21,7 @@ import msgspec
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
 from anabranch.dialects.noetl.respell.sinks import after_success, sink_task
-from anabranch.dialects.noetl.respell.tasks import Respelled
+from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.dialects.noetl.tasks.retries import PAGES
 from anabranch.net.problems import Position
 
@@ -48,7 +48,7 @@ class _Entry(msgspec.Struct):
 
 
 class CaseSpelling:
-    def __init__(self, seen: Respelled) -> None:
+    def __init__(self, seen: RespellReport) -> None:
         self._seen = seen
 
     def step(self, step: Shape, what: str) -> None:

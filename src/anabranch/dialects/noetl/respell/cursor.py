@@ -18,7 +18,7 @@ import re
 
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.respell.shape import Shape, fields, scalar
-from anabranch.dialects.noetl.respell.tasks import Respelled
+from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.expressions.jinja.jinja import has_template
 
 DATABASES = ("postgres", "sqlite", "duckdb")
@@ -32,7 +32,7 @@ _WRITES = re.compile(r"\b(update|delete|insert|merge)\b", re.IGNORECASE)
 _NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'[^']*'", re.DOTALL)
 
 
-def respell_cursor(loop: Shape, what: str, seen: Respelled) -> None:
+def respell_cursor(loop: Shape, what: str, seen: RespellReport) -> None:
     """Put the collection under `in`, and what the frame says where a loop says it."""
     cursor = loop.mapping("cursor")
     if cursor is not None and "in" not in loop:
@@ -92,7 +92,7 @@ def _one(made: Shape, names: tuple[str, ...], canonical: str) -> bool:
     return True
 
 
-def _frame(loop: Shape, source: str, collection: Shape, what: str, seen: Respelled) -> None:
+def _frame(loop: Shape, source: str, collection: Shape, what: str, seen: RespellReport) -> None:
     frame_node = loop.find("spec", "frame")
     if not isinstance(frame_node, Fields):
         return

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from anabranch.dialects.nodes import Fields, Items, Scalar
 from anabranch.dialects.noetl.respell.shape import Shape, fields, scalar
-from anabranch.dialects.noetl.respell.tasks import Respelled
+from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.dialects.noetl.tasks.keys import ALIASES, KINDS
 
 #: What any task takes besides the inputs of its kind.
@@ -30,7 +30,7 @@ ITERATOR = "iterator"
 OTHER_WORDS = {"playbooks": "playbook"}
 
 
-def respell_kind(step: Shape, what: str, seen: Respelled) -> None:
+def respell_kind(step: Shape, what: str, seen: RespellReport) -> None:
     """`tool: http` with its inputs beside it."""
     key = "tool" if "tool" in step else "type"
     word = step.fields.get(key)
@@ -48,7 +48,7 @@ def respell_kind(step: Shape, what: str, seen: Respelled) -> None:
         step.put("tool", _task(step, key, kind), at)
 
 
-def respell_root(root: Shape, seen: Respelled) -> None:
+def respell_root(root: Shape, seen: RespellReport) -> None:
     """`name` and `path` of the playbook beside its `metadata`, or in its place."""
     for key in ("name", "path"):
         node = root.fields.get(key)
@@ -60,7 +60,7 @@ def respell_root(root: Shape, seen: Respelled) -> None:
             seen.old(at, f"`{key}` of the playbook", f"metadata: {{{key}: …}}")
 
 
-def _returned(step: Shape, what: str, seen: Respelled) -> None:
+def _returned(step: Shape, what: str, seen: RespellReport) -> None:
     """`return: value`: what the step gives."""
     node, at = step.take("return")
     step.put("tool", fields({"kind": scalar("noop", at), "result": node}, at), at)
@@ -82,7 +82,7 @@ def _task(holder: Shape, key: str, kind: str) -> Fields:
     return task.node()
 
 
-def _loop(step: Shape, key: str, what: str, seen: Respelled) -> None:
+def _loop(step: Shape, key: str, what: str, seen: RespellReport) -> None:
     """`tool: iterator`: a loop, and the task for each of its items."""
     inner = step.mapping("task")
     of_task = inner is not None and next((one for one in ("tool", "type") if one in inner), None)

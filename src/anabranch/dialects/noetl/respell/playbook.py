@@ -24,7 +24,7 @@ from anabranch.dialects.noetl.respell.cursor import respell_cursor
 from anabranch.dialects.noetl.respell.kinds import respell_kind, respell_root
 from anabranch.dialects.noetl.respell.shape import Shape, fields, find, items, scalar
 from anabranch.dialects.noetl.respell.sinks import sink_task, with_sinks
-from anabranch.dialects.noetl.respell.tasks import Respelled, TaskSpelling
+from anabranch.dialects.noetl.respell.tasks import RespellReport, TaskSpelling
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.net.problems import Position
 
@@ -55,7 +55,7 @@ def spelling(root: Fields, findings: Findings) -> tuple[Fields, JoinReading]:
 class _Spelling:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
-        self._seen = self.seen = Respelled(findings)
+        self._seen = self.seen = RespellReport(findings)
         self._tasks = TaskSpelling(self._seen)
         self._cases = CaseSpelling(self._seen)
 

@@ -13,7 +13,7 @@ import re
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
-from anabranch.dialects.noetl.respell.tasks import Respelled
+from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.dialects.noetl.tasks.keys import KINDS
 
 CANONICAL = "a task after it, with the rule {when: …, then: {do: skip}}"
@@ -29,7 +29,7 @@ def after_success(when: Node | None) -> bool:
     return when is None or (isinstance(when, Scalar) and bool(_SUCCESS.fullmatch(str(when.value))))
 
 
-def with_sinks(tool: Node, what: str, seen: Respelled) -> Node:
+def with_sinks(tool: Node, what: str, seen: RespellReport) -> Node:
     """The tasks, each with its sink behind it."""
     tasks = list(tool) if isinstance(tool, Items) else [tool]
     found: list[Node] = []

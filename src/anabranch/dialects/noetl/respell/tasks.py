@@ -23,7 +23,7 @@ HOOKS = ("before", "after", "finally")
 Places = dict[str, tuple[str, ...]]  # scope → where its keys belong
 
 
-class Respelled:
+class RespellReport:
     """What was met on the way: the warnings, and which family the document belongs to."""
 
     def __init__(self, findings: Findings) -> None:
@@ -75,7 +75,7 @@ PLACES: Places = {
 
 
 class TaskSpelling:
-    def __init__(self, seen: Respelled) -> None:
+    def __init__(self, seen: RespellReport) -> None:
         self._seen = seen
 
     def tasks(self, node: Node, what: str, inherited: Fields | None = None) -> Node:

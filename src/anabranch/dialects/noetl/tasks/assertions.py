@@ -19,7 +19,7 @@ import msgspec
 
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Expression, Paths
 from anabranch.net.program import Rule
@@ -54,7 +54,7 @@ class Assertions(msgspec.Struct, frozen=True):
     """Reads the `assert` of one task."""
 
     task: Section
-    templates: Templates
+    templates: TemplateCompiler
 
     def rules(self) -> tuple[Rule, ...]:
         node = self.task.ask("assert")

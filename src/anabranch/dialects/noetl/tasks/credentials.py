@@ -22,7 +22,7 @@ from anabranch.dialects.noetl.tasks.credential_lookup import (
     CredentialLookup,
     KeychainAtHand,
 )
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import Value, has_template
 from anabranch.expressions.jinja.paths import Reading
 from anabranch.net.net import CredentialName
@@ -52,7 +52,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 def read_keychain(
-    root: Section, templates: Templates, findings: Findings
+    root: Section, templates: TemplateCompiler, findings: Findings
 ) -> tuple[Mapping[str, Any], ...]:
     node = root.ask("keychain")
     if node is None or (isinstance(node, Fields) and not node.fields):
@@ -133,11 +133,11 @@ def _warn_of_short_secrets(entry: Section) -> None:
 _NAMES_ONE = ("credential", "key", "name")
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class AuthReader(msgspec.Struct, frozen=True):
     """What `auth` of a task comes to."""
 
     names: frozenset[str]
-    templates: Templates
+    templates: TemplateCompiler
     findings: Findings
 
     def value(self, node: Node, what: str) -> Any:

@@ -34,7 +34,7 @@ from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.lookups import is_literal
 from anabranch.dialects.noetl.tasks.clusters import JOB, check_container, note_cluster
-from anabranch.dialects.noetl.tasks.credentials import Credentials
+from anabranch.dialects.noetl.tasks.credentials import AuthReader
 from anabranch.dialects.noetl.tasks.keys import (
     ALIASES,
     COMMON,
@@ -47,7 +47,7 @@ from anabranch.dialects.noetl.tasks.keys import (
     SQL_KINDS,
 )
 from anabranch.dialects.noetl.tasks.transfers import MODES, Side, read_side
-from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, Templates
+from anabranch.dialects.noetl.templates import PYTHON, SHELL, Quoting, TemplateCompiler
 from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.port import ToolSignature
 from anabranch.expressions.jinja.jinja import has_template
@@ -74,15 +74,15 @@ _SCHEMES = ("gs://", "s3://")
 _CLOUDS = ("gcs", "s3")
 
 
-class Inputs:
+class TaskInputs:
     """Reads the inputs of one task."""
 
     def __init__(
         self,
         task: Section,
         spec: Section | None,
-        templates: Templates,
-        credentials: Credentials,
+        templates: TemplateCompiler,
+        credentials: AuthReader,
         *,
         elsewhere: bool = False,
     ) -> None:

@@ -22,7 +22,7 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import Names
 from anabranch.dialects.noetl.outcomes import DONE, EMPTY, FAILED, Given, as_result, is_response
 from anabranch.dialects.noetl.tasks.rules import BACKOFFS
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import Constant, Expression, Paths
 from anabranch.net.program import Rule
@@ -39,7 +39,7 @@ OTHER_NAMES = {
 PAGES = ("next_call", "collect", "per_iteration")
 
 
-class Again(msgspec.Struct, frozen=True):
+class RetryCondition(msgspec.Struct, frozen=True):
     """Whether the task is to be tried once more."""
 
     attempts: int
@@ -78,7 +78,7 @@ def _holds(condition: Expression, names: Mapping[str, Any]) -> bool:
         return False
 
 
-def read_retry(task: Section, templates: Templates) -> tuple[Rule, ...]:
+def read_retry(task: Section, templates: TemplateCompiler) -> tuple[Rule, ...]:
     node = task.ask("retry")
     if node is None:
         return ()
@@ -102,10 +102,10 @@ def _again(attempts: int, when: Expression | None, **more: Any) -> Rule:
     more.setdefault("delay", Constant(1.0))
     more.setdefault("backoff", "exponential")
     stop = more.pop("stop", None)
-    return Rule(Again(attempts, when, stop), "retry", attempts=attempts, **more)
+    return Rule(RetryCondition(attempts, when, stop), "retry", attempts=attempts, **more)
 
 
-def _listed(task: Section, node: Node, conditions: Templates) -> Rule | None:
+def _listed(task: Section, node: Node, conditions: TemplateCompiler) -> Rule | None:
     entry = task.findings.section(node, f"an entry of `retry` of {task.what}")
     if entry is None:
         return None
@@ -120,7 +120,7 @@ def _listed(task: Section, node: Node, conditions: Templates) -> Rule | None:
     return _rule(then, conditions, conditions.condition(when, f"`when` of {entry.what}"))
 
 
-def _rule(retry: Section, conditions: Templates, when: Expression | None = None) -> Rule:
+def _rule(retry: Section, conditions: TemplateCompiler, when: Expression | None = None) -> Rule:
     attempts = retry.whole(_named(retry, "max_attempts"), ATTEMPTS, least=1, most=ATTEMPTS_MAX)
     delay = retry.duration_ms(_named(retry, "initial_delay"), zero=True)
     longest = retry.duration_ms("max_delay")

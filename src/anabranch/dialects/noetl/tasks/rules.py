@@ -18,7 +18,7 @@ import msgspec
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Node, Scalar
 from anabranch.dialects.noetl.patches import Around, read_writes
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.problems import did_you_mean
@@ -53,7 +53,7 @@ class Policy(msgspec.Struct, frozen=True):
 class Rules(msgspec.Struct, frozen=True):
     """Reads the policies of one pipeline, whose labels are known."""
 
-    templates: Templates
+    templates: TemplateCompiler
     findings: Findings
     labels: Sequence[str]
     around: Around

@@ -23,15 +23,15 @@ from anabranch.dialects.noetl.patches import Around, Writes, read_writes
 from anabranch.dialects.noetl.respell.shape import merged
 from anabranch.dialects.noetl.tasks.assertions import Assertions
 from anabranch.dialects.noetl.tasks.code_reads import with_code_reads
-from anabranch.dialects.noetl.tasks.credentials import Credentials
-from anabranch.dialects.noetl.tasks.inputs import Inputs
+from anabranch.dialects.noetl.tasks.credentials import AuthReader
+from anabranch.dialects.noetl.tasks.inputs import TaskInputs
 from anabranch.dialects.noetl.tasks.keys import COMMON, KINDS
 from anabranch.dialects.noetl.tasks.outputs import read_output
 from anabranch.dialects.noetl.tasks.retries import read_retry
 from anabranch.dialects.noetl.tasks.rules import Rules
 from anabranch.dialects.noetl.tasks.transfers import SNOWFLAKE
 from anabranch.dialects.noetl.tasks.workbook import Workbook
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.dialects.port import Options
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
@@ -52,7 +52,7 @@ OnReject = Literal["fail", "pause"]
 ON_REJECT: tuple[OnReject, ...] = ("fail", "pause")
 
 
-class Tool(msgspec.Struct, frozen=True):
+class CompiledTool(msgspec.Struct, frozen=True):
     """What the tasks of a step compiled to: a program, or a decision in its place."""
 
     program: Program | None = None
@@ -78,12 +78,12 @@ class Tasks(msgspec.Struct, frozen=True):
     """Reads the tasks of one playbook."""
 
     options: Options
-    templates: Templates
+    templates: TemplateCompiler
     findings: Findings
-    credentials: Credentials
+    credentials: AuthReader
     workbook: Workbook
 
-    def tool(self, step: Section, defaults: Defaults, around: Around) -> Tool | None:
+    def tool(self, step: Section, defaults: Defaults, around: Around) -> CompiledTool | None:
         """The step's tasks. None when there is no `tool` or it could not be read."""
         node = step.ask("tool")
         if node is None:
@@ -96,7 +96,7 @@ class Tasks(msgspec.Struct, frozen=True):
             return self._only_decision(tasks, kinds, around)
         name = step.node.get("step")
         alone = f"{name.value}_task" if isinstance(name, Scalar) else "task_0"
-        return Tool(self._program(step.what, node, alone, tasks, defaults, around))
+        return CompiledTool(self._program(step.what, node, alone, tasks, defaults, around))
 
     def of_others(self) -> Tasks:
         """The same for steps that workers elsewhere do: they may have tools of their own."""
@@ -211,7 +211,7 @@ class Tasks(msgspec.Struct, frozen=True):
         kind = task.string("kind") or PIPELINE
         spec = task.section("spec")
         elsewhere = self.options.any_tool
-        inputs = Inputs(task, spec, self.templates, self.credentials, elsewhere=elsewhere)
+        inputs = TaskInputs(task, spec, self.templates, self.credentials, elsewhere=elsewhere)
         structure = self._inputs(inputs, kind)
         timeout = self._timeout(task, spec, inputs, defaults, http=kind == "http")
         if isinstance(timeout, dict):
@@ -271,7 +271,7 @@ class Tasks(msgspec.Struct, frozen=True):
             return replace(writes, iteration=(*writes.iteration, write))
         return replace(writes, ctx=(*writes.ctx, write))
 
-    def _inputs(self, inputs: Inputs, kind: str) -> dict[str, Any]:
+    def _inputs(self, inputs: TaskInputs, kind: str) -> dict[str, Any]:
         if kind == PIPELINE:
             return {}
         if kind in KINDS:
@@ -306,7 +306,13 @@ class Tasks(msgspec.Struct, frozen=True):
         return replace(made, kind=PIPELINE, inputs=None, loop=inner, waits=False)
 
     def _timeout(
-        self, task: Section, spec: Section | None, inputs: Inputs, defaults: Defaults, *, http: bool
+        self,
+        task: Section,
+        spec: Section | None,
+        inputs: TaskInputs,
+        defaults: Defaults,
+        *,
+        http: bool,
     ) -> int | dict[str, float] | None:
         """Time for one attempt, from any of the places it may stand."""
         found: list[tuple[str, int | dict[str, float] | None]] = []
@@ -345,14 +351,14 @@ class Tasks(msgspec.Struct, frozen=True):
 
     def _only_decision(
         self, tasks: list[Section], kinds: list[str | None], around: Around
-    ) -> Tool | None:
+    ) -> CompiledTool | None:
         number = kinds.index("decision")
         decision = self._decision(tasks[number])
         if len(tasks) > 1 or around.loops:
             where = "inside a loop" if around.loops else "beside other tasks"
             hint = "give it a step of its own"
             self._misplaced(tasks[number], f"is a decision {where}", hint)
-        return Tool(decision=decision)
+        return CompiledTool(decision=decision)
 
     def _decision(self, task: Section) -> Decision:
         ask = task.text("ask")

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from anabranch.dialects.findings import Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.lookups import is_literal
-from anabranch.dialects.noetl.tasks.credentials import Credentials
+from anabranch.dialects.noetl.tasks.credentials import AuthReader
 from anabranch.dialects.noetl.templates import SQL as QUERY
-from anabranch.dialects.noetl.templates import Templates
+from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.net.problems import did_you_mean
 
 Side = Literal["source", "target"]
@@ -33,7 +33,7 @@ _OF_TARGETS = ("table", "mapping", "mode", "key")
 
 
 def read_side(
-    name: Side, node: Node, task: Section, templates: Templates, credentials: Credentials
+    name: Side, node: Node, task: Section, templates: TemplateCompiler, credentials: AuthReader
 ) -> Mapping[str, Any]:
     if not isinstance(node, Fields):
         task.findings.wrong_type(node, f"`{name}` of {task.what}", "a mapping")
@@ -50,7 +50,7 @@ def read_side(
 
 
 def _value(
-    key: str, node: Node, side: Section, templates: Templates, credentials: Credentials
+    key: str, node: Node, side: Section, templates: TemplateCompiler, credentials: AuthReader
 ) -> Any:
     what = f"`{key}` of {side.what}"
     if key in ("auth", "credential"):
