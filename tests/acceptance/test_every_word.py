@@ -14,7 +14,7 @@ from anabranch.dialects.noetl.sources import DESCRIPTORS
 from anabranch.dialects.noetl.tasks.credentials import ENTRIES, PROVIDERS, SCOPES
 from anabranch.dialects.noetl.tasks.keys import KINDS
 from anabranch.expressions.jinja.filters import filters
-from anabranch.expressions.jinja.limits import Limits, Meter
+from anabranch.expressions.jinja.limits import Meter, TemplateLimits
 from anabranch.work.loops.collections import all as collections
 from anabranch.work.loops.collections import claims, pages, queries
 from corpus.cases import Case as CorpusCase
@@ -68,7 +68,7 @@ def missing(words: Iterable[str], pattern: str) -> list[str]:
 
 
 def test_every_filter_is_used() -> None:
-    assert missing(filters(Meter(Limits())), r"\|\s*WORD\b") == []
+    assert missing(filters(Meter(TemplateLimits())), r"\|\s*WORD\b") == []
 
 
 def test_every_name_is_used() -> None:

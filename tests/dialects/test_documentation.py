@@ -23,7 +23,7 @@ from anabranch.dialects.noetl.tasks.credentials import ENTRIES
 from anabranch.dialects.noetl.tasks.keys import KINDS
 from anabranch.dialects.registry import compile_source, load
 from anabranch.expressions.jinja.filters import filters
-from anabranch.expressions.jinja.limits import Limits, Meter
+from anabranch.expressions.jinja.limits import Meter, TemplateLimits
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.problems import CODES
 from anabranch.testing import play
@@ -139,7 +139,7 @@ def test_every_collection_has_its_heading_and_its_options() -> None:
 def test_every_name_has_its_heading_and_every_filter_is_listed() -> None:
     text = PAGES["templates"]
     assert [name for name in (*RESERVED, "env") if f"### `{name}`" not in text] == []
-    assert [name for name in filters(Meter(Limits())) if f"`{name}`" not in text] == []
+    assert [name for name in filters(Meter(TemplateLimits())) if f"`{name}`" not in text] == []
 
 
 #: Spellings that are shapes rather than words; each has its line in the tables.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from anabranch.expressions.cel.cel import Frame, compile_cel
+from anabranch.expressions.cel.cel import EvaluationFrame, compile_cel
 from anabranch.expressions.cel.functions import FREE, FUNCTIONS, IMPLEMENTATIONS, METHODS
 from anabranch.expressions.cel.values import CelLimitError, plain_of
 
@@ -64,7 +64,7 @@ def test_every_function_is_free_or_has_a_case() -> None:
 
 @pytest.mark.parametrize("text", [*CASES.values(), *OPERATORS.values()])
 def test_many_calls_are_more_than_one_evaluation_may_do(text: str) -> None:
-    once = Frame(NAMES)
+    once = EvaluationFrame(NAMES)
     compile_cel(text).run(once)  # one is no problem
     loops = compile_cel(f"l.all(x, l.all(y, ({text}) || true))")
     with pytest.raises(CelLimitError, match="250,000 steps"):

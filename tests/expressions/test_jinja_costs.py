@@ -6,12 +6,14 @@ import pytest
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.filters import FREE as FREE_FILTERS
-from anabranch.expressions.jinja.jinja import Jinja, Limits
+from anabranch.expressions.jinja.jinja import Jinja, TemplateLimits
 from anabranch.expressions.jinja.program import sandbox_of
 from anabranch.expressions.jinja.sandbox import INTERNAL, METHODS
 from anabranch.expressions.jinja.tests import FREE as FREE_TESTS
 
-SMALL = Limits(text_max=1_000, items_max=300, range_max=100, turns_max=1_000, work_max=20_000)
+SMALL = TemplateLimits(
+    text_max=1_000, items_max=300, range_max=100, turns_max=1_000, work_max=20_000
+)
 
 
 def shared(depth: int) -> Any:
@@ -158,7 +160,9 @@ OPERATORS = {
 
 
 def refused(template: str) -> str:
-    limits = Limits() if "70000" in template else SMALL  # a key is made of more than a small text
+    limits = (
+        TemplateLimits() if "70000" in template else SMALL
+    )  # a key is made of more than a small text
     with pytest.raises(ExpressionError) as caught:
         Jinja(limits=limits).value(template).evaluate(names())
     return str(caught.value)
@@ -226,7 +230,7 @@ def test_indentation_of_json_counts_before_it_is_written() -> None:
     value: Any = [0] * 5
     for _ in range(60):
         value = [value, *([0] * 5)]
-    language = Jinja(limits=Limits(text_max=20_000))
+    language = Jinja(limits=TemplateLimits(text_max=20_000))
     assert len(language.rendered("{{ v | tojson }}").evaluate({"v": value})) < 20_000
     with pytest.raises(ExpressionError, match="text_max is 20,000"):
         language.rendered("{{ v | tojson(indent=16) }}").evaluate({"v": value})

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja.jinja import Jinja, Limits, TemplateError
+from anabranch.expressions.jinja.jinja import Jinja, TemplateError, TemplateLimits
 
 NAMES = {"x": {"a": 1}, "xs": [1, 2], "s": "text", "n": 7, "f": 1.5}
 
@@ -142,7 +142,7 @@ def test_a_limit_error_names_limit_and_value() -> None:
 
 
 def test_limits_can_be_set() -> None:
-    small = Jinja(limits=Limits(text_max=10, range_max=3))
+    small = Jinja(limits=TemplateLimits(text_max=10, range_max=3))
     assert small.value("{{ 'a' * 10 }}").evaluate({}) == "a" * 10
     with pytest.raises(ExpressionError, match="text_max is 10"):
         small.value("{{ 'a' * 11 }}").evaluate({})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja.jinja import Condition, Jinja, TemplateError, TemplateTree
+from anabranch.expressions.jinja.jinja import ConditionTemplate, Jinja, TemplateError, TemplateTree
 from anabranch.expressions.port import Constant
 from costs import operations
 
@@ -107,8 +107,8 @@ def test_bare_conditions_are_checked_too(condition: str, reason: str) -> None:
 def test_a_condition_with_text_around_is_told_apart() -> None:
     mixed = Jinja().condition("{{ a }} and {{ b }}")
     whole = Jinja().condition("{{ a and b }}")
-    assert isinstance(mixed, Condition)
-    assert isinstance(whole, Condition)
+    assert isinstance(mixed, ConditionTemplate)
+    assert isinstance(whole, ConditionTemplate)
     assert (mixed.renders_text, whole.renders_text) == (True, False)
 
 

@@ -55,7 +55,7 @@ class Placeholder(msgspec.Struct, frozen=True):
     name: str
 
 
-class Template(msgspec.Struct, frozen=True):
+class PlaceholderText(msgspec.Struct, frozen=True):
     """A text with placeholders, never an expression: addresses, bodies, headers."""
 
     text: str
@@ -75,7 +75,7 @@ class Template(msgspec.Struct, frozen=True):
         )
 
 
-def compile_template(text: str) -> Template:
+def compile_template(text: str) -> PlaceholderText:
     parts: list[str | Placeholder] = []
     at = 0
     for found in _PART.finditer(text):
@@ -87,7 +87,9 @@ def compile_template(text: str) -> Template:
         at = found.end()
     parts.append(text[at:])
     kept = tuple(part for part in parts if part != "")
-    return Template(text, kept, frozenset(p.name for p in kept if isinstance(p, Placeholder)))
+    return PlaceholderText(
+        text, kept, frozenset(p.name for p in kept if isinstance(p, Placeholder))
+    )
 
 
 def url_encoded(value: Any) -> str:

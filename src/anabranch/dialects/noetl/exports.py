@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from anabranch.expressions.jinja.paths import Reading
+from anabranch.expressions.jinja.paths import TemplateLookup
 from anabranch.expressions.port import Expression
 from anabranch.net.net import Branch, Patch, Step
 from anabranch.net.problems import Position
@@ -45,7 +45,7 @@ def _expressions(branches: Iterable[Branch], patches: Iterable[Patch]) -> Iterat
 
 
 def with_kept_results(
-    steps: Mapping[str, Step], readings: Iterable[tuple[Reading, Position]]
+    steps: Mapping[str, Step], readings: Iterable[tuple[TemplateLookup, Position]]
 ) -> dict[str, Step]:
     """`<step>.results.<label>` asks for the result of one task of a pipeline."""
     wanted: dict[str, set[str]] = {}

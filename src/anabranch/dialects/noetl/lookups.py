@@ -15,7 +15,7 @@ from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.tasks.code_reads import HOLDERS
 from anabranch.expressions.jinja.jinja import has_template
-from anabranch.expressions.jinja.paths import Reading
+from anabranch.expressions.jinja.paths import TemplateLookup
 from anabranch.net.problems import Position, did_you_mean
 
 #: Fields of a result by kind; None stands for a value about which nothing is known.
@@ -42,7 +42,7 @@ _CHANGES = ("loop", "set_prev", "tool")
 FUNCTIONS = ("dict", "range")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
-Readings = Iterable[tuple[Reading, Position]]
+Readings = Iterable[tuple[TemplateLookup, Position]]
 
 
 def shape_of(step: Section) -> Shape | None:
@@ -107,7 +107,7 @@ class Lookups:
                 self._input(one, at, findings)
                 self._field(one, at, findings)
 
-    def _function(self, one: Reading, at: Position, findings: Findings) -> None:
+    def _function(self, one: TemplateLookup, at: Position, findings: Findings) -> None:
         if one.root in FUNCTIONS:
             return
         message = f"templates have no function {one.root!r}"
@@ -116,7 +116,7 @@ class Lookups:
         hint = close if close.startswith("did") else f"there are {words}; filters do the rest"
         findings.add(at, "unknown-function", message, hint)
 
-    def _input(self, one: Reading, at: Position, findings: Findings) -> None:
+    def _input(self, one: TemplateLookup, at: Position, findings: Findings) -> None:
         if one.root != "workload" or len(one.path) < 2 or one.path[1] in self._workload:
             return
         hint = did_you_mean(str(one.path[1]), self._workload)
@@ -124,7 +124,7 @@ class Lookups:
             message = f"the workload has no key {one.path[1]!r}"
             findings.warn(at, "unknown-input", message, hint)
 
-    def _field(self, one: Reading, at: Position, findings: Findings) -> None:
+    def _field(self, one: TemplateLookup, at: Position, findings: Findings) -> None:
         path = one.path[1:] if one.root == "steps" else one.path
         if not path or (one.root != "steps" and one.root in self._hidden):
             return

@@ -15,8 +15,14 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.names import query_view, view
 from anabranch.dialects.source import Document
 from anabranch.expressions.jinja.embedded import loose_outputs
-from anabranch.expressions.jinja.jinja import Condition, Jinja, TemplateError, View, has_template
-from anabranch.expressions.jinja.paths import Reading
+from anabranch.expressions.jinja.jinja import (
+    ConditionTemplate,
+    Jinja,
+    TemplateError,
+    View,
+    has_template,
+)
+from anabranch.expressions.jinja.paths import TemplateLookup
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import ChildPath, CredentialName, ExtraNeed
 from anabranch.net.problems import Position
@@ -45,7 +51,7 @@ class TemplateCompiler:
         #: Every top-level name a template looks up, with the place of the template.
         self.names: list[tuple[str, Position]] = []
         #: Everything that templates look up, with its place.
-        self.readings: list[tuple[Reading, Position]] = []
+        self.readings: list[tuple[TemplateLookup, Position]] = []
         self.python: list[str] = []  # code of the playbook; it can read more than its arguments
         self.children: list[ChildPath] = []  # playbooks that are named
         self.credentials: list[CredentialName] = []  # named, and not in the keychain
@@ -153,7 +159,7 @@ class TemplateCompiler:
             return Constant(False)
         text = node.value
         guard = self._compiled(node, lambda: self._language.condition(text))
-        if isinstance(guard, Condition) and guard.renders_text:
+        if isinstance(guard, ConditionTemplate) and guard.renders_text:
             message = f"{what} is text with templates in it, and text is nearly always true"
             hint = "put the whole condition between one pair of braces"
             self._findings.warn(node.position, "text-condition", message, hint)

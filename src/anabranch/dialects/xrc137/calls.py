@@ -9,7 +9,7 @@ from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.xrc137 import limits
 from anabranch.dialects.xrc137.document import ApiCall, ContractRead, Extract, ReadSlot
 from anabranch.dialects.xrc137.parts import PartsReader
-from anabranch.expressions.placeholders import Template
+from anabranch.expressions.placeholders import PlaceholderText
 
 METHODS = ("GET", "POST", "PUT", "PATCH")
 _SIGNATURE = re.compile(r"\s*[A-Za-z_$][A-Za-z0-9_$]*\s*\(.*\)\s*", re.DOTALL)
@@ -140,20 +140,22 @@ class CallReader:
             return
         section.choice("contentType", ("json",), "json")
 
-    def _text(self, section: Section, key: str, most: int, required: str = "") -> Template | None:
+    def _text(
+        self, section: Section, key: str, most: int, required: str = ""
+    ) -> PlaceholderText | None:
         node = self._parts.string(section, key, required=required)
         if node is None:
             return None
         self._parts.length(node, f"`{key}` of {section.what}", most)
         return self._parts.template(node, f"`{key}` of {section.what}")
 
-    def _headers(self, section: Section) -> dict[str, Template]:
+    def _headers(self, section: Section) -> dict[str, PlaceholderText]:
         headers = self._parts.section(section, "headers")
         if headers is None:
             return {}
         count = len(headers.node.fields)
         self._parts.limit(headers.position, headers.what, count, limits.HEADERS)
-        found: dict[str, Template] = {}
+        found: dict[str, PlaceholderText] = {}
         for name in headers.node.fields:
             if not _HEADER.fullmatch(name):
                 message = f"{name[:60]!r} cannot be the name of a header"

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from anabranch.expressions.cel.cel import Cel
-from anabranch.expressions.placeholders import Template, Value
+from anabranch.expressions.placeholders import PlaceholderText, Value
 
 #: What the engine itself puts into the environment of a rule. Declared inputs win over the first
 #: two; the others cannot be replaced.
@@ -78,9 +78,9 @@ class Extract(msgspec.Struct, frozen=True):
 class ApiCall(msgspec.Struct, frozen=True):
     name: str
     method: str
-    url: Template
-    headers: Mapping[str, Template] = {}
-    body: Template | None = None
+    url: PlaceholderText
+    headers: Mapping[str, PlaceholderText] = {}
+    body: PlaceholderText | None = None
     timeout_ms: int | None = None
     extracts: tuple[Extract, ...] = ()
 

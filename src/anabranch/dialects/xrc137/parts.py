@@ -14,7 +14,7 @@ from anabranch.expressions.cel.cel import Cel
 from anabranch.expressions.cel.regex import refused_patterns
 from anabranch.expressions.cel.values import CelError, CelLimitError, CelSyntaxError
 from anabranch.expressions.placeholders import (
-    Template,
+    PlaceholderText,
     Value,
     compile_expression,
     compile_template,
@@ -141,7 +141,7 @@ class PartsReader:
             self._check_patterns(found, node.position, what)
         return found
 
-    def template(self, node: Scalar, what: str) -> Template:
+    def template(self, node: Scalar, what: str) -> PlaceholderText:
         found = compile_template(str(node.value))
         self._check_names(found.names, node.position, what)
         return found

@@ -52,7 +52,7 @@ __all__ = ["Cel", "CelError", "compile_cel"]
 T = TypeVar("T")
 
 
-class Frame:
+class EvaluationFrame:
     """One evaluation: the names from outside, the variables of macros, the steps left."""
 
     __slots__ = ("left", "names", "variables")
@@ -68,7 +68,7 @@ class Frame:
             raise CelLimitError(f"the expression takes more than {STEPS_MAX:,} steps")
 
 
-Run = Callable[[Frame], Any]
+Run = Callable[[EvaluationFrame], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Cel:
     def evaluate_checked(self, names: Mapping[str, Any]) -> Any:
         """The value, for a caller that has checked its names once for many expressions."""
         try:
-            return self.run(Frame(names))
+            return self.run(EvaluationFrame(names))
         except CelError as error:
             error.message = f"{error.message} (in `{self.text}`)"
             error.args = (error.message,)
@@ -191,7 +191,7 @@ class _Compiler:
 def _paid(work: Operator, left: Run, right: Run, *, both: bool) -> Run:
     """An operator that reads texts and lists, not numbers only."""
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         one, other = left(frame), right(frame)
         if type(one) not in NUMBERS:
             spend_operands(frame.spend, one, other, both=both)
@@ -201,7 +201,7 @@ def _paid(work: Operator, left: Run, right: Run, *, both: bool) -> Run:
 
 
 def _outside(name: str) -> Run:
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             return frame.names[name]
         except KeyError:
@@ -215,7 +215,7 @@ def _variable(name: str) -> Run:
 
 
 def _selected(operand: Run, name: str) -> Run:
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         value = operand(frame)
         if type(value) is not dict:
             raise CelEvalError(f"a {kind_of(value)} has no field {name}")
@@ -227,7 +227,7 @@ def _selected(operand: Run, name: str) -> Run:
 
 
 def _has(operand: Run, name: str) -> Run:
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         value = operand(frame)
         if type(value) is not dict:
             raise CelEvalError(f"a {kind_of(value)} has no field {name}")
@@ -288,7 +288,7 @@ def _conditional(test: Run, yes: Run, no: Run) -> Run:
 
 
 def _mapping(entries: list[tuple[Run, Run]]) -> Run:
-    def run(frame: Frame) -> dict[Any, Any]:
+    def run(frame: EvaluationFrame) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
         for key_of, value_of in entries:
             key = map_key(key_of(frame))
@@ -310,7 +310,7 @@ class _Loop(msgspec.Struct, frozen=True):
     body: Run
     cost: int
 
-    def _items(self, frame: Frame) -> list[Any]:
+    def _items(self, frame: EvaluationFrame) -> list[Any]:
         value = self.over(frame)
         if isinstance(value, list | tuple | dict):
             if len(value) > LIST_MAX:  # a map from outside may have any number of keys
@@ -318,7 +318,7 @@ class _Loop(msgspec.Struct, frozen=True):
             return [key_value(key) for key in value] if isinstance(value, dict) else list(value)
         raise CelEvalError(f"a {kind_of(value)} has no elements to go through")
 
-    def _each(self, frame: Frame, run: Run, item: Any) -> Any:
+    def _each(self, frame: EvaluationFrame, run: Run, item: Any) -> Any:
         """The body for one element. An outer variable of the same name comes back after it."""
         frame.spend(self.cost)
         variables = frame.variables
@@ -329,7 +329,7 @@ class _Loop(msgspec.Struct, frozen=True):
             frame.variables = variables
 
     def mapped(self, condition: Run | None) -> Run:
-        def run(frame: Frame) -> list[Any]:
+        def run(frame: EvaluationFrame) -> list[Any]:
             items = self._items(frame)
             if condition is not None:
                 items = [
@@ -341,21 +341,21 @@ class _Loop(msgspec.Struct, frozen=True):
 
         return run
 
-    def filtered(self, frame: Frame) -> list[Any]:
+    def filtered(self, frame: EvaluationFrame) -> list[Any]:
         items = self._items(frame)
         return [item for item in items if _truth(self._each(frame, self.body, item), "filter")]
 
-    def exists(self, frame: Frame) -> bool:
+    def exists(self, frame: EvaluationFrame) -> bool:
         return self._decided(frame, decides=True, what="exists")
 
-    def holds_for_all(self, frame: Frame) -> bool:
+    def holds_for_all(self, frame: EvaluationFrame) -> bool:
         return self._decided(frame, decides=False, what="all")
 
-    def _decided(self, frame: Frame, *, decides: bool, what: str) -> bool:
+    def _decided(self, frame: EvaluationFrame, *, decides: bool, what: str) -> bool:
         items = self._items(frame)
         return _decided(items, partial(self._each, frame, self.body), what, decides=decides)
 
-    def exists_one(self, frame: Frame) -> bool:
+    def exists_one(self, frame: EvaluationFrame) -> bool:
         found = [
             item
             for item in self._items(frame)

@@ -21,7 +21,7 @@ from anabranch.expressions.cel.values import (
 Sort = Literal["literal", "name", "symbol", "end"]
 
 
-class Token(msgspec.Struct, frozen=True):
+class LexerToken(msgspec.Struct, frozen=True):
     sort: Sort
     value: Any
     column: int
@@ -47,9 +47,9 @@ _ESCAPE = re.compile(
 )
 
 
-def tokens(source: str) -> list[Token]:
+def tokens(source: str) -> list[LexerToken]:
     """All tokens, the end included."""
-    found: list[Token] = []
+    found: list[LexerToken] = []
     at = 0
     while at < len(source):
         match = _TOKEN.match(source, at)
@@ -62,17 +62,17 @@ def tokens(source: str) -> list[Token]:
                 continue
             case "text":
                 value, at = _text(source, match.group(), at, column)
-                found.append(Token("literal", value, column))
+                found.append(LexerToken("literal", value, column))
             case "double":
-                found.append(Token("literal", _double(match.group(), column), column))
+                found.append(LexerToken("literal", _double(match.group(), column), column))
             case "unsigned":
-                found.append(Token("literal", _whole(match, column), column))
+                found.append(LexerToken("literal", _whole(match, column), column))
             case "name":
                 found.append(_word(match.group(), column))
             case _:
-                found.append(Token("symbol", match.group(), column))
+                found.append(LexerToken("symbol", match.group(), column))
         _check_gap(source, match, found[-1])
-    found.append(Token("end", "", len(source) + 1))
+    found.append(LexerToken("end", "", len(source) + 1))
     return found
 
 
@@ -82,17 +82,17 @@ def _unreadable(source: str, at: int) -> CelSyntaxError:
     return CelSyntaxError(f"{character!r} does not belong here{hints.get(character, '')}", at + 1)
 
 
-def _check_gap(source: str, match: re.Match[str], token: Token) -> None:
+def _check_gap(source: str, match: re.Match[str], token: LexerToken) -> None:
     """`12abc` is neither a number nor a name."""
     number = match.lastgroup in ("unsigned", "double")
     if number and source[match.end() : match.end() + 1].isidentifier():
         raise CelSyntaxError("a number runs into a name", token.column)
 
 
-def _word(word: str, column: int) -> Token:
+def _word(word: str, column: int) -> LexerToken:
     if word in _WORDS:
-        return Token("literal", _WORDS[word], column)
-    return Token("symbol" if word == "in" else "name", word, column)
+        return LexerToken("literal", _WORDS[word], column)
+    return LexerToken("symbol" if word == "in" else "name", word, column)
 
 
 def _double(text: str, column: int) -> float:

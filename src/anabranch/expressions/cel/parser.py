@@ -13,7 +13,7 @@ from typing import Final
 
 from anabranch.expressions.cel import tree
 from anabranch.expressions.cel.functions import FUNCTIONS, METHODS
-from anabranch.expressions.cel.lexer import Token, tokens
+from anabranch.expressions.cel.lexer import LexerToken, tokens
 from anabranch.expressions.cel.values import (
     INT64,
     INT256,
@@ -47,7 +47,7 @@ def parse(source: str, *, nodes_max: int = NODES_MAX) -> tree.Node:
 
 
 class _Parser:
-    def __init__(self, found: list[Token], nodes_max: int) -> None:
+    def __init__(self, found: list[LexerToken], nodes_max: int) -> None:
         self._tokens = found
         self._at = 0
         self._nesting = -1  # the expression itself is not nested
@@ -66,14 +66,14 @@ class _Parser:
     # -- tokens ------------------------------------------------------------------------------
 
     @property
-    def _next(self) -> Token:
+    def _next(self) -> LexerToken:
         return self._tokens[self._at]
 
     def _is(self, *symbols: str) -> bool:
         token = self._next
         return token.sort == "symbol" and token.value in symbols
 
-    def _take(self) -> Token:
+    def _take(self) -> LexerToken:
         token = self._next
         self._at += 1
         return token
@@ -217,7 +217,7 @@ class _Parser:
             return self._call(token)
         return self._made(tree.Name(str(token.value), outside=True))
 
-    def _call(self, token: Token) -> tree.Node:
+    def _call(self, token: LexerToken) -> tree.Node:
         name = str(token.value)
         args = self._list_until(")")
         if name == "has":
@@ -265,7 +265,7 @@ def _negated(node: tree.Node) -> tree.Node | None:
 
 
 def _check_call(
-    name: str, given: int, token: Token, known: Mapping[str, tuple[int, int]], what: str
+    name: str, given: int, token: LexerToken, known: Mapping[str, tuple[int, int]], what: str
 ) -> None:
     arity = known.get(name)
     if arity is None:

@@ -16,10 +16,10 @@ import msgspec
 
 from anabranch.expressions.cel.operators import Spend
 from anabranch.expressions.cel.regex_syntax import (
+    Anchor,
     Choice,
     One,
     Part,
-    Place,
     Repeat,
     Sequence,
     Test,
@@ -63,7 +63,7 @@ class Pattern:
         match part:
             case One(test):
                 return self._add(_State(test=test, onward=(onward,)))
-            case Place(sign):
+            case Anchor(sign):
                 return self._add(_State(place=sign, onward=(onward,)))
             case Sequence(parts):
                 for each in reversed(parts):

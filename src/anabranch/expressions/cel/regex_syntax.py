@@ -27,7 +27,7 @@ class One(msgspec.Struct, frozen=True):
     test: Test
 
 
-class Place(msgspec.Struct, frozen=True):
+class Anchor(msgspec.Struct, frozen=True):
     """A place between characters: `^ $ \\b \\B` by their sign."""
 
     sign: str
@@ -47,7 +47,7 @@ class Repeat(msgspec.Struct, frozen=True):
     most: int | None
 
 
-Part = One | Place | Sequence | Choice | Repeat
+Part = One | Anchor | Sequence | Choice | Repeat
 
 
 def is_word(character: str) -> bool:
@@ -235,9 +235,9 @@ class _Reader:
             case ".":
                 return One(_anything if "s" in self._flags else _no_line_end)
             case "^":
-                return Place("line ^" if "m" in self._flags else "^")
+                return Anchor("line ^" if "m" in self._flags else "^")
             case "$":
-                return Place("line $" if "m" in self._flags else "$")
+                return Anchor("line $" if "m" in self._flags else "$")
             case "\\":
                 return self._escape()
             case "*" | "+" | "?":
@@ -294,7 +294,7 @@ class _Reader:
         character = self._take()
         places = {"b": "b", "B": "B", "A": "^", "z": "$"}
         if character in places:
-            return Place(places[character])
+            return Anchor(places[character])
         named = self._named_set(character)
         return One(self._same(self._escaped(character)) if named is None else named)
 

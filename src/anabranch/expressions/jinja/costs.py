@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from jinja2 import Undefined
 
-from anabranch.expressions.jinja.limits import Limits, Meter, TooMuch
+from anabranch.expressions.jinja.limits import Meter, TemplateLimits, TooMuch
 from anabranch.expressions.text_search import search_cost
 
 ELEMENT: Final = 8
@@ -31,7 +31,7 @@ class Spending:
     """What one evaluation has used of its budget."""
 
     work = 0
-    limits: Limits
+    limits: TemplateLimits
 
     def charge(self, units: int) -> None:
         self.work += units

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 
-from anabranch.expressions.jinja.limits import Limits
+from anabranch.expressions.jinja.limits import TemplateLimits
 from anabranch.expressions.jinja.program import sandbox_of
 
 #: Filters that give a number, whatever they are given.
@@ -35,7 +35,7 @@ def loose_outputs(text: str, quoting: str) -> list[Loose]:
 
     None in what is no template: code may only look like one."""
     try:
-        tree = sandbox_of(Limits()).parse(text)
+        tree = sandbox_of(TemplateLimits()).parse(text)
     except (TemplateSyntaxError, RecursionError, ValueError):
         return []
     return list(_loose(tree, quoting))

@@ -37,11 +37,17 @@ from typing import Any
 from jinja2 import Undefined, UndefinedError
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja.limits import Limits, TooMuch, finite, require_defined, whole
-from anabranch.expressions.jinja.paths import Reading
+from anabranch.expressions.jinja.limits import (
+    TemplateLimits,
+    TooMuch,
+    finite,
+    require_defined,
+    whole,
+)
+from anabranch.expressions.jinja.paths import TemplateLookup
 from anabranch.expressions.jinja.program import (
+    CompiledTemplate,
     Mode,
-    Program,
     Rendered,
     TemplateError,
     program,
@@ -51,14 +57,14 @@ from anabranch.expressions.jinja.program import (
 from anabranch.expressions.port import Constant, Expression, Paths
 
 __all__ = [
-    "Condition",
+    "ConditionTemplate",
     "Derived",
     "Jinja",
-    "Limits",
     "TemplateError",
+    "TemplateLimits",
     "TemplateTree",
-    "Text",
-    "Value",
+    "TextTemplate",
+    "ValueTemplate",
     "View",
 ]
 
@@ -115,7 +121,7 @@ def _no_constant(word: str) -> Any:
 class _Templated:
     __slots__ = ("_program", "_view", "text")
 
-    def __init__(self, program: Program, view: View) -> None:
+    def __init__(self, program: CompiledTemplate, view: View) -> None:
         self.text = program.text
         self._program = program
         self._view = view
@@ -130,7 +136,7 @@ class _Templated:
         return self._program.paths()
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
+    def readings(self) -> tuple[TemplateLookup, ...]:
         """Everything it looks up, as far as its text says."""
         return self._program.readings
 
@@ -152,7 +158,7 @@ def _reason(error: Exception) -> str:
     return sentence(str(error)) if str(error) else type(error).__name__
 
 
-class Value(_Templated):
+class ValueTemplate(_Templated):
     """A template that gives a native value."""
 
     __slots__ = ()
@@ -180,7 +186,7 @@ class Value(_Templated):
             raise ExpressionError(f"{quoted(self.text)}: {_reason(error)}") from None
 
 
-class Text(_Templated):
+class TextTemplate(_Templated):
     """A template that always gives text."""
 
     __slots__ = ()
@@ -190,7 +196,7 @@ class Text(_Templated):
         return text
 
 
-class Condition(_Templated):
+class ConditionTemplate(_Templated):
     """A template or bare expression that gives true or false."""
 
     __slots__ = ()
@@ -212,7 +218,7 @@ class Derived(ABC):
 
     __slots__ = ("_view", "inner", "text")
 
-    def __init__(self, inner: Value) -> None:
+    def __init__(self, inner: ValueTemplate) -> None:
         self.inner = inner
         self.text = inner.text
         self._view = inner._view
@@ -335,25 +341,25 @@ def _as_given(names: Mapping[str, Any]) -> Mapping[str, Any]:
 class Jinja:
     """The language with one view of the names. Compiling the same text again costs nothing."""
 
-    def __init__(self, view: View = _as_given, limits: Limits | None = None) -> None:
+    def __init__(self, view: View = _as_given, limits: TemplateLimits | None = None) -> None:
         self._view = view
-        self._limits = limits or Limits()
+        self._limits = limits or TemplateLimits()
 
     def value(self, text: str) -> Expression:
         if not has_template(text):
             return Constant(text)
-        return Value(program(text, "value", self._limits), self._view)
+        return ValueTemplate(program(text, "value", self._limits), self._view)
 
     def rendered(self, text: str) -> Expression:
         if not has_template(text):
             return Constant(text)
-        return Text(program(text, "text", self._limits), self._view)
+        return TextTemplate(program(text, "text", self._limits), self._view)
 
     def condition(self, source: bool | str) -> Expression:
         if isinstance(source, bool):
             return Constant(source)
         mode: Mode = "value" if has_template(source) else "bare"
-        return Condition(program(source, mode, self._limits), self._view)
+        return ConditionTemplate(program(source, mode, self._limits), self._view)
 
     def tree(self, value: Any) -> Expression:
         """Any JSON-like value; each text in it (not the keys) may be a template."""

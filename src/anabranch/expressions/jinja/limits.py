@@ -2,8 +2,8 @@
 
 Templates are written by the author of a definition but fed with data from anywhere. So everything
 that could grow without measure (repetition, powers, joining, padding, ranges, loops, the text
-produced) is counted against `Limits` first: each value by itself, and the work of one evaluation
-together (`jinja_costs`). Running time is bounded only through these counts.
+produced) is counted against `TemplateLimits` first: each value by itself, and the work of one
+evaluation together (`costs.py`). Running time is bounded only through these counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEPTH_MAX = 200
 _SPELLED_OUT = re.compile(r"%(\([^)]*\))?[-#0 +]*\d*(\.\d+)?[hlL]?[ra]")
 
 
-class Limits(msgspec.Struct, frozen=True):
+class TemplateLimits(msgspec.Struct, frozen=True):
     """The limits of one evaluation. An error that reports one names its field."""
 
     text_max: int = 4 * 1024 * 1024  # characters of any one text
@@ -43,7 +43,7 @@ class TooMuch(Exception):
 class Meter:
     """The growing operations, each bounded by the limits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: TemplateLimits) -> None:
         self.limits = limits
 
     # -- checks ------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Meter:
 class _Copy:
     """Copies a value into plain data, counting as it goes so that shared parts cannot explode."""
 
-    def __init__(self, limits: Limits, characters: int | None = None) -> None:
+    def __init__(self, limits: TemplateLimits, characters: int | None = None) -> None:
         self._items_left = limits.items_max
         self._characters_left = 4 * limits.text_max if characters is None else characters
         self._characters = self._characters_left

@@ -10,7 +10,7 @@ from anabranch.expressions.jinja.tree import DEFAULTS
 _ASKS_WHETHER = frozenset({"defined", "undefined"})
 
 
-class Reading(msgspec.Struct, frozen=True):
+class TemplateLookup(msgspec.Struct, frozen=True):
     """One value that a template looks up."""
 
     path: tuple[str | int, ...]
@@ -25,9 +25,9 @@ class Reading(msgspec.Struct, frozen=True):
         return str(self.path[0])
 
 
-def readings(tree: nodes.Node) -> tuple[Reading, ...]:
+def readings(tree: nodes.Node) -> tuple[TemplateLookup, ...]:
     """In no particular order. Names that the template sets itself are among them."""
-    found: list[Reading] = []
+    found: list[TemplateLookup] = []
     waiting: list[tuple[nodes.Node, bool]] = [(tree, False)]
     while waiting:
         node, allowed = waiting.pop()
@@ -54,7 +54,7 @@ def _may_be_missing(node: nodes.Node) -> nodes.Node | None:
     return None
 
 
-def _looked_up(node: nodes.Node, allowed: bool, found: list[Reading]) -> list[nodes.Node]:
+def _looked_up(node: nodes.Node, allowed: bool, found: list[TemplateLookup]) -> list[nodes.Node]:
     """Notes what is read; what is left to look at are the keys that are worked out."""
     path: list[str | int] = []
     left: list[nodes.Node] = []
@@ -75,21 +75,21 @@ def _looked_up(node: nodes.Node, allowed: bool, found: list[Reading]) -> list[no
         node = inner
     if node.ctx == "load":
         whole = (node.name, *reversed(path))
-        found.append(Reading(whole, node.lineno, allowed_missing=allowed, open=opened))
+        found.append(TemplateLookup(whole, node.lineno, allowed_missing=allowed, open=opened))
     return left
 
 
-def _called(node: nodes.Call, found: list[Reading]) -> list[nodes.Node]:
+def _called(node: nodes.Call, found: list[TemplateLookup]) -> list[nodes.Node]:
     parts = list(node.iter_child_nodes())
     match node.node:
         case nodes.Name(name=name):
-            found.append(Reading((name,), node.lineno, called=True))
+            found.append(TemplateLookup((name,), node.lineno, called=True))
             return parts[1:]
         case nodes.Getattr(node=nodes.Name() | nodes.Getattr() | nodes.Getitem() as owner):
             before = len(found)
             left = _looked_up(owner, True, found)
             found[before:] = [
-                Reading(one.path, one.line, allowed_missing=True, open=True)
+                TemplateLookup(one.path, one.line, allowed_missing=True, open=True)
                 for one in found[before:]
             ]
             return [*left, *parts[1:]]

@@ -17,9 +17,9 @@ from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
 from anabranch.errors import ExpressionError
-from anabranch.expressions.jinja.limits import Limits
+from anabranch.expressions.jinja.limits import TemplateLimits
 from anabranch.expressions.jinja.paths import readings
-from anabranch.expressions.jinja.sandbox import Sandbox, Scope
+from anabranch.expressions.jinja.sandbox import EvaluationScope, Sandbox
 from anabranch.expressions.jinja.tree import Counting, survey
 
 #: `value`: text whose one expression gives its own value. `text`: always rendered. `bare`: an
@@ -52,7 +52,7 @@ class Rendered(msgspec.Struct, frozen=True):
     data_at_an_end: bool = False
 
 
-class Program:
+class CompiledTemplate:
     """A template found to be good; its code is made when it first runs."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Program:
         self.text = text
         self.sandbox = sandbox
         self._mode: Mode = mode
-        self._root: Callable[[Scope], Iterator[str]] | None = None
+        self._root: Callable[[EvaluationScope], Iterator[str]] | None = None
         tree, expression = _parsed(text, mode, sandbox)
         found = survey(tree, sandbox.limits.bits_max)
         _check_words("filter", found.filters, sandbox.filters)
@@ -79,7 +79,7 @@ class Program:
     def run(self, names: Mapping[str, Any], *, lenient: bool = False) -> Any:
         """The native value, or what was rendered. What is undefined is empty if `lenient`."""
         root = self._root or self._generated()
-        scope = Scope(self.sandbox, names)
+        scope = EvaluationScope(self.sandbox, names)
         if lenient:
             scope.lenient = True
         if self.native:
@@ -92,7 +92,7 @@ class Program:
         """What it looks up, two names deep: `("ctx", "total")`; a single name is all below it."""
         return frozenset(_paths(_parsed(self.text, self._mode, self.sandbox)[0]))
 
-    def _joined(self, pieces: Iterator[str], scope: Scope) -> Rendered:
+    def _joined(self, pieces: Iterator[str], scope: EvaluationScope) -> Rendered:
         parts: list[str] = []
         length = 0
         has_data = begins = ends = has_any = False
@@ -107,7 +107,7 @@ class Program:
             has_any, has_data, ends = True, has_data or data, data
         return Rendered("".join(parts), has_data, begins or ends)
 
-    def _generated(self) -> Callable[[Scope], Iterator[str]]:
+    def _generated(self) -> Callable[[EvaluationScope], Iterator[str]]:
         # Parsed anew, so that two threads meeting here never share a tree they change.
         tree = Counting().visit(_parsed(self.text, self._mode, self.sandbox)[0])
         tree.set_environment(self.sandbox)
@@ -156,14 +156,14 @@ def _key(node: nodes.Node) -> str | None:
 
 
 @lru_cache(maxsize=16)
-def sandbox_of(limits: Limits) -> Sandbox:
+def sandbox_of(limits: TemplateLimits) -> Sandbox:
     return Sandbox(limits)
 
 
 @lru_cache(maxsize=8192)
-def program(text: str, mode: Mode, limits: Limits) -> Program:
+def program(text: str, mode: Mode, limits: TemplateLimits) -> CompiledTemplate:
     try:
-        return Program(text, mode, sandbox_of(limits))
+        return CompiledTemplate(text, mode, sandbox_of(limits))
     except TemplateSyntaxError as error:
         raise TemplateError(text, sentence(error.message), error.lineno) from None
     except RecursionError:

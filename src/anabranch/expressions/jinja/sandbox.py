@@ -34,7 +34,7 @@ from anabranch.expressions.jinja.costs import (
     sliced,
 )
 from anabranch.expressions.jinja.filters import charge_made, filters
-from anabranch.expressions.jinja.limits import Limits, Meter, TooMuch, require_defined
+from anabranch.expressions.jinja.limits import Meter, TemplateLimits, TooMuch, require_defined
 from anabranch.expressions.jinja.tests import tests
 from anabranch.expressions.port import Envelope
 
@@ -71,7 +71,7 @@ class _NoExports:
     update = add
 
 
-class Scope(Context, Spending):
+class EvaluationScope(Context, Spending):
     """The names of one evaluation and its budget. Much cheaper to make than Jinja's own context:
     what is the same for all stands in the class."""
 
@@ -109,7 +109,7 @@ class Scope(Context, Spending):
 class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "//", "**", "%"})
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: TemplateLimits) -> None:
         self.limits = limits
         self.meter = Meter(limits)
         super().__init__(
@@ -193,13 +193,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
             charge_made(context, made)  # type: ignore[arg-type]
         return made
 
-    def _range(self, scope: Scope, *args: Any) -> range:
+    def _range(self, scope: EvaluationScope, *args: Any) -> range:
         numbers = self.meter.numbers(*args)
         scope.take_turns(len(numbers))
         return numbers
 
 
-def _dict(scope: Scope, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+def _dict(scope: EvaluationScope, *args: Any, **kwargs: Any) -> dict[Any, Any]:
     pairs = [one if isinstance(one, Mapping) else bounded_list(scope, one) for one in args]
     made = dict(*pairs, **kwargs)
     scope.charge(2 * len(made))
@@ -210,7 +210,7 @@ def _dict(scope: Scope, *args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 
 @pass_context
-def _written(scope: Scope, value: Any) -> str:
+def _written(scope: EvaluationScope, value: Any) -> str:
     """The text of `{{ value }}` inside other text."""
     if type(value) is str:
         scope.wrote_data = True
@@ -225,12 +225,12 @@ def _written(scope: Scope, value: Any) -> str:
 
 
 @pass_context
-def _nothing(_scope: Scope, _value: Any) -> Nothing:
+def _nothing(_scope: EvaluationScope, _value: Any) -> Nothing:
     return Nothing()
 
 
 @pass_context
-def _turns(scope: Scope, iterable: Any, cost: int) -> list[Any]:
+def _turns(scope: EvaluationScope, iterable: Any, cost: int) -> list[Any]:
     """What a loop goes over, counted for the whole evaluation."""
     items = list(islice(iterable, scope.limits.turns_max + 1))
     scope.take_turns(len(items), cost)
@@ -238,14 +238,14 @@ def _turns(scope: Scope, iterable: Any, cost: int) -> list[Any]:
 
 
 @pass_context
-def _defined(scope: Scope, value: Any) -> Any:
+def _defined(scope: EvaluationScope, value: Any) -> Any:
     if isinstance(value, Undefined) and not scope.lenient:
         require_defined(value)
     return value
 
 
 @pass_context
-def _concat(scope: Scope, parts: list[Any]) -> str:
+def _concat(scope: EvaluationScope, parts: list[Any]) -> str:
     for part in parts:
         _defined(scope, part)
     made = scope.environment.meter.join("", parts)  # type: ignore[attr-defined]
@@ -254,13 +254,13 @@ def _concat(scope: Scope, parts: list[Any]) -> str:
 
 
 @pass_context
-def _whole(_scope: Scope, value: Any) -> Any:
+def _whole(_scope: EvaluationScope, value: Any) -> Any:
     return value.whole if isinstance(value, Envelope) else value
 
 
 def _compared(work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     @pass_context
-    def run(scope: Scope, left: Any, right: Any) -> Any:
+    def run(scope: EvaluationScope, left: Any, right: Any) -> Any:
         if type(left) is not str or len(left) > SMALL:
             charge_comparison(scope, left, right)
         return work(left, right)
@@ -270,7 +270,7 @@ def _compared(work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 def _searched(work: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     @pass_context
-    def run(scope: Scope, item: Any, container: Any) -> Any:
+    def run(scope: EvaluationScope, item: Any, container: Any) -> Any:
         charge_search(scope, item, container)
         return work(item, container)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Derived
-from anabranch.expressions.jinja.paths import Reading
+from anabranch.expressions.jinja.paths import TemplateLookup
 from anabranch.expressions.port import Paths
 
 KEYCHAIN = "keychain"
@@ -108,11 +108,11 @@ class KeychainAtHand(Derived):
         raise NotImplementedError
 
 
-def _keys(reading: Reading) -> frozenset[str]:
+def _keys(reading: TemplateLookup) -> frozenset[str]:
     return frozenset(str(part) for part in reading.path)
 
 
-def _gives(reading: Reading, names: Mapping[str, Any], text: str) -> bool:
+def _gives(reading: TemplateLookup, names: Mapping[str, Any], text: str) -> bool:
     """Whether this place has the text; of one with a key that is worked out, any value of it."""
     value: Any = names
     for part in reading.path:

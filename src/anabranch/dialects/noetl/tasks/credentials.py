@@ -23,8 +23,8 @@ from anabranch.dialects.noetl.tasks.credential_lookup import (
     KeychainAtHand,
 )
 from anabranch.dialects.noetl.templates import TemplateCompiler
-from anabranch.expressions.jinja.jinja import Value, has_template
-from anabranch.expressions.jinja.paths import Reading
+from anabranch.expressions.jinja.jinja import ValueTemplate, has_template
+from anabranch.expressions.jinja.paths import TemplateLookup
 from anabranch.net.net import CredentialName
 from anabranch.net.problems import did_you_mean
 
@@ -162,11 +162,13 @@ class AuthReader(msgspec.Struct, frozen=True):
     def _worked_out(self, node: Scalar) -> Any:
         """A template: the work finds out whether a name comes of it, or a secret."""
         given = self.templates.structure(node)
-        if not isinstance(given, Value):
+        if not isinstance(given, ValueTemplate):
             return given  # a mistake that was reported, or no template after all
         found = CredentialLookup(given)
         if found.may_be_name:
-            self.templates.readings.append((Reading((KEYCHAIN,), 1, open=True), node.position))
+            self.templates.readings.append(
+                (TemplateLookup((KEYCHAIN,), 1, open=True), node.position)
+            )
         return found
 
     def at_hand(self, name: Node | None, provider: Node | None, what: str) -> Any:
@@ -177,9 +179,11 @@ class AuthReader(msgspec.Struct, frozen=True):
         if word not in (None, "store", *ELSEWHERE) or not isinstance(text, str) or name is None:
             return None
         if has_template(text):
-            self.templates.readings.append((Reading((KEYCHAIN,), 1, open=True), name.position))
+            self.templates.readings.append(
+                (TemplateLookup((KEYCHAIN,), 1, open=True), name.position)
+            )
             given = self.templates.structure(name)
-            return KeychainAtHand(given) if isinstance(given, Value) else None
+            return KeychainAtHand(given) if isinstance(given, ValueTemplate) else None
         if not NAME.fullmatch(text):
             return None  # a variable may be called as it likes
         if word in ELSEWHERE and provider is not None:
