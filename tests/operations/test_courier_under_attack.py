@@ -17,7 +17,7 @@ from anabranch.operations.webhooks.matcher import WebhookMatcher
 from anabranch.operations.webhooks.secrets import secrets_of
 from anabranch.operations.webhooks.sender import SIGNATURE, SendResult, verify
 from anabranch.operations.webhooks.webhooks import HookChange
-from anabranch.store.hook_ports import Delivery, DeliveryFilter, Entry, Hook
+from anabranch.store.hook_ports import DeliveryFilter, Entry, Hook, WebhookDelivery
 from anabranch.store.sqlite.store import SqliteStore
 
 from .hooking import Receiver, Scene, ids
@@ -63,7 +63,7 @@ def test_a_store_that_takes_no_answers_does_not_flood_the_receiver() -> None:
         scene.record("r1", e.RunStarted("r1", "d", "order", {}))
         plain = scene.store.settle_delivery
 
-        def full(_after: Delivery, _now: int) -> bool:
+        def full(_after: WebhookDelivery, _now: int) -> bool:
             raise StoreError("the disk is full", code="store_full")
 
         scene.store.settle_delivery = full  # type: ignore[method-assign, assignment]
@@ -164,7 +164,7 @@ def test_what_is_changed_while_we_look_is_heeded_before_anything_leaves() -> Non
         scene.whole_run("r1")
         plain = scene.store.due_deliveries
 
-        def meanwhile(hook_id: str, now: int, limit: int) -> list[Delivery]:
+        def meanwhile(hook_id: str, now: int, limit: int) -> list[WebhookDelivery]:
             found = plain(hook_id, now, limit)
             scene.hooks.change(hook.id, HookChange(enabled=False))
             scene.dispatcher.changed()
@@ -270,7 +270,7 @@ def test_a_hundred_thousand_that_wait_take_no_more_memory_than_a_few(tmp_path: P
         hook = scene.hook("run.*")
         body = b'{"id":"%s"}'
         found = [
-            Delivery(
+            WebhookDelivery(
                 hook=hook.id,
                 run=f"r{number // 100}",
                 seq=number % 100 + 1,

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import Answer, ContextPatch
-from anabranch.net.program import Hooks, InnerLoop, Iteration, Program, TaskSpec
+from anabranch.net.program import InnerLoop, Iteration, Program, TaskHooks, TaskSpec
 from anabranch.work.loops.shards import Shards
 from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Task
@@ -75,12 +75,12 @@ def test_a_task_that_went_well_and_is_told_to_fail_writes_only_what_the_rule_say
 
 
 def test_a_finally_that_runs_after_the_failure_adds_nothing() -> None:
-    close = Hooks(leaving=Program((spec("close", kind="w", set_ctx={"closed": True}),)))
+    close = TaskHooks(leaving=Program((spec("close", kind="w", set_ctx={"closed": True}),)))
     assert fails(last(rule(FAILED, "fail", set_ctx=WHY), hooks=close)) == SAID
 
 
 def test_a_finally_counts_when_the_pipeline_ends_well_before_its_last_task() -> None:
-    close = Hooks(leaving=Program((spec("close", kind="w", set_ctx={"closed": True}),)))
+    close = TaskHooks(leaving=Program((spec("close", kind="w", set_ctx={"closed": True}),)))
     answer = answer_of([spec("a", rule(None, "break"), kind="w", hooks=close)], performers())
     assert answer.patches == (ContextPatch("closed", True),)
 

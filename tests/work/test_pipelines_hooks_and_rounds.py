@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
-from anabranch.net.program import Hooks, Program, TaskSpec
+from anabranch.net.program import Program, TaskHooks, TaskSpec
 from anabranch.work.pipeline.pipeline import Pipeline, PipelineRun, Services
 from anabranch.work.pipeline.scope import Scope
 from anabranch.work.port import Task
@@ -38,9 +38,9 @@ def hook(label: str, **more: Any) -> Program:
     return Program((spec(label, kind="w", **more),))
 
 
-def around(**hooks: Program) -> Hooks:
+def around(**hooks: Program) -> TaskHooks:
     named = {"leaving" if name == "finally_" else name: made for name, made in hooks.items()}
-    return Hooks(**named)
+    return TaskHooks(**named)
 
 
 HOOKS = around(before=hook("open"), after=hook("log"), finally_=hook("close"))
@@ -116,7 +116,7 @@ def test_hooks_see_the_outcome_and_what_they_write_counts() -> None:
         )
     )
     tasks = [
-        spec("b", kind="w", hooks=Hooks(after=seen)),
+        spec("b", kind="w", hooks=TaskHooks(after=seen)),
         spec("c", kind="echo", value="{{ local.iter.i }} {{ ctx.noted }}"),
     ]
     performers: dict[str, Any] = {"w": Diary(), "echo": Scripted(echo)}

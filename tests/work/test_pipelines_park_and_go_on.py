@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from anabranch.kernel.values import Answer, ContextPatch
-from anabranch.net.program import Hooks, InnerLoop, Program, TaskSpec
+from anabranch.net.program import InnerLoop, Program, TaskHooks, TaskSpec
 from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.secrets.redaction import Redactor, giving
@@ -207,7 +207,9 @@ def inner(*tasks: TaskSpec) -> TaskSpec:
     "task",
     [
         inner(spec("b", kind="child")),
-        spec("a", kind="echo", value=1, hooks=Hooks(before=Program((spec("b", kind="child"),)))),
+        spec(
+            "a", kind="echo", value=1, hooks=TaskHooks(before=Program((spec("b", kind="child"),)))
+        ),
     ],
     ids=["inner loop", "hook"],
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from itertools import pairwise
 
-from anabranch.net.layout import Edge, Layout, Point, Route, Size, layout
+from anabranch.net.layout import ArrowRoute, Edge, Layout, Point, Size, layout
 from anabranch.net.net import Net
 from anabranch.net.picture import Arrow, Box, Look, Picture, picture
 
@@ -268,7 +268,7 @@ def _ports(laid_out: Layout) -> tuple[dict[int, float], dict[int, float]]:
     return leaving, arriving
 
 
-def _path(route: Route, leaving: float, arriving: float) -> str:
+def _path(route: ArrowRoute, leaving: float, arriving: float) -> str:
     """A smooth line through the points, vertical at each of them."""
     first, last = route.points[0], route.points[-1]
     sign = -1 if route.upwards else 1
@@ -296,7 +296,7 @@ def _self_loop(point: Point, label: str) -> tuple[str, tuple[float, float]]:
     return path, (right + LOOP_WIDTH - 2 + 3.1 * len(label), y)
 
 
-def _middle(route: Route) -> tuple[float, float]:
+def _middle(route: ArrowRoute) -> tuple[float, float]:
     first, last = route.points[0], route.points[-1]
     return (first.x + last.x) / 2, (first.y + last.y) / 2
 

@@ -51,7 +51,7 @@ class Edge(msgspec.Struct, frozen=True):
     label: Size | None = None
 
 
-class Route(msgspec.Struct, frozen=True):
+class ArrowRoute(msgspec.Struct, frozen=True):
     """The points of an arrow from its source to its target, both included."""
 
     points: tuple[Point, ...]
@@ -61,7 +61,7 @@ class Route(msgspec.Struct, frozen=True):
 
 class Layout(msgspec.Struct, frozen=True):
     boxes: Mapping[str, Point]
-    routes: Sequence[Route | None]  # None for an arrow from a box to itself
+    routes: Sequence[ArrowRoute | None]  # None for an arrow from a box to itself
     width: float
     height: float
 
@@ -121,8 +121,8 @@ def _topological(following: Mapping[str, Sequence[str]], roots: Iterable[str]) -
 # -- routes ----------------------------------------------------------------------------------
 
 
-def _routes(boxes: Mapping[str, Point], edges: Sequence[Edge]) -> list[Route | None]:
-    routes: list[Route | None] = []
+def _routes(boxes: Mapping[str, Point], edges: Sequence[Edge]) -> list[ArrowRoute | None]:
+    routes: list[ArrowRoute | None] = []
     budget = POINTS_MAX
     for edge in edges:
         source, target = boxes[edge.source], boxes[edge.target]
@@ -137,7 +137,7 @@ def _routes(boxes: Mapping[str, Point], edges: Sequence[Edge]) -> list[Route | N
     return routes
 
 
-def _route(edge: Edge, top: Point, bottom: Point, upwards: bool, *, straight: bool) -> Route:
+def _route(edge: Edge, top: Point, bottom: Point, upwards: bool, *, straight: bool) -> ArrowRoute:
     ranks = range(top.rank + 1, bottom.rank)
     if straight:
         ranks = ranks[:1]
@@ -152,13 +152,13 @@ def _route(edge: Edge, top: Point, bottom: Point, upwards: bool, *, straight: bo
     for upper, lower in pairwise(chain):
         upper.below.append(lower)
         lower.above.append(upper)
-    return Route(tuple(reversed(chain)) if upwards else tuple(chain), label, upwards)
+    return ArrowRoute(tuple(reversed(chain)) if upwards else tuple(chain), label, upwards)
 
 
 # -- order within a rank ---------------------------------------------------------------------
 
 
-def _rows(boxes: Iterable[Point], routes: Iterable[Route | None]) -> list[list[Point]]:
+def _rows(boxes: Iterable[Point], routes: Iterable[ArrowRoute | None]) -> list[list[Point]]:
     points = {id(box): box for box in boxes}
     for route in routes:
         for point in route.points if route is not None else ():

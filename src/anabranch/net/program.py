@@ -50,7 +50,7 @@ class Rule(msgspec.Struct, frozen=True):
     asserts: str = ""  # what did not hold, where the rule stands for an `assert`
 
 
-class Hooks(msgspec.Struct, frozen=True):
+class TaskHooks(msgspec.Struct, frozen=True):
     """Programs around a task. What they give is not seen; what they write is."""
 
     before: Program | None = None  # once, when the pipeline comes to the task
@@ -85,7 +85,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     position: Position | None = None
     set_shared: tuple[Write, ...] = ()
     set_prev: Expression | None = None
-    hooks: Hooks | None = None
+    hooks: TaskHooks | None = None
     loop: InnerLoop | None = None  # instead of work of its kind
     waits: bool = False  # for an answer from outside, such as a child run's
     inclusive: bool = False  # all rules that match write; the first of them that leads away decides
@@ -128,7 +128,7 @@ class Program(msgspec.Struct, frozen=True):
         """The tasks, those of hooks and inner loops included."""
         for task in self.tasks:
             yield task
-            hooks = task.hooks or Hooks()
+            hooks = task.hooks or TaskHooks()
             inner = None if task.loop is None else task.loop.program
             for program in (hooks.before, hooks.after, hooks.leaving, inner):
                 if program is not None:

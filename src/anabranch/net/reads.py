@@ -46,7 +46,7 @@ class StepAccess(msgspec.Struct, frozen=True):
         return bool(self.writes) if self.work.ctx is None else bool(self.writes & self.work.ctx)
 
 
-class Access:
+class NetAccess:
     """The steps of one net."""
 
     def __init__(self, net: Net) -> None:
@@ -60,11 +60,11 @@ class Access:
 
 
 @lru_cache(maxsize=128)
-def _computed(held: Held) -> Access:
-    return Access(held.net)
+def _computed(held: Held) -> NetAccess:
+    return NetAccess(held.net)
 
 
-def access(net: Net) -> Access:
+def access(net: Net) -> NetAccess:
     """What the steps of this net read and write, computed at the first call."""
     return _computed(Held(net))
 

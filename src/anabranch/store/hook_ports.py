@@ -45,7 +45,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     cursor: int = 0  # position of the last row looked at
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """One event to tell one hook of; `hook`, `run` and `seq` name it."""
 
     hook: str
@@ -121,15 +121,17 @@ class Hooks(Protocol):
         """With all its deliveries."""
         ...
 
-    def advance_hook(self, hook_id: str, seen: int, to: int, found: Sequence[Delivery]) -> bool:
+    def advance_hook(
+        self, hook_id: str, seen: int, to: int, found: Sequence[WebhookDelivery]
+    ) -> bool:
         """Move the cursor from `seen` to `to` and write what was found, or do neither (False)."""
         ...
 
-    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[Delivery]:
+    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[WebhookDelivery]:
         """Pending ones that may go out, longest due first; at most one a run."""
         ...
 
-    def settle_delivery(self, after: Delivery, now: int) -> bool:
+    def settle_delivery(self, after: WebhookDelivery, now: int) -> bool:
         """Write how an attempt went; when it is over, the next one of its run is due `now`.
 
         False when it is not pending any more, or others have tried it meanwhile.
@@ -146,9 +148,9 @@ class Hooks(Protocol):
         others follow in order. What waits for its next attempt is due now, too."""
         ...
 
-    def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None: ...
+    def delivery(self, hook_id: str, run: str, seq: int) -> WebhookDelivery | None: ...
 
-    def deliveries(self, wanted: DeliveryFilter) -> list[Delivery]: ...
+    def deliveries(self, wanted: DeliveryFilter) -> list[WebhookDelivery]: ...
 
     def backlog(self) -> Mapping[str, Backlog]:
         """By hook; every hook is in it."""

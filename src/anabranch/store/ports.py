@@ -278,7 +278,7 @@ class SessionNumbers(Protocol):
     def session_run(self, owner: str, number: int) -> str | None: ...
 
 
-class Mailbox(Protocol):
+class MailboxStore(Protocol):
     """How a second process reaches the engine that owns the store."""
 
     def post(self, run: str, body: bytes, now: int) -> int: ...
@@ -295,8 +295,8 @@ class Mailbox(Protocol):
 
 
 class Store(
-    Journal, Heads, Definitions, Payloads, Retention, Seals, SessionNumbers, Grants, Mailbox, Feed,
-    Hooks, Access, CredentialStore, CatalogStore, Protocol,
+    Journal, Heads, Definitions, Payloads, Retention, Seals, SessionNumbers, Grants, MailboxStore,
+    Feed, Hooks, Access, CredentialStore, CatalogStore, Protocol,
 ):  # fmt: skip
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""

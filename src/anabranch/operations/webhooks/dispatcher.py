@@ -35,7 +35,7 @@ from anabranch.operations.webhooks.sender import (
 )
 from anabranch.runtime.metrics.registry import Counter
 from anabranch.settings import Settings
-from anabranch.store.hook_ports import Backlog, Delivery, Hook
+from anabranch.store.hook_ports import Backlog, Hook, WebhookDelivery
 from anabranch.store.ports import Store
 
 log = logging.getLogger("anabranch.webhooks")
@@ -243,7 +243,7 @@ class WebhookDispatcher:
             key = one.hook, one.run, one.seq
             self._out[key] = loop.create_task(self._deliver(hook, one))
 
-    async def _deliver(self, hook: Hook, one: Delivery) -> None:
+    async def _deliver(self, hook: Hook, one: WebhookDelivery) -> None:
         try:
             posted = await self._post(hook, one)
             after = self._after(one, posted)
@@ -261,7 +261,7 @@ class WebhookDispatcher:
             self._moving = True
             self._wake.set()
 
-    def _settle(self, hook: Hook, after: Delivery) -> bool:
+    def _settle(self, hook: Hook, after: WebhookDelivery) -> bool:
         """False where it is not known any more; in a thread."""
         settled = self._store.settle_delivery(after, self._clock.now())
         if settled and after.last_status == GONE:
@@ -275,7 +275,7 @@ class WebhookDispatcher:
             self._store.change_hook(replace(known, enabled=False))
             log.error("webhook %s: its receiver answered %d; it is off now", hook.id, GONE)
 
-    async def _post(self, hook: Hook, one: Delivery) -> SendResult:
+    async def _post(self, hook: Hook, one: WebhookDelivery) -> SendResult:
         now = self._clock.now()
         secret, *older = secrets_of(hook, now, self._key) or ("",)
         if not secret:
@@ -293,7 +293,7 @@ class WebhookDispatcher:
         place = self._key.place
         return f"its secret cannot be made: {place} is missing, or not the key it was made with"
 
-    def _after(self, one: Delivery, posted: SendResult) -> Delivery:
+    def _after(self, one: WebhookDelivery, posted: SendResult) -> WebhookDelivery:
         now = self._clock.now()
         tried = replace(
             one,
@@ -315,7 +315,7 @@ class WebhookDispatcher:
         most = min(BACKOFF_MOST, BACKOFF_FIRST * 2 ** min(attempts - 1, 20))
         return int(1000 * most * (0.5 + 0.5 * self._dice()))
 
-    def _tell(self, hook: Hook, after: Delivery) -> None:
+    def _tell(self, hook: Hook, after: WebhookDelivery) -> None:
         self.attempts.add(("taken" if after.state == "done" else "failed",))
         if after.state == "dead":
             name = delivery_id(after.hook, after.run, after.seq)

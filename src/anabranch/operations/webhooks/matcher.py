@@ -23,7 +23,7 @@ from anabranch.net.problems import did_you_mean
 from anabranch.operations.read.event_view import SHOWN_KINDS, EventRecord, Shown
 from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets
-from anabranch.store.hook_ports import Delivery, Entry, Hook
+from anabranch.store.hook_ports import Entry, Hook, WebhookDelivery
 from anabranch.store.ports import Head, Record, Store
 
 #: Kinds of the log that are shown under other names.
@@ -95,11 +95,11 @@ class WebhookMatcher:
 
     def find(
         self, hook: Hook, entries: Iterable[Entry], now: int, bytes_max: int = BYTES_AT_ONCE
-    ) -> tuple[list[Delivery], int]:
+    ) -> tuple[list[WebhookDelivery], int]:
         """What the hook wants of these rows, and the position up to which they were looked at:
         the last one, or an earlier one where there is much to tell."""
         wish = _Wish(hook)
-        found: list[Delivery] = []
+        found: list[WebhookDelivery] = []
         position = size = 0
         for entry in entries:
             if size > bytes_max:
@@ -110,7 +110,7 @@ class WebhookMatcher:
             position = entry.position
         return found, position
 
-    def _looked_at(self, entry: Entry, wish: _Wish, now: int) -> list[Delivery]:
+    def _looked_at(self, entry: Entry, wish: _Wish, now: int) -> list[WebhookDelivery]:
         """A row that cannot be read is passed over: the rows of other runs stand behind it."""
         try:
             return self._wanted(entry, wish, now)
@@ -118,7 +118,7 @@ class WebhookMatcher:
             log.error("webhook %s is not told: %s", wish.hook.id, damage.message)
             return []
 
-    def _wanted(self, entry: Entry, wish: _Wish, now: int) -> list[Delivery]:
+    def _wanted(self, entry: Entry, wish: _Wish, now: int) -> list[WebhookDelivery]:
         head = self._store.head(entry.run)
         if head is None or not wish.takes(head):
             return []  # purged meanwhile: a purge waits for hooks that have yet to look
@@ -161,7 +161,7 @@ class WebhookMatcher:
             self._followed.popitem(last=False)
         return shown
 
-    def _delivery(self, hook: Hook, head: Head, record: EventRecord, now: int) -> Delivery:
+    def _delivery(self, hook: Hook, head: Head, record: EventRecord, now: int) -> WebhookDelivery:
         notice = {
             "id": delivery_id(hook.id, head.run, record.seq),
             "hook": hook.id,
@@ -175,7 +175,7 @@ class WebhookMatcher:
             "labels": dict(head.labels),
             "fields": record.fields,
         }
-        return Delivery(
+        return WebhookDelivery(
             hook=hook.id,
             run=head.run,
             seq=record.seq,

@@ -30,7 +30,7 @@ from anabranch.operations.webhooks.secrets import (
     variable_of,
 )
 from anabranch.operations.webhooks.sender import Addresses, checked_url
-from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Hook
+from anabranch.store.hook_ports import Backlog, DeliveryFilter, Hook, WebhookDelivery
 from anabranch.store.ports import Store
 
 log = logging.getLogger("anabranch.webhooks")
@@ -239,7 +239,7 @@ class Webhooks:
         return _card(hook, self._store.backlog().get(hook.id), self._store.position())
 
 
-def delivery_card(one: Delivery) -> DeliveryCard:
+def delivery_card(one: WebhookDelivery) -> DeliveryCard:
     return DeliveryCard(
         id=delivery_id(one.hook, one.run, one.seq),
         run=one.run,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict
-from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Entry, Hook
+from anabranch.store.hook_ports import Backlog, DeliveryFilter, Entry, Hook, WebhookDelivery
 
 if TYPE_CHECKING:
     from anabranch.store.ports import Head, Record
@@ -32,7 +32,7 @@ class MemoryHooks:
         self._feed: list[Entry] = []
         self._position = 0
         self._hooks: dict[str, Hook] = {}
-        self._deliveries: dict[Key, Delivery] = {}
+        self._deliveries: dict[Key, WebhookDelivery] = {}
 
     def _note(self, run: str, record: Record) -> None:
         """A row has been added to the log."""
@@ -95,7 +95,9 @@ class MemoryHooks:
                 del self._deliveries[key]
             return self._hooks.pop(hook_id, None) is not None
 
-    def advance_hook(self, hook_id: str, seen: int, to: int, found: Sequence[Delivery]) -> bool:
+    def advance_hook(
+        self, hook_id: str, seen: int, to: int, found: Sequence[WebhookDelivery]
+    ) -> bool:
         with self._open():
             hook = self._hooks.get(hook_id)
             if hook is None or hook.cursor != seen:
@@ -107,14 +109,14 @@ class MemoryHooks:
                 self._deliveries.setdefault(key, replace(one, state="pending", due=due))
             return True
 
-    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[Delivery]:
+    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[WebhookDelivery]:
         with self._open():
             mine = [one for one in self._deliveries.values() if one.hook == hook_id]
         due = [(one.due, one.run, one.seq, one) for one in mine if one.due is not None]
         ready = sorted(item for item in due if item[0] <= now)
         return [item[-1] for item in ready[: max(limit, 0)]]
 
-    def settle_delivery(self, after: Delivery, now: int) -> bool:
+    def settle_delivery(self, after: WebhookDelivery, now: int) -> bool:
         with self._open():
             key = after.hook, after.run, after.seq
             known = self._deliveries.get(key)
@@ -141,7 +143,7 @@ class MemoryHooks:
             first = min(waiting, key=lambda one: one.seq)
             self._deliveries[hook_id, run, first.seq] = replace(first, due=now)
 
-    def _waiting(self, hook_id: str, run: str) -> list[Delivery]:
+    def _waiting(self, hook_id: str, run: str) -> list[WebhookDelivery]:
         return [
             one
             for one in self._deliveries.values()
@@ -177,11 +179,11 @@ class MemoryHooks:
                 self._let_next(hook_id, run, now)
             return len(dead[: max(limit, 0)])
 
-    def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None:
+    def delivery(self, hook_id: str, run: str, seq: int) -> WebhookDelivery | None:
         with self._open():
             return self._deliveries.get((hook_id, run, seq))
 
-    def deliveries(self, wanted: DeliveryFilter) -> list[Delivery]:
+    def deliveries(self, wanted: DeliveryFilter) -> list[WebhookDelivery]:
         with self._open():
             found = [one for one in self._deliveries.values() if _fits(one, wanted)]
         found.sort(key=lambda one: (one.found_at, one.run, one.seq), reverse=True)
@@ -214,7 +216,7 @@ def hook_exists(hook_id: str) -> Conflict:
     return Conflict(f"there is a webhook {hook_id} already; nothing was written")
 
 
-def _fits(one: Delivery, wanted: DeliveryFilter) -> bool:
+def _fits(one: WebhookDelivery, wanted: DeliveryFilter) -> bool:
     return (
         one.hook == wanted.hook
         and (wanted.state is None or one.state == wanted.state)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from anabranch.errors import StoreError
-from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Entry, Hook
+from anabranch.store.hook_ports import Backlog, DeliveryFilter, Entry, Hook, WebhookDelivery
 from anabranch.store.memory.hooks import hook_exists
 from anabranch.store.sqlite.errors import CONSTRAINT
 from anabranch.store.sqlite.file import STATEMENTS
@@ -77,7 +77,9 @@ class SqliteHooks:
             db.execute(STATEMENTS["drop_deliveries"], {"id": hook_id})
             return db.execute(STATEMENTS["drop_hook"], {"id": hook_id}).rowcount == 1
 
-    def advance_hook(self, hook_id: str, seen: int, to: int, found: Sequence[Delivery]) -> bool:
+    def advance_hook(
+        self, hook_id: str, seen: int, to: int, found: Sequence[WebhookDelivery]
+    ) -> bool:
         move = {"id": hook_id, "seen": seen, "to": to}
         with self._transaction() as db:
             if db.execute(STATEMENTS["advance_hook"], move).rowcount != 1:
@@ -86,11 +88,11 @@ class SqliteHooks:
             db.executemany(STATEMENTS["add_delivery"], rows)
             return True
 
-    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[Delivery]:
+    def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[WebhookDelivery]:
         wanted = {"hook": hook_id, "now": now, "limit": max(limit, 0)}
         return [_delivery(row) for row in self._rows(STATEMENTS["due_deliveries"], wanted)]
 
-    def settle_delivery(self, after: Delivery, now: int) -> bool:
+    def settle_delivery(self, after: WebhookDelivery, now: int) -> bool:
         over = after.state != "pending"
         fields = {**msgspec.structs.asdict(after), "due": None if over else after.due}
         with self._transaction() as db:
@@ -114,11 +116,11 @@ class SqliteHooks:
             db.execute(STATEMENTS["let_first"], fields)
             return count
 
-    def delivery(self, hook_id: str, run: str, seq: int) -> Delivery | None:
+    def delivery(self, hook_id: str, run: str, seq: int) -> WebhookDelivery | None:
         rows = self._rows(STATEMENTS["delivery"], {"hook": hook_id, "run": run, "seq": seq})
         return _delivery(rows[0]) if rows else None
 
-    def deliveries(self, wanted: DeliveryFilter) -> list[Delivery]:
+    def deliveries(self, wanted: DeliveryFilter) -> list[WebhookDelivery]:
         parts = ["list_deliveries"]
         fields: dict[str, Any] = {"hook": wanted.hook, "limit": max(wanted.limit, 0)}
         if wanted.state is not None:
@@ -167,6 +169,6 @@ def _hook(row: Sequence[Any]) -> Hook:
     )
 
 
-def _delivery(row: Sequence[Any]) -> Delivery:
-    names = Delivery.__struct_fields__
-    return Delivery(**dict(zip(names, row, strict=True)))
+def _delivery(row: Sequence[Any]) -> WebhookDelivery:
+    names = WebhookDelivery.__struct_fields__
+    return WebhookDelivery(**dict(zip(names, row, strict=True)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict
-from anabranch.store.hook_ports import Backlog, Delivery, DeliveryFilter, Hook
+from anabranch.store.hook_ports import Backlog, DeliveryFilter, Hook, WebhookDelivery
 from anabranch.store.ports import Store
 from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused
 
@@ -15,8 +15,8 @@ def a_hook(hook_id: str = "h1", **changes: object) -> Hook:
     return replace(hook, **changes)
 
 
-def a_delivery(run: str = "r1", seq: int = 1, **changes: object) -> Delivery:
-    found = Delivery(hook="h1", run=run, seq=seq, kind="k", body=b"{}", found_at=NOW)
+def a_delivery(run: str = "r1", seq: int = 1, **changes: object) -> WebhookDelivery:
+    found = WebhookDelivery(hook="h1", run=run, seq=seq, kind="k", body=b"{}", found_at=NOW)
     return replace(found, **changes)
 
 

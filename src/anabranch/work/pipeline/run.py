@@ -22,7 +22,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError, StoreError
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed
-from anabranch.net.program import Hooks, InnerLoop, Program, Rule, TaskSpec
+from anabranch.net.program import InnerLoop, Program, Rule, TaskHooks, TaskSpec
 from anabranch.work.faults import unexpected
 from anabranch.work.pipeline.controls import (
     attempts_of,
@@ -46,7 +46,7 @@ from anabranch.work.secrets.keychain import KeychainError
 from anabranch.work.secrets.redaction import cleaned_for_store, with_credentials
 from anabranch.work.time_limit import time_limit
 
-_NO_HOOKS = Hooks()
+_NO_HOOKS = TaskHooks()
 
 
 class PipelineRun:

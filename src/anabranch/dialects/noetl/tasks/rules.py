@@ -22,7 +22,7 @@ from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.problems import did_you_mean
-from anabranch.net.program import Control, Hooks, Program, Rule
+from anabranch.net.program import Control, Program, Rule, TaskHooks
 
 CONTROLS: tuple[Control, ...] = ("continue", "skip", "retry", "jump", "break", "fail")
 Backoff = Literal["none", "constant", "linear", "exponential"]
@@ -46,7 +46,7 @@ ReadHook = Callable[[Node, str], Program | None]
 class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     on_unmatched: Unmatched = "fail"
-    hooks: Hooks | None = None
+    hooks: TaskHooks | None = None
     inclusive: bool = False
 
 
@@ -83,7 +83,7 @@ class Rules(msgspec.Struct, frozen=True):
                 rules.append(rule)
         return Policy(tuple(rules), unmatched, hooks, inclusive)
 
-    def _hooks(self, policy: Section, what: str) -> Hooks | None:
+    def _hooks(self, policy: Section, what: str) -> TaskHooks | None:
         found: dict[str, Program | None] = {}
         for name in HOOKS:
             node = policy.ask(name)
@@ -91,7 +91,7 @@ class Rules(msgspec.Struct, frozen=True):
                 found[name] = self.read_hook(node, f"`{name}` of {what}")
         if not any(found.values()):
             return None
-        return Hooks(found.get("before"), found.get("after"), found.get("finally"))
+        return TaskHooks(found.get("before"), found.get("after"), found.get("finally"))
 
     def _rule(self, node: Node, what: str, number: int) -> Rule | None:
         rule = self.findings.section(node, what)
