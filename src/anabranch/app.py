@@ -79,12 +79,17 @@ from anabranch.work.kinds.nats.performer import NatsOptions
 from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
 from anabranch.work.loops.collection_reader import CollectionReader
-from anabranch.work.loops.collections import Collections, Limits
+from anabranch.work.loops.collections import CollectionLimits, Collections
 from anabranch.work.loops.results import LoopResults
 from anabranch.work.loops.shards import ReadAhead, Shards
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.participants.book import Book
-from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
+from anabranch.work.participants.performers import (
+    CapabilityPerformer,
+    DispatchPerformer,
+    RequestPerformer,
+    TargetsPerformer,
+)
 from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Performer
 from anabranch.work.registry import WorkSettings, close_all, standard_performers
@@ -224,7 +229,7 @@ class Parts:
         """Kinds that are made of other kinds, or that need the engine itself."""
         payloads = self._payloads
         services = Services(performers=self.performers, payloads=payloads)
-        limits = Limits(
+        limits = CollectionLimits(
             line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
         )
         self._collections = Collections(
@@ -238,11 +243,11 @@ class Parts:
         self.performers["loop.shard"] = Shards(services, self._reader)
         self.performers["loop.cut"] = ReadAhead(self._reader)
         self.performers["playbook"] = Child(self._start_child)
-        self.performers["targets"] = Targets(self._directory)
+        self.performers["targets"] = TargetsPerformer(self._directory)
         elsewhere = self._directory.elsewhere
-        self.performers["dispatch"] = Dispatch(self.book, elsewhere=elsewhere)
-        self.performers["request"] = Request(self.book, elsewhere=elsewhere)
-        self.performers["capability"] = Capability(self.book)
+        self.performers["dispatch"] = DispatchPerformer(self.book, elsewhere=elsewhere)
+        self.performers["request"] = RequestPerformer(self.book, elsewhere=elsewhere)
+        self.performers["capability"] = CapabilityPerformer(self.book)
         self.performers["rule"] = LazyPerformer(self._rule_performer, self._of_chain.secrets)
 
     def _rule_performer(self) -> Performer:

@@ -9,7 +9,7 @@ from anabranch.market.directory import PassportDirectory
 from anabranch.market.identities import SigningKey
 from anabranch.market.passports import NOT_SIGNED, issue_passport
 from anabranch.work.participants.book import Book
-from anabranch.work.participants.port import Query
+from anabranch.work.participants.port import ParticipantQuery
 
 NOW = 1_770_000_000_000  # 2026-02-02T02:40:00Z
 ISSUED, EXPIRES = "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"
@@ -57,4 +57,4 @@ def directory(clock: ManualClock | None = None, **config: Any) -> PassportDirect
 
 
 def holders(found: PassportDirectory, capability: str = CAPABILITY, **more: Any) -> list[str]:
-    return found.find(Query(resolve="capability", capability_id=capability, **more))
+    return found.find(ParticipantQuery(resolve="capability", capability_id=capability, **more))

@@ -22,7 +22,7 @@ from anabranch.market.passports import revoke_passport
 from anabranch.market.sources import fetch_source
 from anabranch.settings import Settings
 from anabranch.work.participants.book import Book
-from anabranch.work.participants.port import NotKnown, Query
+from anabranch.work.participants.port import NotKnown, ParticipantQuery
 from work.participants_at_large import party, reply, sends
 
 from .support import (
@@ -152,7 +152,7 @@ def test_the_filter_looks_at_labels_scope_and_services_and_the_limit_comes_after
     assert only(1, region="us") == [participant(4)]
     assert only(region="eu", tier=1) == []
     assert len(only(2)) == 2
-    one = found.find(Query(resolve="capability", capability_id=CAPABILITY, one=True))
+    one = found.find(ParticipantQuery(resolve="capability", capability_id=CAPABILITY, one=True))
     assert one == [participant(4)], "the only one that names a price"
 
 

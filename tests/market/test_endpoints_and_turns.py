@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from anabranch.work.participants.book import Book
-from anabranch.work.participants.performers import Dispatch
-from anabranch.work.participants.port import Query
+from anabranch.work.participants.performers import DispatchPerformer
+from anabranch.work.participants.port import ParticipantQuery
 from anabranch.work.participants.rotation import Rotation
 from work.participants_at_large import closed_port, party, says
 from work.support import fault_of, perform, run, task
@@ -28,7 +28,7 @@ def asked(rows: list[Any], name: str = participant(2), addresses: str = "loopbac
     found = directory(passports={"items": rows}, bindings=BINDINGS, addresses=addresses)
 
     async def once() -> Any:
-        work = Dispatch(found.book, elsewhere=found.elsewhere)
+        work = DispatchPerformer(found.book, elsewhere=found.elsewhere)
         try:
             return await perform(work, task("dispatch", target=name, step_id="s", input={}))
         finally:
@@ -94,7 +94,7 @@ def test_those_asked_least_recently_come_first_and_everybody_gets_a_turn() -> No
         passports=[passport(number) for number in (2, 3, 4, 5)],
         bindings={node(number): participant(number) for number in (2, 3, 4, 5)},
     )
-    query = Query(
+    query = ParticipantQuery(
         resolve="capability", capability_id=CAPABILITY, limit=3, order="least_recently_asked"
     )
     turns = [found.find(query) for _ in range(4)]
@@ -113,11 +113,15 @@ def test_those_asked_least_recently_come_first_and_everybody_gets_a_turn() -> No
 def test_without_that_order_the_first_ones_are_found_every_time() -> None:
     people = {name: {"function": print, "service_types": ["x"]} for name in ("a", "b", "c")}
     found = directory(participants=people)
-    query = Query(resolve="task_type", task_type="x", limit=2)
+    query = ParticipantQuery(resolve="task_type", task_type="x", limit=2)
     assert [found.find(query) for _ in range(3)] == [["a", "b"]] * 3
-    turning = Query(resolve="task_type", task_type="x", limit=2, order="least_recently_asked")
+    turning = ParticipantQuery(
+        resolve="task_type", task_type="x", limit=2, order="least_recently_asked"
+    )
     assert [found.find(turning) for _ in range(3)] == [["a", "b"], ["c", "a"], ["b", "c"]]
-    one = Query(resolve="static", participants=["a", "b"], one=True, order="least_recently_asked")
+    one = ParticipantQuery(
+        resolve="static", participants=["a", "b"], one=True, order="least_recently_asked"
+    )
     assert {tuple(found.find(one)) for _ in range(2)} == {("a",), ("b",)}
 
 

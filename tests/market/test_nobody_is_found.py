@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import anabranch
-from anabranch.work.participants.port import Query
+from anabranch.work.participants.port import ParticipantQuery
 
 from .support import CAPABILITY, directory, participant, passport
 
@@ -22,7 +22,7 @@ SOLD: dict[str, Any] = {
 
 def why(passports: list[Any], **query: Any) -> str:
     found = directory(passports=passports)
-    asked = Query(**{"resolve": "capability", "capability_id": CAPABILITY, **query})
+    asked = ParticipantQuery(**{"resolve": "capability", "capability_id": CAPABILITY, **query})
     assert found.find(asked) == []
     return found.why_nobody(asked)
 

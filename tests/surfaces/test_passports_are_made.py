@@ -12,7 +12,7 @@ import pytest
 from anabranch.clock import SystemClock
 from anabranch.market.directory import PassportDirectory
 from anabranch.work.participants.book import Book
-from anabranch.work.participants.port import Query
+from anabranch.work.participants.port import ParticipantQuery
 
 from .support import Here
 
@@ -80,7 +80,7 @@ def test_a_revoked_passport_does_not_count_and_a_renewed_one_does(here: Here) ->
 def _holders(book: dict[str, Any]) -> list[str]:
     opened = PassportDirectory(Book(book), SystemClock())
     opened.sync()
-    return opened.find(Query(resolve="capability", capability_id="offer-catalog"))
+    return opened.find(ParticipantQuery(resolve="capability", capability_id="offer-catalog"))
 
 
 def test_only_those_who_may_can_revoke_and_renew(here: Here) -> None:

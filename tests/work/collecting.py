@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from anabranch.work.loops.collections import Collections, Cuts, Descriptor, Item, Shard
+from anabranch.work.loops.collections import Collections, Cuts, Descriptor, Item, ShardRange
 from anabranch.work.port import Performer
 from anabranch.work.values.payloads import MemoryPayloads
 
@@ -35,9 +35,9 @@ def using(
 
 async def all_shards(
     collections: Collections, descriptor: Descriptor, count: int, shards: int, **more: Any
-) -> list[Shard]:
+) -> list[ShardRange]:
     """Every shard, cut in several calls, as if each call were made by another process."""
-    found: list[Shard] = []
+    found: list[ShardRange] = []
     cursor = None
     while True:
         cuts = await collections.cut(descriptor, cursor, count, shards, **more)

@@ -29,7 +29,7 @@ from anabranch.work.kinds.buckets.buckets import BucketOptions, Buckets, read_pl
 from anabranch.work.kinds.buckets.gcs import Gcs
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.kinds.python.performer import Python
-from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.port import Performer
 from anabranch.work.secrets.redaction import Redactor, giving
@@ -365,7 +365,9 @@ def test_a_redirect_takes_a_credential_nowhere_else(place: str) -> None:
 def test_an_endpoint_beside_a_credential_is_refused() -> None:
     script = {"uri": "s3://store/a", "source": {"auth": keys("$URL"), "endpoint_url": "$URL"}}
     service = Service(a=b"result = 1")
-    fault = refused(asked(service, lambda made: Python(scripts=Scripts(None, made)), script=script))
+    fault = refused(
+        asked(service, lambda made: Python(scripts=ScriptSources(None, made)), script=script)
+    )
     assert fault.kind == "config"
     assert "put endpoint_url into the credential" in fault.message
     assert service.seen == []
@@ -376,7 +378,9 @@ def test_a_text_that_was_not_looked_up_is_not_sent_as_a_token(kind: str) -> None
     service = Service(a=b"1")
     if kind == "script":
         script = {"uri": "gs://store/a", "source": {"type": "gcs", "auth": "cloud"}}
-        answer = asked(service, lambda made: Python(scripts=Scripts(None, made)), script=script)
+        answer = asked(
+            service, lambda made: Python(scripts=ScriptSources(None, made)), script=script
+        )
     else:
         answer = artifact(service, uri="gs://store/a", auth="cloud")
     assert "was not looked up" in refused(answer).message
@@ -520,7 +524,7 @@ def test_a_script_that_is_no_text_says_so() -> None:
     script = {"uri": "s3://store/a", "source": {"type": "s3", "auth": keys("$URL")}}
     answer = asked(
         Service(a=b"\xff\xfe"),
-        lambda made: Sqlite(scripts=Scripts(None, made)),
+        lambda made: Sqlite(scripts=ScriptSources(None, made)),
         script=script,
         database=":memory:",
     )
@@ -578,7 +582,7 @@ def test_without_its_packages_it_names_the_extra(monkeypatch: pytest.MonkeyPatch
     script = {"uri": "s3://store/a", "source": {"type": "s3"}}
     made: dict[str, Performer] = {
         "artifact": Artifact(buckets=Buckets()),
-        "python": Python(scripts=Scripts(None, Buckets())),
+        "python": Python(scripts=ScriptSources(None, Buckets())),
         "gcs": Gcs(Buckets(), 1000),
     }
     given: dict[str, dict[str, Any]] = {

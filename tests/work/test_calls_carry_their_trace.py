@@ -12,7 +12,7 @@ from aiohttp import web
 
 from anabranch.work import tracing
 from anabranch.work.kinds.http.performer import Http
-from anabranch.work.participants.http import HttpParticipant, Sessions
+from anabranch.work.participants.http import HttpParticipant, ParticipantClient
 from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import ParticipantRequest
 from anabranch.work.port import Task
@@ -67,7 +67,7 @@ async def call_rule(url: str) -> None:
 
 
 async def call_participant(url: str) -> None:
-    sessions = Sessions(HttpLimits())
+    sessions = ParticipantClient(HttpLimits())
     one = HttpParticipant(url, sessions, {}, Redactor())
     asked = ParticipantRequest(
         participant="p", dispatch_id="d1", run_id="r1", step_id="a", service_type="x", input={}

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.errors import InputError
 from anabranch.work.loops.collections import CollectionError, Collections, Descriptor
-from anabranch.work.loops.collections.port import Limits
+from anabranch.work.loops.collections.port import CollectionLimits
 from anabranch.work.port import Performer
 from anabranch.work.registry import close_all
 from anabranch.work.sql.postgres import Postgres
@@ -54,7 +54,7 @@ class Table:
             )
             assert getattr(made, "fault", None) is None, made
             collections = Collections(
-                performers=performers, payloads=MemoryPayloads(), limits=Limits(**limits)
+                performers=performers, payloads=MemoryPayloads(), limits=CollectionLimits(**limits)
             )
             try:
                 return await scenario(collections)

@@ -13,7 +13,12 @@ import msgspec
 import pytest
 
 from anabranch.errors import ExpressionError, InputError
-from anabranch.work.loops.collections import CollectionError, Collections, Descriptor, Limits
+from anabranch.work.loops.collections import (
+    CollectionError,
+    CollectionLimits,
+    Collections,
+    Descriptor,
+)
 from anabranch.work.values.payloads import MemoryPayloads
 from anabranch.work.values.results import keep, read_policy
 
@@ -113,7 +118,7 @@ def test_a_long_list_is_kept_in_parts() -> None:
         with pytest.raises(CollectionError, match="has 20,000 items, and none up to number 20,001"):
             await collections.items(descriptor, 19_999, 2)
 
-    using(scenario, payloads=payloads, limits=Limits(chunk_bytes=32 * 1024))
+    using(scenario, payloads=payloads, limits=CollectionLimits(chunk_bytes=32 * 1024))
 
 
 def test_a_stand_in_is_the_list_behind_it() -> None:
@@ -208,9 +213,9 @@ def test_lines_and_shards_have_a_size(tmp_path: Path) -> None:
     with pytest.raises(
         CollectionError, match=r"line at byte 0 .* \(setting collection_line_bytes\)"
     ):
-        items_of({"jsonl": path}, limits=Limits(line_bytes=1000))
+        items_of({"jsonl": path}, limits=CollectionLimits(line_bytes=1000))
     with pytest.raises(CollectionError, match=r"more than 1,000 bytes \(setting collection_shard"):
-        items_of({"jsonl": path}, limits=Limits(shard_bytes=1000))
+        items_of({"jsonl": path}, limits=CollectionLimits(shard_bytes=1000))
 
 
 @pytest.mark.parametrize("how", ["longer", "touched", "replaced", "gone"])

@@ -14,7 +14,12 @@ import pytest
 
 from anabranch.errors import InputError
 from anabranch.work.kinds.threads import Threads
-from anabranch.work.loops.collections import CollectionError, Collections, Limits, Shard
+from anabranch.work.loops.collections import (
+    CollectionError,
+    CollectionLimits,
+    Collections,
+    ShardRange,
+)
 from anabranch.work.loops.collections.listing import Listings
 
 from .collecting import all_items, all_shards, items_of, using
@@ -126,7 +131,7 @@ def test_other_files_may_come_and_go_but_not_those_of_the_shard(folder: Path) ->
         descriptor = await collections.describe({"listing": str(folder), "pattern": "*.csv"})
         first, second = await all_shards(collections, descriptor, 2, 9)
 
-        async def names(shard: Shard) -> list[str]:
+        async def names(shard: ShardRange) -> list[str]:
             found = await collections.items(descriptor, shard.first, shard.count, shard.cursor)
             return [item.key for item in found]
 
@@ -163,7 +168,7 @@ def test_a_large_folder_is_walked_in_linear_time(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         threads = Threads(1)
-        listings = Watched(threads, Limits())
+        listings = Watched(threads, CollectionLimits())
         descriptor = await listings.describe({"listing": str(tmp_path)})
         cursor, total, end = None, 0, False
         while not end:

@@ -14,8 +14,13 @@ from anabranch.errors import ExpressionError, InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.http import connections_max
-from anabranch.work.participants.performers import Capability, Dispatch, Request, Targets
-from anabranch.work.participants.port import NotKnown, Query, is_negative
+from anabranch.work.participants.performers import (
+    CapabilityPerformer,
+    DispatchPerformer,
+    RequestPerformer,
+    TargetsPerformer,
+)
+from anabranch.work.participants.port import NotKnown, ParticipantQuery, is_negative
 from anabranch.work.port import Task
 
 from .participants_at_large import asked as run_asked
@@ -38,10 +43,9 @@ def asked(kind: Any, reply: Any, **inputs: Any) -> tuple[Answer, list[dict[str, 
     async def once() -> Answer:
         book = Book({"participants": {"ann": answer}, "capabilities": {"check": answer}})
         given = {"target": "ann", "capability_id": "check", "step_id": "s", "input": {"a": 1}}
+        name = kind.__name__.removesuffix("Performer").lower()
         try:
-            return await perform(
-                kind(book, ManualClock(NOW)), task(kind.__name__.lower(), **{**given, **inputs})
-            )
+            return await perform(kind(book, ManualClock(NOW)), task(name, **{**given, **inputs}))
         finally:
             await book.close()
 
@@ -49,7 +53,7 @@ def asked(kind: Any, reply: Any, **inputs: Any) -> tuple[Answer, list[dict[str, 
 
 
 def test_the_request_says_who_asks_for_what_and_until_when() -> None:
-    _, (body,) = asked(Dispatch, 1, service_type="x", filter={"a": 1}, timeout_ms=1500)
+    _, (body,) = asked(DispatchPerformer, 1, service_type="x", filter={"a": 1}, timeout_ms=1500)
     assert body["dispatch_id"].startswith("dispatch:")
     assert {**body, "dispatch_id": ""} == {
         "schema_version": "v1",
@@ -70,22 +74,22 @@ def test_the_request_says_who_asks_for_what_and_until_when() -> None:
 )
 def test_a_no_is_an_answer_to_a_dispatch_and_a_failure_of_a_request(reply: Any) -> None:
     assert is_negative(reply)
-    answer, _ = asked(Dispatch, reply)
+    answer, _ = asked(DispatchPerformer, reply)
     assert (answer.status, answer.outcome, answer.result) == ("ok", "negative", reply)
-    fault = fault_of(asked(Request, reply)[0])
+    fault = fault_of(asked(RequestPerformer, reply)[0])
     assert (fault.kind, fault.retryable, fault.details) == ("refused", True, reply)
 
 
 @pytest.mark.parametrize("reply", [0, "", [], {}, False, {"status": "offer"}, {"error": None}])
 def test_everything_else_is_an_answer(reply: Any) -> None:
-    for kind in (Dispatch, Request):
+    for kind in (DispatchPerformer, RequestPerformer):
         answer, _ = asked(kind, reply)
         assert (answer.status, answer.outcome, answer.result) == ("ok", "ok", reply)
 
 
 def test_nobody_there_may_be_there_at_the_next_try_but_a_stranger_will_not() -> None:
     """One of many is not tried again by itself: the next round asks everybody."""
-    for kind, again in ((Dispatch, False), (Request, True)):
+    for kind, again in ((DispatchPerformer, False), (RequestPerformer, True)):
         away = fault_of(asked(kind, ConnectionError("gone"))[0])
         assert (away.kind, away.retryable) == ("unreachable", again)
         stranger = fault_of(asked(kind, 1, target="anne")[0])
@@ -116,13 +120,13 @@ def test_an_ordinary_step_tries_again_when_nobody_is_there() -> None:
     [(ConnectionError("x"), "connection"), (ValueError("x"), "bad_reply"), ({1}, "bad_reply")],
 )
 def test_a_decision_source_that_does_not_decide_is_a_failure(reply: Any, kind: str) -> None:
-    assert fault_of(asked(Capability, reply)[0]).kind == kind
+    assert fault_of(asked(CapabilityPerformer, reply)[0]).kind == kind
 
 
 def test_a_decision_source_is_not_judged_here() -> None:
-    answer, _ = asked(Capability, {"status": "rejected"})
+    answer, _ = asked(CapabilityPerformer, {"status": "rejected"})
     assert (answer.status, answer.result) == ("ok", {"status": "rejected"})
-    missing = fault_of(asked(Capability, 1, capability_id="chekc")[0])
+    missing = fault_of(asked(CapabilityPerformer, 1, capability_id="chekc")[0])
     assert missing.kind == "config"
     assert "did you mean 'check'?" in missing.message
 
@@ -131,13 +135,13 @@ class Says:
     def __init__(self, said: Any) -> None:
         self._said = said
 
-    def find(self, _query: Query) -> list[str]:
+    def find(self, _query: ParticipantQuery) -> list[str]:
         if isinstance(self._said, Exception):
             raise self._said
         found: list[str] = self._said
         return found
 
-    def why_nobody(self, _query: Query) -> str:
+    def why_nobody(self, _query: ParticipantQuery) -> str:
         return "nobody is known"
 
 
@@ -152,14 +156,14 @@ class Says:
 def test_a_search_that_cannot_be_made_says_whether_it_can_be_later(
     said: Exception, kind: str, retryable: bool
 ) -> None:
-    fault = fault_of(Targets(Says(said)).perform_now(task(resolve="capability")))
+    fault = fault_of(TargetsPerformer(Says(said)).perform_now(task(resolve="capability")))
     assert (fault.kind, fault.retryable) == (kind, retryable)
 
 
 def test_a_search_that_is_none_is_refused() -> None:
     for inputs in ({}, {"resolve": 1}, {"resolve": "capability", "limit": "x"}):
         job: Task = task(**inputs)
-        assert fault_of(Targets(Says([])).perform_now(job)).kind == "config"
+        assert fault_of(TargetsPerformer(Says([])).perform_now(job)).kind == "config"
 
 
 def test_more_targets_than_a_ref_would_hide_are_all_asked() -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from anabranch.kernel.values import Answer, Fault
-from anabranch.work.kinds.nats.client import Login, NatsConnection, read_place
+from anabranch.work.kinds.nats.client import NatsConnection, NatsLogin, read_place
 from anabranch.work.kinds.nats.performer import Nats, NatsOptions
 from anabranch.work.network.addresses import read_policy
 from hangs import HANG_SECONDS
@@ -78,7 +78,7 @@ def bucket(url: str, request: pytest.FixtureRequest) -> str:
 
 def connected(url: str, work: Callable[[NatsConnection], Awaitable[Any]]) -> Any:
     async def scenario() -> Any:
-        login = Login(user=USER, password=PASSWORD)
+        login = NatsLogin(user=USER, password=PASSWORD)
         async with await NatsConnection.connect(read_place(url), login) as nats:
             return await work(nats)
 

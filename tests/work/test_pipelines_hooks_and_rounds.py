@@ -9,7 +9,7 @@ import pytest
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Program, TaskHooks, TaskSpec
 from anabranch.work.pipeline.pipeline import Pipeline, PipelineRun, Services
-from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.port import Task
 
 from .pipelines import JINJA, Scripted, Sleeps, answer_of, echo, error, job, ok, rule, spec
@@ -170,7 +170,7 @@ def test_a_retry_sees_what_set_prev_gave_it() -> None:
 
 def test_shared_writes_of_a_task_are_for_its_loop() -> None:
     tasks = (spec("a", kind="echo", value=3, set_shared={"n": ("{{ local.prev }}", "sum")}),)
-    scope = Scope({}, {})
+    scope = PipelineScope({}, {})
     services = Services(performers={"echo": Scripted(echo)})
     run(PipelineRun(Program(tasks), job(Program(tasks)), services, scope).run())
     assert scope.shared == [ContextPatch("n", 3, "sum")]

@@ -12,10 +12,10 @@ from aiohttp import web
 from anabranch.kernel.values import Answer, Fault
 from anabranch.work.kinds.commands.command import CommandOptions
 from anabranch.work.kinds.commands.isolation import Isolation
-from anabranch.work.kinds.commands.script import Script
+from anabranch.work.kinds.commands.script import ScriptPerformer
 from anabranch.work.kinds.http.performer import Http, HttpOptions
 from anabranch.work.kinds.python.performer import Python
-from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.port import Performer
 from anabranch.work.secrets.redaction import Redactor, giving
@@ -25,7 +25,7 @@ from .support import fault_of, gone, perform, run, server, task, written
 
 
 def script(**inputs: Any) -> Answer:
-    return run(Script().perform(task("script", **inputs)))
+    return run(ScriptPerformer().perform(task("script", **inputs)))
 
 
 def refused(**inputs: Any) -> Fault:
@@ -128,7 +128,7 @@ def test_a_secret_is_not_put_on_a_command_line_that_others_can_read() -> None:
 
 
 def over_http(
-    work: Callable[[str, Scripts], Awaitable[Any]], options: HttpOptions | None = None
+    work: Callable[[str, ScriptSources], Awaitable[Any]], options: HttpOptions | None = None
 ) -> Any:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/away":
@@ -145,15 +145,15 @@ def over_http(
         http = Http(options)
         try:
             async with server(answer) as address:
-                return await work(address, Scripts(http))
+                return await work(address, ScriptSources(http))
         finally:
             await http.close()
 
     return run(scenario())
 
 
-def fetched(path: str, performer: Callable[[Scripts], Performer], **source: Any) -> Answer:
-    async def work(address: str, scripts: Scripts) -> Answer:
+def fetched(path: str, performer: Callable[[ScriptSources], Performer], **source: Any) -> Answer:
+    async def work(address: str, scripts: ScriptSources) -> Answer:
         made = performer(scripts)
         place = {"uri": f"{address}{path}", "source": {"type": "http", **source}}
         try:
@@ -167,8 +167,8 @@ def fetched(path: str, performer: Callable[[Scripts], Performer], **source: Any)
     return answer
 
 
-def script_with(scripts: Scripts) -> Performer:
-    return Script(None, scripts)
+def script_with(scripts: ScriptSources) -> Performer:
+    return ScriptPerformer(None, scripts)
 
 
 def test_scripts_python_and_sql_can_be_fetched_over_http() -> None:
@@ -179,10 +179,10 @@ def test_scripts_python_and_sql_can_be_fetched_over_http() -> None:
 
 
 def test_the_address_may_be_an_endpoint_with_a_path_and_a_credential() -> None:
-    async def work(address: str, scripts: Scripts) -> Answer:
+    async def work(address: str, scripts: ScriptSources) -> Answer:
         source = {"type": "http", "endpoint": address, "auth": {"type": "bearer", "token": "word"}}
         place = {"uri": "secret", "source": source}
-        return await Script(None, scripts).perform(task(script=place))
+        return await ScriptPerformer(None, scripts).perform(task(script=place))
 
     assert over_http(work).result["output"] == "6\n"
 
@@ -195,8 +195,8 @@ def test_a_script_that_cannot_be_fetched_fails_as_the_call_did() -> None:
 
 
 def test_scripts_reach_the_addresses_that_calls_may_reach() -> None:
-    async def work(address: str, scripts: Scripts) -> Answer:
-        return await Script(None, scripts).perform(task(script=f"{address}/load.py"))
+    async def work(address: str, scripts: ScriptSources) -> Answer:
+        return await ScriptPerformer(None, scripts).perform(task(script=f"{address}/load.py"))
 
     fault = fault_of(over_http(work, HttpOptions(addresses=read_policy("public"))))
     assert (fault.kind, fault.code) == ("config", "ADDRESS_REFUSED")
@@ -205,6 +205,6 @@ def test_scripts_reach_the_addresses_that_calls_may_reach() -> None:
 def test_the_environment_of_the_engine_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_PASSWORD", "of the engine")
     code = "import os\nprint(os.environ.get('DB_PASSWORD'))"
-    performer = Script(CommandOptions(isolation=Isolation()))
+    performer = ScriptPerformer(CommandOptions(isolation=Isolation()))
     answer = run(performer.perform(task(script=inline(code))))
     assert answer.result["output"] == "None\n"

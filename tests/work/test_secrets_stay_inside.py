@@ -23,7 +23,7 @@ from anabranch.work.kinds.commands.shell import Shell
 from anabranch.work.kinds.http.performer import Http
 from anabranch.work.kinds.python.performer import Python
 from anabranch.work.kinds.python.processes import ProcessOptions
-from anabranch.work.kinds.secrets import Secrets
+from anabranch.work.kinds.secrets import SecretsPerformer
 from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.registry import close_all
@@ -183,7 +183,7 @@ def test_log_lines_are_cleaned() -> None:
 
 
 def secrets(**inputs: Any) -> Answer:
-    work = Secrets(Redactor(), {"API_KEY": "from the environment"})
+    work = SecretsPerformer(Redactor(), {"API_KEY": "from the environment"})
     return run(work.perform(task("secrets", **inputs)))
 
 
@@ -240,7 +240,7 @@ def test_a_canary_leaves_in_no_answer_log_or_payload(caplog: pytest.LogCaptureFi
             "python": Python(ProcessOptions(limit=1)),
             "http": Http(),
             "shell": Shell(),
-            "secrets": Secrets(clean, {"KEY": CANARY}),
+            "secrets": SecretsPerformer(clean, {"KEY": CANARY}),
             "artifact": Artifact(store),
         }
         pipeline = Pipeline(Services(performers=performers, payloads=store, keyring=keyring))
@@ -326,7 +326,7 @@ def test_a_later_task_can_use_what_a_secrets_task_fetched() -> None:
         shell = Shell()
         pipeline = Pipeline(
             Services(
-                performers={"secrets": Secrets(clean, {"KEY": CANARY}), "shell": shell},
+                performers={"secrets": SecretsPerformer(clean, {"KEY": CANARY}), "shell": shell},
             )
         )
         command = {

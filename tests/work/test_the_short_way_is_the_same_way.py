@@ -11,7 +11,7 @@ from anabranch.kernel.values import Answer, ContextPatch, succeeded
 from anabranch.net.program import Program, TaskSpec
 from anabranch.work.pipeline.fast_path import short_way
 from anabranch.work.pipeline.pipeline import PipelineRun, Services
-from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.port import Parked, Task
 
 from .pipelines import error, job, ok, rule, spec
@@ -92,7 +92,7 @@ def test_both_ways_lead_to_the_same_answer(name: str, given: str) -> None:
 
     long_means, long_work = services()
     short_means, short_work = services()
-    scope = Scope(task.names.get("ctx", {}), iteration)
+    scope = PipelineScope(task.names.get("ctx", {}), iteration)
     try:
         expected: Any = run(PipelineRun(program, task, long_means, scope).run())
     except Exception as refused:  # a write of the answer that does not fit

@@ -33,7 +33,7 @@ from anabranch.market.sources import documents_in, fetch_source, load_source, ro
 from anabranch.net.problems import did_you_mean
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.participants.book import NO_BOOK, Book, Listing
-from anabranch.work.participants.port import NotKnown, Participant, Query
+from anabranch.work.participants.port import NotKnown, Participant, ParticipantQuery
 from anabranch.work.participants.rotation import Rotation
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class PassportDirectory:
 
     # -- asking ------------------------------------------------------------------------------
 
-    def find(self, query: Query) -> list[str]:
+    def find(self, query: ParticipantQuery) -> list[str]:
         match query.resolve:
             case "static":
                 found = list(dict.fromkeys(query.participants))
@@ -126,7 +126,7 @@ class PassportDirectory:
         if was_open:
             await self.open()
 
-    def _holders(self, query: Query) -> list[str]:
+    def _holders(self, query: ParticipantQuery) -> list[str]:
         """Participants with a passport that counts now, in a fixed order, each once."""
         if self.cache.read_at is None:
             if self._config:
@@ -142,7 +142,7 @@ class PassportDirectory:
         }
         return sorted(holders)
 
-    def why_nobody(self, query: Query) -> str:
+    def why_nobody(self, query: ParticipantQuery) -> str:
         if query.resolve == "capability":
             return _nobody_holds(self.cache, query, self._clock.now())
         if not self.book.is_there:
@@ -154,7 +154,7 @@ class PassportDirectory:
             return f"{offering} in the book offer {wanted!r}, and the filter fits none of them"
         return f"nobody in the book offers {wanted!r}; {did_you_mean(wanted, known)}".rstrip("; ")
 
-    def _fits(self, passport: Passport, query: Query) -> bool:
+    def _fits(self, passport: Passport, query: ParticipantQuery) -> bool:
         name = self.cache.issuers.operators.get(passport.node_id, passport.issuer)
         entry = {
             "node_id": passport.node_id,
@@ -163,7 +163,7 @@ class PassportDirectory:
         }
         return self._has(name, query, entry)
 
-    def _has(self, name: str, query: Query, entry: Mapping[str, Any]) -> bool:
+    def _has(self, name: str, query: ParticipantQuery, entry: Mapping[str, Any]) -> bool:
         """Keys of the filter against what is known; who lists no services may have any."""
         listing = self.book.listings.get(name, Listing(name))
         for key, wanted in (query.filter or {}).items():
@@ -174,7 +174,7 @@ class PassportDirectory:
                 return False
         return True
 
-    def _offering(self, service_type: str, query: Query) -> list[str]:
+    def _offering(self, service_type: str, query: ParticipantQuery) -> list[str]:
         offering = [
             name
             for name, listing in self.book.listings.items()
@@ -319,7 +319,7 @@ def _matches(entry: Mapping[str, Any], key: str, wanted: Any) -> bool:
     return found is not MISSING and same(found, wanted)
 
 
-def _nobody_holds(cache: Cache, query: Query, now: int) -> str:
+def _nobody_holds(cache: Cache, query: ParticipantQuery, now: int) -> str:
     """Why: what was found, and what is wrong with it."""
     capability = query.capability_id
     found = [one for one in cache.passports.values() if one.capability_id == capability]

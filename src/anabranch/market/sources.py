@@ -74,18 +74,18 @@ def _opener() -> OpenerDirector:
 
         return make
 
-    class Http(request.HTTPHandler):
+    class HttpHandler(request.HTTPHandler):
         def http_open(self, req: request.Request) -> Any:
             return self.do_open(checked(HTTPConnection), req)
 
-    class Https(request.HTTPSHandler):
+    class HttpsHandler(request.HTTPSHandler):
         def https_open(self, req: request.Request) -> Any:
             return self.do_open(checked(HTTPSConnection), req)
 
     opener = request.OpenerDirector()
     for handler in (
-        Http(),
-        Https(),
+        HttpHandler(),
+        HttpsHandler(),
         request.HTTPRedirectHandler(),
         request.HTTPDefaultErrorHandler(),
         request.HTTPErrorProcessor(),

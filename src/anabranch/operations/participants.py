@@ -23,7 +23,7 @@ from anabranch.store.ports import HeadFilter, Store
 from anabranch.work.participants.book import BOOK_LIMITS, Book, BookError, read_book
 from anabranch.work.participants.entries import Listing
 from anabranch.work.participants.limits import HttpLimits
-from anabranch.work.participants.port import Query
+from anabranch.work.participants.port import ParticipantQuery
 
 RUNS_RECALLED = 50
 ROWS_RECALLED = 500
@@ -232,7 +232,9 @@ class _Needs:
             yield Problem(_place(step), "nobody-to-ask", message, hint)
         if self._directory is None:
             return
-        query = Query(resolve="capability", capability_id=str(search.get("capability_id")))
+        query = ParticipantQuery(
+            resolve="capability", capability_id=str(search.get("capability_id"))
+        )
         holders = self._directory.find(query)
         if not holders:
             message = f"{wanted}: {self._directory.why_nobody(query)}"

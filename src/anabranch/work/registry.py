@@ -14,15 +14,15 @@ from anabranch.work.kinds.buckets.buckets import BucketOptions, Buckets
 from anabranch.work.kinds.buckets.gcs import Gcs
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.commands.container import Container, ContainerOptions
-from anabranch.work.kinds.commands.script import Script
+from anabranch.work.kinds.commands.script import ScriptPerformer
 from anabranch.work.kinds.commands.shell import Shell, ShellOptions
 from anabranch.work.kinds.http.performer import Http, HttpOptions
 from anabranch.work.kinds.nats.performer import Nats, NatsOptions
 from anabranch.work.kinds.noop import Noop
 from anabranch.work.kinds.python.performer import Python
 from anabranch.work.kinds.python.processes import ProcessOptions
-from anabranch.work.kinds.script_sources import Scripts
-from anabranch.work.kinds.secrets import Secrets
+from anabranch.work.kinds.script_sources import ScriptSources
+from anabranch.work.kinds.secrets import SecretsPerformer
 from anabranch.work.kinds.switched_off import SwitchedOff
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.kinds.transfer import Transfer
@@ -69,7 +69,7 @@ def standard_performers(
     off: dict[str, Performer] = {kind: SwitchedOff(kind) for kind in chosen.without}
     http = off.get("http") or Http(chosen.http)
     buckets = Buckets(chosen.buckets, http, chosen.without)
-    scripts = Scripts(http, buckets)
+    scripts = ScriptSources(http, buckets)
     sqlite, postgres = Sqlite(chosen.sql, scripts), Postgres(chosen.sql, scripts)
     duckdb = DuckDb(chosen.sql, scripts)
     flows: dict[str, Flowing] = {
@@ -82,7 +82,7 @@ def standard_performers(
         "python": Python(chosen.python, scripts),
         "http": http,
         "shell": Shell(chosen.shell),
-        "script": Script(chosen.shell, scripts),
+        "script": ScriptPerformer(chosen.shell, scripts),
         "container": Container(chosen.container, scripts),
         "sqlite": sqlite,
         "postgres": postgres,
@@ -90,7 +90,7 @@ def standard_performers(
         "transfer": Transfer(flows, http, chosen.without),
         "nats": Nats(chosen.nats),
         "gcs": Gcs(buckets, chosen.artifact.bytes_max),
-        "secrets": Secrets(known),
+        "secrets": SecretsPerformer(known),
         "artifact": Artifact(payloads, chosen.artifact, loops=loops, buckets=buckets),
     }
     performers |= off

@@ -26,7 +26,7 @@ _SAMPLED = 1
 _current: ContextVar[str] = ContextVar("anabranch_traceparent", default="")
 
 
-class Place(msgspec.Struct, frozen=True):
+class TraceParent(msgspec.Struct, frozen=True):
     """A span in its trace, as W3C Trace Context writes it."""
 
     trace: int
@@ -37,7 +37,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"00-{self.trace:032x}-{self.span:016x}-{self.sampled:02x}"
 
 
-def read(text: str) -> Place | None:
+def read(text: str) -> TraceParent | None:
     """What a `traceparent` says; None for one that says nothing, as the standard wants it."""
     found = _WRITTEN.fullmatch(text.strip())
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
@@ -45,7 +45,7 @@ def read(text: str) -> Place | None:
     trace, span = int(found[2], 16), int(found[3], 16)
     if not trace or not span:
         return None
-    return Place(trace, span, bool(int(found[4], 16) & _SAMPLED))
+    return TraceParent(trace, span, bool(int(found[4], 16) & _SAMPLED))
 
 
 def trace_id(run: str) -> int:
@@ -70,8 +70,8 @@ def traceparent(run: str, job: str, attempt: int, begun_by: str = "") -> str:
     outer = read(begun_by)
     span = job_span(run, job, attempt)
     if outer is None:
-        return str(Place(trace_id(run), span))
-    return str(Place(outer.trace, span, outer.sampled))
+        return str(TraceParent(trace_id(run), span))
+    return str(TraceParent(outer.trace, span, outer.sampled))
 
 
 def _span(name: str) -> int:

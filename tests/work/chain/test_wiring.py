@@ -14,7 +14,7 @@ from anabranch.settings import Settings, from_environment
 from anabranch.work.chain.errors import SignerUnavailable
 from anabranch.work.chain.executor import DryRun, SigningExecutor
 from anabranch.work.chain.signer import LocalSigner
-from anabranch.work.chain.wiring import Chain, chain_from, endpoints_in
+from anabranch.work.chain.wiring import ChainPorts, chain_from, endpoints_in
 from anabranch.work.rule.ports import CallOutcome, ContractCall
 from anabranch.work.secrets.redaction import Redactor
 from hangs import HANG_SECONDS
@@ -29,7 +29,7 @@ CALL = ContractCall(
 )
 
 
-def chain(env: dict[str, str] | None = None, **given: str) -> Chain:
+def chain(env: dict[str, str] | None = None, **given: str) -> ChainPorts:
     found = chain_from(Settings(chain_url=URL, **given), environment=env or {})  # type: ignore[arg-type]
     assert found is not None
     return found

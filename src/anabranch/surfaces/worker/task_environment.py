@@ -37,7 +37,7 @@ from anabranch.work.faults import out_of_files, unexpected
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
 from anabranch.work.loops.collection_reader import CollectionReader
-from anabranch.work.loops.collections import Collections, Limits
+from anabranch.work.loops.collections import CollectionLimits, Collections
 from anabranch.work.loops.shards import Shards, Underway
 from anabranch.work.pipeline.pipeline import Pipeline
 from anabranch.work.pipeline.services import Services
@@ -101,7 +101,7 @@ class TaskEnvironment:
             loops=RemoteLoops(self._link),
             redactor=self._redactor,
         )
-        limits = Limits(
+        limits = CollectionLimits(
             line_bytes=settings.collection_line_bytes, shard_bytes=settings.collection_shard_bytes
         )
         self._collections = Collections(

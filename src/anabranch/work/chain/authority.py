@@ -20,7 +20,7 @@ from anabranch.work.chain.rpc import JsonRpc
 _OWNERS = ("owner()", "getOwner()")  # the second is the older one
 
 
-class Access(msgspec.Struct, frozen=True):
+class ContractAccess(msgspec.Struct, frozen=True):
     """Who a contract says may use it, as far as it says so."""
 
     contract: str
@@ -28,24 +28,24 @@ class Access(msgspec.Struct, frozen=True):
     executors: tuple[str, ...] | None = None
 
 
-Authority = Callable[[str, Access], bool]
+Authority = Callable[[str, ContractAccess], bool]
 
 
-def everybody(_who: str, _access: Access) -> bool:
+def everybody(_who: str, _access: ContractAccess) -> bool:
     return True
 
 
-def owners_and_executors(who: str, access: Access) -> bool:
+def owners_and_executors(who: str, access: ContractAccess) -> bool:
     listed = access.executors or ()
     return who.lower() == access.owner or who.lower() in listed or ZERO_ADDRESS in listed
 
 
-def check_authority(who: str, access: Access, authority: Authority) -> None:
+def check_authority(who: str, access: ContractAccess, authority: Authority) -> None:
     if not authority(who, access):
         raise NotAllowed(f"{who or 'nobody'} is neither owner nor executor of {access.contract}")
 
 
-async def access_of(rpc: JsonRpc, contract: str, block: str) -> Access:
+async def access_of(rpc: JsonRpc, contract: str, block: str) -> ContractAccess:
     """Owner and executors; what the contract does not implement stays None."""
     owner = None
     for getter in _OWNERS:
@@ -54,7 +54,7 @@ async def access_of(rpc: JsonRpc, contract: str, block: str) -> Access:
             owner = found
             break
     listed = await _asked(rpc, contract, "getExecutorList()", "address[]", block)
-    return Access(contract, owner, tuple(listed) if isinstance(listed, list) else None)
+    return ContractAccess(contract, owner, tuple(listed) if isinstance(listed, list) else None)
 
 
 async def _asked(rpc: JsonRpc, contract: str, getter: str, kind: str, block: str) -> object:

@@ -20,8 +20,8 @@ from anabranch.net.problems import Position, Problem, Severity
 from anabranch.work.chain import abi
 from anabranch.work.chain.abi_types import type_of
 from anabranch.work.chain.authority import (
-    Access,
     Authority,
+    ContractAccess,
     access_of,
     check_authority,
     everybody,
@@ -223,7 +223,9 @@ class Loader:
             )
         return int(version)
 
-    async def _allowed(self, contract: str, tag: str, starter: str, allows: Authority) -> Access:
+    async def _allowed(
+        self, contract: str, tag: str, starter: str, allows: Authority
+    ) -> ContractAccess:
         access = await access_of(self._rpc, contract, tag)
         check_authority(starter, access, allows)
         return access

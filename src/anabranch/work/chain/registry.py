@@ -23,7 +23,7 @@ from anabranch.work.chain.rpc import JsonRpc, RpcOptions
 _IDS = (type_of("string[]"),)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RegistryEntry(msgspec.Struct, frozen=True):
     """One orchestration; what only newer registries tell is None with older ones."""
 
     id: str
@@ -32,16 +32,18 @@ class Entry(msgspec.Struct, frozen=True):
     updated_at: int | None = None  # seconds since the epoch
 
 
-class Listing(msgspec.Struct, frozen=True):
+class RegistryListing(msgspec.Struct, frozen=True):
     registry: str
     chain_id: int
     block: int
     owner: str | None
     executors: tuple[str, ...] | None
-    entries: tuple[Entry, ...]
+    entries: tuple[RegistryEntry, ...]
 
 
-async def list_registry(rpc_url: str, registry: str, options: RpcOptions | None = None) -> Listing:
+async def list_registry(
+    rpc_url: str, registry: str, options: RpcOptions | None = None
+) -> RegistryListing:
     """Everything at one block, in the order of the registry."""
     rpc = JsonRpc(rpc_url, options)
     try:
@@ -53,7 +55,7 @@ async def list_registry(rpc_url: str, registry: str, options: RpcOptions | None 
         access = await access_of(rpc, where, tag)
         entries = [await _entry(rpc, where, one, tag) for one in await _ids(rpc, where, tag)]
         found = await chain_id(rpc)
-        return Listing(where, found, block, access.owner, access.executors, tuple(entries))
+        return RegistryListing(where, found, block, access.owner, access.executors, tuple(entries))
     finally:
         await rpc.close()
 
@@ -74,10 +76,10 @@ async def _hash(rpc: JsonRpc, registry: str, ostc_id: str, tag: str) -> str | No
     return None if raw is None else hash_of(raw)
 
 
-async def _entry(rpc: JsonRpc, registry: str, ostc_id: str, tag: str) -> Entry:
+async def _entry(rpc: JsonRpc, registry: str, ostc_id: str, tag: str) -> RegistryEntry:
     try:
         data = call_data("getOSTCMeta(string)", (ostc_id,))
         kept, version, updated = abi.decode(META, await eth_call(rpc, registry, data, tag))
     except (Reverted, BadAnswer):  # an older registry: the hash is that of what it gives out
-        return Entry(ostc_id, await _hash(rpc, registry, ostc_id, tag))
-    return Entry(ostc_id, str(kept), int(version), int(updated))
+        return RegistryEntry(ostc_id, await _hash(rpc, registry, ostc_id, tag))
+    return RegistryEntry(ostc_id, str(kept), int(version), int(updated))

@@ -14,7 +14,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.work.network.addresses import read_policy
-from anabranch.work.rule.ports import ChainIdentity, ContractReader, Executor, RuleSource
+from anabranch.work.rule.ports import ChainIdentity, ContractExecutor, ContractReader, RuleSource
 from anabranch.work.secrets.keychain_kinds import read_secret_file
 from anabranch.work.secrets.redaction import Redactor
 
@@ -27,12 +27,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"(?!0x)(?![0-9a-fA-F]{64}$)[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Chain(msgspec.Struct, frozen=True):
+class ChainPorts(msgspec.Struct, frozen=True):
     """What the performer of rules gets from a chain."""
 
     rules: RuleSource
     reader: ContractReader
-    executor: Executor
+    executor: ContractExecutor
     identity: ChainIdentity
     endpoints: Endpoints
 
@@ -45,7 +45,7 @@ def chain_from(
     *,
     redactor: Redactor | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Chain | None:
+) -> ChainPorts | None:
     """The chain of the settings; None when there is none.
 
     Whatever is missing is said now and not when the first rule needs it. The redactor learns the
@@ -75,7 +75,7 @@ def chain_from(
     env = os.environ if environment is None else environment
     executor = _executor(settings, endpoints, redactor, env)
     chain = EvmChain(endpoints)
-    return Chain(chain, chain, executor, chain, endpoints)
+    return ChainPorts(chain, chain, executor, chain, endpoints)
 
 
 def rpc_options(settings: Settings) -> RpcOptions:
@@ -118,7 +118,7 @@ def _executor(
     endpoints: Endpoints,
     redactor: Redactor | None,
     environment: Mapping[str, str],
-) -> Executor:
+) -> ContractExecutor:
     from anabranch.work.chain.executor import DryRun, ExecutorOptions, SigningExecutor
     from anabranch.work.chain.signer import LocalSigner
 

@@ -25,7 +25,13 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.buckets.buckets import SCHEMES, Buckets, Place, is_object, read_place
+from anabranch.work.kinds.buckets.buckets import (
+    SCHEMES,
+    Buckets,
+    ObjectAddress,
+    is_object,
+    read_place,
+)
 from anabranch.work.kinds.http.request import bare
 from anabranch.work.port import Performer, Task
 from anabranch.work.secrets.redaction import given_to_work
@@ -36,7 +42,7 @@ _CLOUDS = {word: scheme for scheme, word in SCHEMES.items()}
 _CALL = ("method", "headers", "params", "auth", "timeout", "verify_ssl", "follow_redirects")
 
 
-class Scripts:
+class ScriptSources:
     """Reads scripts. Without `http` and `buckets` they are files, or inline."""
 
     def __init__(self, http: Performer | None = None, buckets: Buckets | None = None) -> None:
@@ -166,7 +172,7 @@ def _refuse_bare_name(auth: Any) -> None:
         )
 
 
-def _place(script: Mapping[str, Any], source: Mapping[str, Any], scheme: str) -> Place:
+def _place(script: Mapping[str, Any], source: Mapping[str, Any], scheme: str) -> ObjectAddress:
     """The object; a `uri` that is no address is a key of `source.bucket`."""
     uri = inputs.text(script.get("uri", source.get("path")), "script.uri")
     if "://" not in uri:

@@ -28,7 +28,7 @@ from anabranch.work.secrets.oauth2 import KeychainError
 from anabranch.work.secrets.redaction import Keyring, Redactor, given_to_work
 
 
-class Secrets:
+class SecretsPerformer:
     def __init__(self, redactor: Redactor, environment: Mapping[str, str] | None = None) -> None:
         self._redactor = redactor
         self._environment = os.environ if environment is None else environment

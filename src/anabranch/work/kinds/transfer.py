@@ -36,8 +36,8 @@ from anabranch.work.sql.flows import (
     Flowing,
     Insertion,
     Mode,
-    Reading,
     Row,
+    RowReader,
     column_name,
     portable,
     table_name,
@@ -132,7 +132,7 @@ class Transfer:
         counted = {"rows_transferred": rows, "chunks_processed": chunks, "columns": columns}
         return succeeded({"status": "success", **plan.shown, **counted})
 
-    def _reading(self, plan: _Plan, task: Task) -> AbstractAsyncContextManager[Reading]:
+    def _reading(self, plan: _Plan, task: Task) -> AbstractAsyncContextManager[RowReader]:
         if plan.source_kind == "http":
             return self._called(plan, task)
         query = _query(plan.source.get("query"), plan.source_kind)
@@ -140,7 +140,7 @@ class Transfer:
         return self._databases[plan.source_kind].reading(plan.source, query, params)
 
     @asynccontextmanager
-    async def _called(self, plan: _Plan, task: Task) -> AsyncIterator[Reading]:
+    async def _called(self, plan: _Plan, task: Task) -> AsyncIterator[RowReader]:
         if self._http is None:
             raise InputError("source.tool http cannot be used here")
         call = {name: plan.source[name] for name in _CALL if plan.source.get(name) is not None}

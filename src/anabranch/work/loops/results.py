@@ -54,7 +54,7 @@ class Loops(Protocol):
     ) -> list[Any]: ...
 
 
-class Part(NamedTuple):
+class ResultPart(NamedTuple):
     """Where some results are: in the report of a job, or among those a redriven run took over."""
 
     run: str
@@ -63,12 +63,12 @@ class Part(NamedTuple):
     taken_over: int = -1
 
 
-class Index(NamedTuple):
+class ResultIndex(NamedTuple):
     """Which parts have which items. A shard's items end where those of the next one begin."""
 
     size: int
     firsts: list[int]
-    parts: list[list[Part]]  # for each first item: the shard's, and those of later tries
+    parts: list[list[ResultPart]]  # for each first item: the shard's, and those of later tries
 
 
 def is_loop(value: Any) -> bool:
@@ -97,8 +97,8 @@ class LoopResults:
         self._log = log
         self._step_result = step_result
         self._payloads = payloads
-        self._indexes: OrderedDict[str, Index] = OrderedDict()
-        self._parts: OrderedDict[Part, Any] = OrderedDict()
+        self._indexes: OrderedDict[str, ResultIndex] = OrderedDict()
+        self._parts: OrderedDict[ResultPart, Any] = OrderedDict()
 
     async def size(self, ref: str) -> int:
         """How many items there are results for; those that failed count, and give null."""
@@ -137,7 +137,7 @@ class LoopResults:
 
     # -- one part ----------------------------------------------------------------------------
 
-    async def _values(self, part: Part, first: int) -> dict[int, Any]:
+    async def _values(self, part: ResultPart, first: int) -> dict[int, Any]:
         """The results in it, by item."""
         results = self._parts.get(part)
         if results is None:
@@ -149,7 +149,7 @@ class LoopResults:
             return {int(at): value for at, value in results.items()}
         return dict(enumerate(results, start=first))
 
-    async def _read(self, part: Part) -> Any:
+    async def _read(self, part: ResultPart) -> Any:
         result: Any = None
         for row in self._log.read(part.run, part.row - 1, 1):
             for event in events_of(part.run, row):
@@ -164,7 +164,7 @@ class LoopResults:
 
     # -- the index ---------------------------------------------------------------------------
 
-    async def _index(self, ref: str) -> Index:
+    async def _index(self, ref: str) -> ResultIndex:
         known = self._indexes.get(ref)
         if known is None:
             known = self._indexes[ref] = await self._made(ref)
@@ -172,7 +172,7 @@ class LoopResults:
                 self._indexes.popitem(last=False)
         return known
 
-    async def _made(self, ref: str) -> Index:
+    async def _made(self, ref: str) -> ResultIndex:
         found = _REF.fullmatch(ref)
         if found is None:
             raise InputError(f"'{ref:.120}' is not the ref of a loop ({PLACE}<run>/loop/<id>)")
@@ -189,7 +189,7 @@ class LoopResults:
             for first, parts in zip(before.firsts, before.parts, strict=True):
                 scan.parts[first] = [*parts, *scan.parts.get(first, ())]
         firsts = sorted(scan.parts)
-        return Index(scan.size, firsts, [scan.parts[first] for first in firsts])
+        return ResultIndex(scan.size, firsts, [scan.parts[first] for first in firsts])
 
     async def _rows(self, run: str) -> AsyncIterator[Record]:
         after = 0
@@ -209,7 +209,7 @@ class _Scan:
     """Hears from the events of a run what became of the shards of one loop."""
 
     def __init__(self, run: str, token: int) -> None:
-        self.parts: dict[int, list[Part]] = {}
+        self.parts: dict[int, list[ResultPart]] = {}
         self.size = 0
         self.origin = ""  # of a redriven loop: the one whose log has the rest
         self.over = False
@@ -240,7 +240,7 @@ class _Scan:
         carried = event.carried or {}
         self.size = max((stop for _, stop in carried.get("done", ())), default=0)
         for number, (first, _) in enumerate(carried.get("parts", ())):
-            self.parts.setdefault(first, []).append(Part(self._run, row, self._loop, number))
+            self.parts.setdefault(first, []).append(ResultPart(self._run, row, self._loop, number))
         if carried and event.mode == "fanout":
             self.origin = carried.get("loop", "")
 
@@ -255,7 +255,7 @@ class _Scan:
         ended = (at for at in reversed(items) if at not in unbegun and at not in event.again)
         self.size = max(self.size, next(ended, -1) + 1)
         if report is not None:
-            self.parts.setdefault(shard.first, []).append(Part(self._run, row, event.job))
+            self.parts.setdefault(shard.first, []).append(ResultPart(self._run, row, event.job))
 
     def check(self) -> None:
         """Refuse what has no results, and say why."""

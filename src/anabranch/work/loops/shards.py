@@ -29,7 +29,7 @@ from anabranch.work.loops.collection_reader import CollectionReader
 from anabranch.work.loops.permits import LoopPermits, Permits
 from anabranch.work.pipeline.fast_path import FastPath, short_way
 from anabranch.work.pipeline.pipeline import PipelineRun, Services
-from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.port import Parked, Task
 from anabranch.work.secrets.redaction import head_of
 
@@ -55,7 +55,7 @@ class Underway(Protocol):
 Heed = Callable[[Task, Underway], None]
 
 
-class Items(Protocol):
+class ShardItems(Protocol):
     """How the items of a shard are found."""
 
     async def items(
@@ -102,7 +102,12 @@ class Shards:
     """The performer for the jobs of a loop."""
 
     def __init__(
-        self, services: Services, reader: Items, heed: Heed | None = None, *, alone: bool = True
+        self,
+        services: Services,
+        reader: ShardItems,
+        heed: Heed | None = None,
+        *,
+        alone: bool = True,
     ) -> None:
         """`heed` hears of every shard that begins, and may ask it at any time how far it is.
 
@@ -204,7 +209,7 @@ class Crossing:
         self._shard_id = _shard_id(task)
         #: As the next item sees it; made of the context of the run by the first that writes.
         self._context: Mapping[str, Any] = task.names.get("ctx", {})
-        self._written: Scope | None = None
+        self._written: PipelineScope | None = None
         self._fast_path = short_way(iteration.program, services, task)
         self._labels = tuple([spec.label for spec in iteration.program.tasks])
         self._usual = () if self._fast_path is not None else tuple(map(TaskRun, self._labels))
@@ -319,7 +324,7 @@ class Crossing:
         index, key, value = item
         task = msgspec.structs.replace(self._task, key=self._key(index, key))
         given = self._iter(index, key, value)
-        scope = Scope(self._context, given)
+        scope = PipelineScope(self._context, given)
         answer = await PipelineRun(self._iteration.program, task, self._services, scope).run()
         if isinstance(answer, Parked) and self._task.shard.size == 1:
             self.parked = answer
@@ -361,7 +366,7 @@ class Crossing:
         if not patches or not self._iteration.ordered:
             return
         if self._written is None:
-            self._written = Scope(self._context, None)
+            self._written = PipelineScope(self._context, None)
         self._written.take(patches)
         self._context = self._written.ctx
         if self._fast_path is not None:

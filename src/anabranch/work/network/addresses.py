@@ -213,7 +213,7 @@ def _checked_resolver(policy: AddressPolicy) -> aiohttp.abc.AbstractResolver:
     import aiohttp.abc
     import aiohttp.resolver
 
-    class Checked(aiohttp.abc.AbstractResolver):
+    class CheckedResolver(aiohttp.abc.AbstractResolver):
         def __init__(self) -> None:
             self._inner = aiohttp.resolver.ThreadedResolver()
 
@@ -228,7 +228,7 @@ def _checked_resolver(policy: AddressPolicy) -> aiohttp.abc.AbstractResolver:
         async def close(self) -> None:
             await self._inner.close()
 
-    return Checked()
+    return CheckedResolver()
 
 
 def _checked_socket(policy: AddressPolicy) -> Any:

@@ -36,9 +36,9 @@ from anabranch.work.participants.entries import (
     PUBLIC,
     Address,
     BookError,
+    EntryReader,
     Keys,
     Listing,
-    Reading,
     redactor_of,
 )
 from anabranch.work.participants.functions import FunctionParticipant, Rooms
@@ -49,7 +49,7 @@ from anabranch.work.participants.signed import Check, Signatures, accept, signat
 from anabranch.work.secrets.redaction import Redactor
 
 if TYPE_CHECKING:
-    from anabranch.work.participants.http import Sessions
+    from anabranch.work.participants.http import ParticipantClient
 
 __all__ = ["Book", "BookError", "Listing", "read_book"]
 
@@ -78,17 +78,19 @@ class Book:
         """`sharing` is the book that will `become` this one: both use its threads and client."""
         self._signatures = signatures
         self._at_endpoints: dict[tuple[str, ...], Participant] = {}
-        self._endpoint_sessions: Sessions | None = None
+        self._endpoint_sessions: ParticipantClient | None = None
         #: Those of an earlier policy: whoever is being asked still uses them.
-        self._retired: list[Sessions] = []
+        self._retired: list[ParticipantClient] = []
         self.health = HealthOfParticipants()
         self._limits = limits or HttpLimits()
-        self._sessions: Sessions | None = sharing._sessions if sharing is not None else None
+        self._sessions: ParticipantClient | None = (
+            sharing._sessions if sharing is not None else None
+        )
         own = Rooms(self._limits.reply_bytes)
         self._rooms: Rooms = own if sharing is None else sharing._rooms
         self._redactors: dict[frozenset[str], Redactor] = {}
         self.listings: dict[str, Listing] = {}
-        reading = Reading(os.environ if environment is None else environment, folder)
+        reading = EntryReader(os.environ if environment is None else environment, folder)
         fields = reading.fields(listed, (), "the book of participants", BOOK_KEYS)
         self._participants = self._read(reading, fields, "participants")
         self._capabilities = self._read(reading, fields, "capabilities")
@@ -149,11 +151,15 @@ class Book:
 
     def at_endpoints(self, urls: tuple[str, ...]) -> Participant:
         """Somebody that a directory knows the endpoints of, within what the book allows."""
-        from anabranch.work.participants.http import FirstReachable, HttpParticipant, Sessions
+        from anabranch.work.participants.http import (
+            FirstReachable,
+            HttpParticipant,
+            ParticipantClient,
+        )
 
         if self._endpoint_sessions is None:
             policy = read_policy(str(self.directory.get("addresses") or PUBLIC), ADDRESSES)
-            self._endpoint_sessions = Sessions(self._limits, policy)
+            self._endpoint_sessions = ParticipantClient(self._limits, policy)
         if urls not in self._at_endpoints:
             if len(self._at_endpoints) >= ENDPOINTS_KEPT:  # rows come and go
                 self._at_endpoints.clear()
@@ -163,7 +169,7 @@ class Book:
         return self._at_endpoints[urls]
 
     def _read(
-        self, reading: Reading, fields: Mapping[str, Any], part: str
+        self, reading: EntryReader, fields: Mapping[str, Any], part: str
     ) -> dict[str, Participant]:
         found: dict[str, Participant] = {}
         for name, entry in reading.mapping(fields.get(part), (part,), f"`{part}`").items():
@@ -178,7 +184,7 @@ class Book:
         return found
 
     def _reached(
-        self, reading: Reading, name: str, entry: Mapping[str, Any], keys: Keys
+        self, reading: EntryReader, name: str, entry: Mapping[str, Any], keys: Keys
     ) -> Participant | None:
         if (entry.get("url") is None) == (entry.get("function") is None):
             reading.complain(keys, f"participant {name!r} needs either a `url` or a `function`")
@@ -199,17 +205,19 @@ class Book:
             secrets = self._redactors[address.secrets] = redactor_of(address.secrets)
         return self._by_http(address, secrets, check)
 
-    def _check(self, reading: Reading, name: str, entry: Mapping[str, Any], keys: Keys) -> Check:
+    def _check(
+        self, reading: EntryReader, name: str, entry: Mapping[str, Any], keys: Keys
+    ) -> Check:
         key = reading.key(name, entry.get("key"), (*keys, "key"), self._signatures)
         if not key or self._signatures is None:
             return accept
         return signature_check(name, key, self._signatures)
 
     def _by_http(self, address: Address, secrets: Redactor, check: Check) -> Participant:
-        from anabranch.work.participants.http import HttpParticipant, Sessions
+        from anabranch.work.participants.http import HttpParticipant, ParticipantClient
 
         if self._sessions is None:
-            self._sessions = Sessions(self._limits)
+            self._sessions = ParticipantClient(self._limits)
         return HttpParticipant(address.url, self._sessions, address.headers, secrets, check)
 
 

@@ -72,7 +72,7 @@ class Address(msgspec.Struct, frozen=True):
     secrets: frozenset[str]
 
 
-class Reading(msgspec.Struct):
+class EntryReader(msgspec.Struct):
     """Reads values and remembers what is wrong with them."""
 
     environment: Mapping[str, str]

@@ -41,7 +41,7 @@ _REASON = 300  # characters of what others say about a failure
 _OUR_WANT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 
 
-class Sessions:
+class ParticipantClient:
     """One client for all participants, opened at the first request."""
 
     def __init__(self, limits: HttpLimits, policy: AddressPolicy = ANY) -> None:
@@ -89,7 +89,7 @@ class HttpParticipant:
     def __init__(
         self,
         url: str,
-        sessions: Sessions,
+        sessions: ParticipantClient,
         headers: Mapping[str, str],
         secrets: Redactor,
         check: Check = accept,

@@ -27,8 +27,8 @@ from anabranch.work.participants.port import (
     Directory,
     NotKnown,
     Participant,
+    ParticipantQuery,
     ParticipantRequest,
-    Query,
     Unreachable,
     is_negative,
     nonsense,
@@ -38,7 +38,7 @@ from anabranch.work.port import InlineAnswer, Task, whole
 UNREACHABLE = "unreachable"  # the word by which the kernel takes a slot out of the count
 
 
-class Targets:
+class TargetsPerformer:
     """Looks into the directory."""
 
     def __init__(self, directory: Directory) -> None:
@@ -49,7 +49,7 @@ class Targets:
 
     def perform_now(self, task: Task) -> Answer:
         try:
-            query = msgspec.convert(dict(task.inputs), Query)
+            query = msgspec.convert(dict(task.inputs), ParticipantQuery)
             found: dict[str, Any] = {"targets": self._directory.find(query)}
             if not found["targets"]:
                 found["why"] = self._directory.why_nobody(query)
@@ -127,12 +127,12 @@ class _Asking:
         self._book.health.note(name, outcome, self._clock.now(), problem)
 
 
-class Dispatch(_Asking):
+class DispatchPerformer(_Asking):
     async def perform(self, task: Task) -> Answer:
         return await self._ask(task, lambda reply: succeeded(reply, outcome="negative"))
 
 
-class Request(_Asking):
+class RequestPerformer(_Asking):
     async def perform(self, task: Task) -> Answer:
         return await self._ask(task, lambda reply: refused(task, reply))
 
@@ -147,7 +147,7 @@ def refused(task: Task, reply: Any) -> Answer:
     return fault("refused", message, code=str(detail.get("code") or ""), details=reply)
 
 
-class Capability(_Asking):
+class CapabilityPerformer(_Asking):
     async def perform(self, task: Task) -> Answer:
         name = str(task.inputs.get("capability_id") or "")
         source: Participant | None = self._book.capability(name)

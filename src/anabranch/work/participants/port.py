@@ -67,7 +67,7 @@ class Participant(Protocol):
         ...
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class ParticipantQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a step looks for."""
 
     resolve: str
@@ -88,12 +88,12 @@ class NotKnown(AnabranchError):
 
 
 class Directory(Protocol):
-    def find(self, query: Query) -> list[str]:
+    def find(self, query: ParticipantQuery) -> list[str]:
         """Participants in a fixed order, from what is known here and now. Raises `InputError`
         where the question is wrong, and `NotKnown` where it cannot be answered now."""
         ...
 
-    def why_nobody(self, query: Query) -> str:
+    def why_nobody(self, query: ParticipantQuery) -> str:
         """Why it finds nobody for that question: what is missing, or does not count."""
         ...
 

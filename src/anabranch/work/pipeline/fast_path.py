@@ -21,7 +21,7 @@ from anabranch.work.faults import unexpected
 from anabranch.work.pipeline.controls import rule_for, told_to_fail
 from anabranch.work.pipeline.outcomes import outcome_of
 from anabranch.work.pipeline.pipeline import Services
-from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.port import Task
 
 Done = tuple[Answer, Sequence[ContextPatch]]  # and what it shares with the loop around
@@ -154,7 +154,7 @@ class FastPath:
 
     def _written(self, given: dict[str, Any], answer: Answer) -> Mapping[str, Any]:
         """The context with what the answer writes; refuses what does not fit."""
-        scope = Scope(self._names.get("ctx", {}), given)
+        scope = PipelineScope(self._names.get("ctx", {}), given)
         scope.take(answer.patches)
         return scope.ctx
 

@@ -20,7 +20,7 @@ import msgspec
 from anabranch.kernel.values import Answer
 from anabranch.net.program import Program
 from anabranch.work.pipeline.run import PipelineRun
-from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.pipeline.services import Services
 from anabranch.work.port import Parked, Task
 
@@ -39,7 +39,9 @@ class Pipeline:
         self, task: Task, iteration: Mapping[str, Any] | None = None
     ) -> Answer | Parked:
         """Carry out `task.program`; `iteration` is what `iter` holds at the start."""
-        pipeline_run = PipelineRun(task.program, task, self._services, Scope(_ctx(task), iteration))
+        pipeline_run = PipelineRun(
+            task.program, task, self._services, PipelineScope(_ctx(task), iteration)
+        )
         answer = await pipeline_run.run()
         if isinstance(answer, Parked):
             return answer

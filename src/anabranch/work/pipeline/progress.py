@@ -15,7 +15,7 @@ from anabranch.work.values.results import WithRef, accumulated, seen_by_tasks
 EXECUTED_KEPT = 200  # of a pipeline that turns in circles: the first half, and the last
 
 
-class Progress:
+class PipelineProgress:
     def __init__(self, prev: Any = None) -> None:
         self.at = 0
         self.prev: Any = prev

@@ -38,7 +38,7 @@ from anabranch.work.pipeline.controls import (
 from anabranch.work.pipeline.inner_loops import Done, InnerCrossing
 from anabranch.work.pipeline.outcomes import outcome_of
 from anabranch.work.pipeline.progress import Before
-from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.pipeline.services import Services
 from anabranch.work.pipeline.state import PipelineContext, PipelineState
 from anabranch.work.port import Parked, Performer, Task
@@ -57,7 +57,7 @@ class PipelineRun:
         program: Program,
         task: Task,
         services: Services,
-        scope: Scope,
+        scope: PipelineScope,
         around: PipelineContext | None = None,
     ) -> None:
         self.scope = scope
@@ -207,11 +207,11 @@ class PipelineRun:
 
     async def _inner_loop(self, spec: TaskSpec, loop: InnerLoop, task: Task) -> Answer:
         around = self._state.seen_inside()
-        context = Scope(self.scope.ctx, None)  # as the next item sees it
+        context = PipelineScope(self.scope.ctx, None)  # as the next item sees it
 
         async def one(index: int, iteration: Mapping[str, Any]) -> Done:
             item = msgspec.structs.replace(self._task, key=f"{task.key}/{index}", again=task.again)
-            scope = Scope(context.ctx, iteration)
+            scope = PipelineScope(context.ctx, iteration)
             answer = await PipelineRun(loop.program, item, self._services, scope, around).run()
             assert isinstance(answer, Answer), "only the outermost passage parks"
             if loop.window is None:  # one after the other

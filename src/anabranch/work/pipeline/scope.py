@@ -21,7 +21,7 @@ from anabranch.net.program import Write
 NamesNow = Callable[[], Mapping[str, Any]]
 
 
-class Scope:
+class PipelineScope:
     def __init__(self, context: Mapping[str, Any], iteration: Mapping[str, Any] | None) -> None:
         self._context = context  # large, perhaps: not copied
         self._written: dict[str, Any] = {}

@@ -12,8 +12,8 @@ from anabranch.dialects.noetl.names import identity_of
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, ContextPatch
 from anabranch.net.program import Program, Rule, TaskSpec
-from anabranch.work.pipeline.progress import Progress
-from anabranch.work.pipeline.scope import Scope
+from anabranch.work.pipeline.progress import PipelineProgress
+from anabranch.work.pipeline.scope import PipelineScope
 from anabranch.work.pipeline.services import Services
 from anabranch.work.port import Task, whole
 from anabranch.work.secrets.redaction import cleaned_for_store
@@ -30,10 +30,10 @@ class PipelineContext(msgspec.Struct, frozen=True):
 
 class PipelineState:
     def __init__(
-        self, task: Task, services: Services, scope: Scope, around: PipelineContext | None
+        self, task: Task, services: Services, scope: PipelineScope, around: PipelineContext | None
     ) -> None:
         self.scope = scope
-        self.progress = Progress(None if around is None else around.prev)
+        self.progress = PipelineProgress(None if around is None else around.prev)
         self._task = task
         self._services = services
         self._around = around

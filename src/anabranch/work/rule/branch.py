@@ -29,7 +29,7 @@ from anabranch.expressions.cel.values import (
 from anabranch.expressions.placeholders import Value
 from anabranch.kernel.values import WakeRequest
 from anabranch.work.rule.ports import ContractCall
-from anabranch.work.rule.steps import HardError, Prepared, Process
+from anabranch.work.rule.steps import HardError, PreparedBranch, RuleProcess
 
 _WEI_MAX = 2**256 - 1
 
@@ -62,21 +62,23 @@ def computed(work: Callable[[], Any], what: str) -> Any:
 
 
 class BranchWork:
-    def __init__(self, process: Process, names: Mapping[str, Any], now: int) -> None:
+    def __init__(self, process: RuleProcess, names: Mapping[str, Any], now: int) -> None:
         self._process = process
         self._names = names
         self._now = now
 
-    def prepared(self, branch: RuleBranch) -> Prepared:
+    def prepared(self, branch: RuleBranch) -> PreparedBranch:
         """Everything, or `CelMissingName` when a key is missing."""
         output = {key: self._plain(value, key) for key, value in branch.payload.items()}
         call = None if branch.execution is None else self._call(branch.execution)
         wait_ms = self._wait_ms(branch.wait)
-        return Prepared(
+        return PreparedBranch(
             branch, output, call, wait_ms, self._wakes(branch, output), self._grants(branch)
         )
 
-    def prepared_as_far_as_possible(self, branch: RuleBranch, *, call: bool = True) -> Prepared:
+    def prepared_as_far_as_possible(
+        self, branch: RuleBranch, *, call: bool = True
+    ) -> PreparedBranch:
         """What cannot be computed for a missing key is left out; the rest goes on."""
         output: dict[str, Any] = {}
         dropped: list[str] = []
@@ -97,7 +99,7 @@ class BranchWork:
             wait_ms = 0
             dropped.append("wait")
         wakes, grants = self._wakes(branch, output), self._grants(branch)
-        return Prepared(branch, output, execution, wait_ms, wakes, grants, tuple(dropped))
+        return PreparedBranch(branch, output, execution, wait_ms, wakes, grants, tuple(dropped))
 
     def _plain(self, value: Value, key: str) -> Any:
         return computed(lambda: plain_of(value.evaluate(self._names)), f"payload {key}")

@@ -23,7 +23,7 @@ class ChainUse:
         return self.known or self.seen
 
     async def require(self) -> None:
-        """Before anything is asked of the usual node. Raises `Unavailable`."""
+        """Before anything is asked of the usual node. Raises `ChainUnavailable`."""
         if self._identity is None:
             return
         found = await self._identity.chain_id()

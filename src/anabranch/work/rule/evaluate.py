@@ -40,19 +40,19 @@ from anabranch.work.rule.branch import BranchWork, computed, typed
 from anabranch.work.rule.chain_use import ChainUse
 from anabranch.work.rule.ports import (
     BadAbi,
+    ChainUnavailable,
+    ContractExecutor,
     ContractReader,
-    Executor,
     ExecutorUnavailable,
     OtherChain,
     ReadFailed,
-    Unavailable,
 )
 from anabranch.work.rule.steps import (
     Evaluated,
-    Findings,
     HardError,
-    Prepared,
-    Process,
+    PreparedBranch,
+    RuleFindings,
+    RuleProcess,
     SessionCancelled,
     StepAborted,
 )
@@ -64,7 +64,7 @@ class RuleServices(msgspec.Struct, frozen=True):
     """What a rule reaches the world with."""
 
     reader: ContractReader
-    executor: Executor
+    executor: ContractExecutor
     calls: ApiCaller
     clock: Clock
 
@@ -74,7 +74,7 @@ class Evaluation:
         self,
         document: RuleDocument,
         payload: Mapping[str, Any],
-        process: Process,
+        process: RuleProcess,
         services: RuleServices,
         chain: ChainUse | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Evaluation:
         self._payload = payload
         self._process = process
         self._services = services
-        self.findings = Findings()
+        self.findings = RuleFindings()
         self._names: dict[str, Any] = {}
 
     async def run(self) -> Evaluated:
@@ -158,7 +158,7 @@ class Evaluation:
             await self._chain.require()
         except OtherChain:
             raise
-        except Unavailable as error:
+        except ChainUnavailable as error:
             raise ReadFailed(error.message) from None
 
     def _save_slot(self, slot: ReadSlot, values: Sequence[Any], what: str) -> None:
@@ -277,7 +277,7 @@ class Evaluation:
             prepared = work.prepared_as_far_as_possible(self._document.on_invalid, call=False)
         return Evaluated("valid" if valid else "invalid", prepared, self.findings)
 
-    async def _carried_out(self, prepared: Prepared) -> bool:
+    async def _carried_out(self, prepared: PreparedBranch) -> bool:
         assert prepared.call is not None
         call = self.findings.call = replace(prepared.call, chain_id=self._chain.chain_id)
         try:

@@ -23,23 +23,23 @@ from anabranch.work.rule.ledger import GasLedger
 from anabranch.work.rule.patience import Patience
 from anabranch.work.rule.ports import (
     ChainIdentity,
+    ChainUnavailable,
+    ContractExecutor,
     ContractReader,
     DecryptionFailed,
     Decryptor,
-    Executor,
     ExecutorUnavailable,
     LogEncryptor,
     NoChain,
     RecordedCalls,
     RuleSource,
-    Unavailable,
 )
 from anabranch.work.rule.receipt import Origin, receipt, with_error, with_outcome
 from anabranch.work.rule.steps import (
     Evaluated,
-    Findings,
     HardError,
-    Process,
+    RuleFindings,
+    RuleProcess,
     SessionCancelled,
     StepAborted,
 )
@@ -53,7 +53,7 @@ def rule_performer(
     *,
     rules: RuleSource | None = None,
     reader: ContractReader | None = None,
-    executor: Executor | None = None,
+    executor: ContractExecutor | None = None,
     http: ApiOptions | None = None,
     decryptor: Decryptor | None = None,
     encryptor: LogEncryptor | None = None,
@@ -120,7 +120,7 @@ class _Execution:
         self._task = task
         self._program = program
         self._chain = ChainUse(performer._identity, self._chain_known())
-        self._process = Process(
+        self._process = RuleProcess(
             session=str(task.inputs.get("session") or task.run),
             iteration=_iteration(task.job),
             step=task.step,
@@ -139,8 +139,8 @@ class _Execution:
             if self._program.text is None:
                 await self._chain.require()
             text = await self._texts.text(self._program)
-        except Unavailable as error:
-            return self._put_off(error) or self._given_up(error, Findings(), gas=0)
+        except ChainUnavailable as error:
+            return self._put_off(error) or self._given_up(error, RuleFindings(), gas=0)
         self._origin = Origin(
             self._origin.orchestration,
             self._origin.ostc_id,
@@ -151,7 +151,7 @@ class _Execution:
         try:
             found = await self._texts.document(self._program, text)
         except (HardError, DecryptionFailed) as error:
-            return self._aborted(error, Findings(), gas=0)
+            return self._aborted(error, RuleFindings(), gas=0)
         return await self._within_budget(found)
 
     async def _within_budget(self, found: FoundRule) -> Answer:
@@ -184,7 +184,7 @@ class _Execution:
             findings = evaluation.findings
             answer = self._aborted(error, findings, gas=bill.common, encrypted=found.encrypted)
             return answer, bill.common
-        except Unavailable as error:
+        except ChainUnavailable as error:
             if (later := self._put_off(error)) is not None:
                 return later, 0
             findings = evaluation.findings
@@ -212,7 +212,7 @@ class _Execution:
 
     # -- other endings -----------------------------------------------------------------------
 
-    def _put_off(self, error: Unavailable) -> Answer | None:
+    def _put_off(self, error: ChainUnavailable) -> Answer | None:
         """The step is tried again later, as long as patience lasts; None when it does not."""
         if not error.retryable:
             return None
@@ -220,7 +220,7 @@ class _Execution:
         return postponed(error.code, error.message, pause) if pause else None
 
     def _given_up(
-        self, error: Unavailable, findings: Findings, *, gas: int, encrypted: bool = False
+        self, error: ChainUnavailable, findings: RuleFindings, *, gas: int, encrypted: bool = False
     ) -> Answer:
         message = error.message
         if error.retryable:
@@ -247,12 +247,12 @@ class _Execution:
         )
         error = HardError(f"{why}; start a session with a larger maxTotalGas", code="gas")
         patch = () if gone else (ContextPatch(GAS_EXHAUSTED, True),)
-        return self._aborted(error, Findings(), gas=0, also=patch)
+        return self._aborted(error, RuleFindings(), gas=0, also=patch)
 
     def _aborted(
         self,
         error: AnabranchError,
-        findings: Findings,
+        findings: RuleFindings,
         *,
         gas: int,
         encrypted: bool = False,

@@ -14,7 +14,7 @@ import msgspec
 from anabranch.errors import AnabranchError
 
 
-class Unavailable(AnabranchError):
+class ChainUnavailable(AnabranchError):
     """Something of the chain that a step needs is not there. `retryable`: it may be there later,
     and the step is put off till then."""
 
@@ -23,13 +23,13 @@ class Unavailable(AnabranchError):
         self.retryable = retryable
 
 
-class RuleUnavailable(Unavailable):
+class RuleUnavailable(ChainUnavailable):
     """The text of a rule could not be had."""
 
     code = "rule_unavailable"
 
 
-class OtherChain(Unavailable):
+class OtherChain(ChainUnavailable):
     """The node belongs to another chain than the session."""
 
     code = "other_chain"
@@ -50,7 +50,7 @@ class BadAbi(AnabranchError):
     code = "bad_abi"
 
 
-class ExecutorUnavailable(Unavailable):
+class ExecutorUnavailable(ChainUnavailable):
     """The call could not be sent at all. A hard error, unless it may be sent later."""
 
     code = "executor_unavailable"
@@ -99,7 +99,7 @@ class RuleSource(Protocol):
 class ChainIdentity(Protocol):
     async def chain_id(self, *, anew: bool = False) -> int:
         """The chain that rules come from and reads go to, as it was found first; `anew` asks
-        again. Raises `Unavailable`."""
+        again. Raises `ChainUnavailable`."""
         ...
 
 
@@ -117,7 +117,7 @@ class ContractReader(Protocol):
         ...
 
 
-class Executor(Protocol):
+class ContractExecutor(Protocol):
     async def execute(self, call: ContractCall) -> CallOutcome:
         """Raises `ExecutorUnavailable`."""
         ...

@@ -13,7 +13,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.work.rule.ports import LogEncryptor
-from anabranch.work.rule.steps import PRIVATE, Evaluated, Findings, Process
+from anabranch.work.rule.steps import PRIVATE, Evaluated, RuleFindings, RuleProcess
 
 _CLEAR = ("payload", "apiSaves", "contractSaves")
 
@@ -28,7 +28,9 @@ class Origin(msgspec.Struct, frozen=True):
     rule_origin: str = ""
 
 
-def receipt(process: Process, origin: Origin, findings: Findings, *, gas: int) -> dict[str, Any]:
+def receipt(
+    process: RuleProcess, origin: Origin, findings: RuleFindings, *, gas: int
+) -> dict[str, Any]:
     """What is known of the step, however it ended."""
     call, called = findings.call, findings.called
     extras: dict[str, Any] = {

@@ -17,7 +17,7 @@ Validity = Literal["valid", "invalid"]
 PRIVATE = "__"  # keys that are shown nowhere
 
 
-class Process(msgspec.Struct, frozen=True):
+class RuleProcess(msgspec.Struct, frozen=True):
     """The process a rule is evaluated for."""
 
     session: str
@@ -67,7 +67,7 @@ class SessionCancelled(AnabranchError):
     code = "cancel_session"
 
 
-class Findings(msgspec.Struct):
+class RuleFindings(msgspec.Struct):
     """What is known so far; also what a receipt says about a step that did not get through."""
 
     inputs_missing: list[str] = []
@@ -82,7 +82,7 @@ class Findings(msgspec.Struct):
     called: CallOutcome | None = None
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedBranch(msgspec.Struct, frozen=True):
     """A branch with everything worked out, and nothing done yet."""
 
     branch: RuleBranch
@@ -98,8 +98,8 @@ class Evaluated(msgspec.Struct, frozen=True):
     """A step that got to its end."""
 
     validity: Validity
-    prepared: Prepared
-    findings: Findings
+    prepared: PreparedBranch
+    findings: RuleFindings
 
     @property
     def overlay(self) -> dict[str, Any]:

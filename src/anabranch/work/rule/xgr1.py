@@ -34,13 +34,13 @@ NONCE_BYTES, TAG_BYTES = 12, 16
 _KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class Xgr1Envelope(msgspec.Struct, frozen=True):
     rid: str  # 64 hex digits in lower case
     nonce: bytes
     body: bytes  # ciphertext and tag
 
 
-def envelope(text: str) -> Envelope:
+def envelope(text: str) -> Xgr1Envelope:
     """Raises `DecryptionFailed` for what is none, or was changed."""
     parts = text.strip().split(".")
     if len(parts) != 4 or parts[0] != PREFIX:
@@ -58,7 +58,7 @@ def envelope(text: str) -> Envelope:
     known = {hashlib.sha256(raw).hexdigest(), hashlib.sha256(raw[:-TAG_BYTES]).hexdigest()}
     if rid not in known:
         raise DecryptionFailed("the rid of the XGR1 text is not the hash of its body")
-    return Envelope(rid, raw[:NONCE_BYTES], raw[NONCE_BYTES:])
+    return Xgr1Envelope(rid, raw[:NONCE_BYTES], raw[NONCE_BYTES:])
 
 
 def open_sealed(text: str, key: bytes) -> bytes:

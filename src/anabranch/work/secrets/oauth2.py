@@ -38,7 +38,7 @@ class KeychainError(ExpressionError):
         self.retryable = retryable
 
 
-class Token(msgspec.Struct, frozen=True):
+class OAuthToken(msgspec.Struct, frozen=True):
     value: Secret
     type: str
     renew_at: int  # milliseconds since the epoch
@@ -57,8 +57,8 @@ class TokenSource:
         self._renews = inputs.flag(request.get("auto_renew", True), f"keychain.{name}.auto_renew")
         self._http = http
         self._clock = clock
-        self._token: Token | None = None
-        self._refresh: asyncio.Task[Token] | None = None
+        self._token: OAuthToken | None = None
+        self._refresh: asyncio.Task[OAuthToken] | None = None
         self._not_before = 0  # after a failed refresh
 
     @property
@@ -66,7 +66,7 @@ class TokenSource:
         """A token is being fetched."""
         return self._refresh is not None
 
-    async def token(self) -> Token:
+    async def token(self) -> OAuthToken:
         token, now = self._token, self._clock.now()
         if token is not None and (now < token.renew_at or not self._renews):
             return token
@@ -79,7 +79,7 @@ class TokenSource:
             self._refresh.cancel()
             await asyncio.wait((self._refresh,))
 
-    async def _renewed(self, token: Token, now: int) -> Token:
+    async def _renewed(self, token: OAuthToken, now: int) -> OAuthToken:
         """A new token, or the old one if somebody else is at it or the server is not."""
         if self._refresh is not None or now < self._not_before:
             return token
@@ -89,24 +89,24 @@ class TokenSource:
             self._not_before = now + _SECOND_TRY_MS
             return token
 
-    async def _refreshed(self) -> Token:
+    async def _refreshed(self) -> OAuthToken:
         if self._refresh is None:
             self._refresh = asyncio.create_task(self._fetch())
             self._refresh.add_done_callback(self._done)
         # Shielded: the refresh is for all who wait, and one of them giving up is no reason to stop.
         return await asyncio.shield(self._refresh)
 
-    def _done(self, refresh: asyncio.Task[Token]) -> None:
+    def _done(self, refresh: asyncio.Task[OAuthToken]) -> None:
         self._refresh = None
         if not refresh.cancelled() and refresh.exception() is None:
             self._token = refresh.result()
 
-    async def _fetch(self) -> Token:
+    async def _fetch(self) -> OAuthToken:
         asked_at = self._clock.now()
         answer = await self._http.perform(_task(self._name, self._request))
         return self._read(_body(answer, self._name), asked_at)
 
-    def _read(self, body: Mapping[str, Any], asked_at: int) -> Token:
+    def _read(self, body: Mapping[str, Any], asked_at: int) -> OAuthToken:
         value = body.get("access_token", body.get("token"))
         if not isinstance(value, str) or not value:
             raise KeychainError(f"keychain.{self._name}: the answer has no access_token")
@@ -116,7 +116,7 @@ class TokenSource:
             raise KeychainError(f"keychain.{self._name}: {error.message}") from None
         life = min(life, _LIFE_SECONDS_MAX) * 1000
         margin = min(_MARGIN_SECONDS * 1000, life * 0.1)
-        return Token(
+        return OAuthToken(
             Secret(value),
             str(body.get("token_type") or "Bearer"),
             asked_at + int(life - margin),

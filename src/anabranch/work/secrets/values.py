@@ -53,7 +53,7 @@ class Secret:
         raise TypeError("a secret cannot be copied into a file or another process")
 
 
-class Given(Protocol):
+class GivenSecrets(Protocol):
     """What a job was given."""
 
     def learn(self, value: Any) -> None: ...
@@ -69,7 +69,7 @@ def given_to_work() -> Any:
     return _AT_WORK.get()
 
 
-def giving(scope: Given) -> AbstractContextManager[None]:
+def giving(scope: GivenSecrets) -> AbstractContextManager[None]:
     """Whatever is handed out inside is given to this scope."""
     return scoped(_AT_WORK, scope)
 
@@ -116,7 +116,7 @@ class Keyring(Mapping[str, Any]):
     __slots__ = ("_find", "_given", "_values")
 
     def __init__(
-        self, values: Mapping[str, Any], given: Given | None = None, find: Find | None = None
+        self, values: Mapping[str, Any], given: GivenSecrets | None = None, find: Find | None = None
     ) -> None:
         self._values = dict(values) if find is not None else values
         self._given = given if given is not None else _AT_WORK.get()

@@ -16,13 +16,14 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import given_to_work
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
-from anabranch.work.sql.duckdb_session import Reply
+from anabranch.work.sql.duckdb_session import DuckDbReply
 from anabranch.work.sql.own_store import refuse_own_store
+from anabranch.work.sql.rows import ResultTooLarge
 from anabranch.work.sql.task import SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import DUCKDB
 
@@ -44,9 +45,11 @@ _KINDS = {
 
 
 class DuckDb:
-    def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
+    def __init__(
+        self, options: SqlOptions | None = None, scripts: ScriptSources | None = None
+    ) -> None:
         self._options = options or SqlOptions()
-        self._scripts = scripts or Scripts()
+        self._scripts = scripts or ScriptSources()
         self._threads: Threads | None = None
         self._channel: Channel | None = None
 
@@ -69,7 +72,7 @@ class DuckDb:
             return fault("db_connection", f"no process for DuckDB could be started: {error}")
         return answer_of(reply, path, work)
 
-    async def _asked(self, path: str, read_only: bool, work: SqlTask) -> Reply:
+    async def _asked(self, path: str, read_only: bool, work: SqlTask) -> DuckDbReply:
         threads, channel = self.parts()
         await threads.run(partial(refuse_own_store, path, work, None))
         return await channel.ask(
@@ -103,13 +106,13 @@ def place(given: Any) -> str:
     return inputs.text(next(iter(fields.values())), "database") if fields else ":memory:"
 
 
-def answer_of(reply: Reply, path: str, work: SqlTask) -> Answer:
+def answer_of(reply: DuckDbReply, path: str, work: SqlTask) -> Answer:
     if reply.unexpected:
         raise RuntimeError(reply.unexpected)
     details = None if reply.at is None else {"command": reply.at}
     if not reply.error:
         return succeeded(reply.result)
-    if reply.error == "TooMuch":
+    if reply.error == ResultTooLarge.__name__:
         return fault("result", reply.message, code="TOO_MANY_ROWS", details=details)
     if reply.error == "TimeoutError":
         limit = f"{work.timeout_seconds:g}"

@@ -19,7 +19,7 @@ from anabranch.work.kinds.commands.child_process import ChildProcess, ending, un
 from anabranch.work.kinds.commands.isolation import is_ours
 from anabranch.work.kinds.python.performer import as_builtin
 from anabranch.work.kinds.threads import Threads
-from anabranch.work.sql.duckdb_session import HEAD, HEAD_BYTES, Reply
+from anabranch.work.sql.duckdb_session import HEAD, HEAD_BYTES, DuckDbReply
 from anabranch.work.sql.task import SqlOptions
 
 _PROGRAM = str(Path(__file__).with_name("duckdb_process.py"))
@@ -27,7 +27,7 @@ _BUFFER = 1 << 20
 _FAREWELL_SECONDS = 5.0  # for closing files; nothing that is committed depends on it
 _GRACE_SECONDS = 1.0
 _LARGE_BYTES = 256 * 1024  # a reply beyond that is not decoded in the event loop
-_decode = msgspec.msgpack.Decoder(Reply).decode
+_decode = msgspec.msgpack.Decoder(DuckDbReply).decode
 
 
 class ProcessLost(Exception):
@@ -48,7 +48,7 @@ class Channel:
         """A name for what several requests have in common."""
         return f"held-{next(self._numbers)}"
 
-    async def ask(self, **request: Any) -> Reply:
+    async def ask(self, **request: Any) -> DuckDbReply:
         """A cancel has stopped the statements when it goes on."""
         number = next(self._numbers)
         data = _frame({"number": number, **request})

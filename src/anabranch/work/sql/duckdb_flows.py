@@ -23,7 +23,7 @@ from anabranch.work.sql.duckdb import MISSING, DuckDb, answer_of, place
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.flows import Insertion, Row
 from anabranch.work.sql.own_store import refuse_own_store
-from anabranch.work.sql.task import Command, Params, SqlTask
+from anabranch.work.sql.task import Params, SqlCommand, SqlTask
 from anabranch.work.sql.text import DUCKDB, split
 
 
@@ -63,7 +63,7 @@ class DuckDbFlows:
         if importlib.util.find_spec("duckdb") is None:
             raise Unavailable(MISSING, fault("config", MISSING))
         threads, channel = self._duckdb.parts()
-        work = SqlTask(commands=tuple(Command(one, None) for one in split(text, DUCKDB)))
+        work = SqlTask(commands=tuple(SqlCommand(one, None) for one in split(text, DUCKDB)))
         await threads.run(partial(refuse_own_store, path, work, None))
         name = channel.name()
 

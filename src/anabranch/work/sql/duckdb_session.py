@@ -20,7 +20,7 @@ import msgspec
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.duckdb_files import OpenFiles
 from anabranch.work.sql.flows import as_json, portable_rows
-from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
+from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
 from anabranch.work.sql.task import SqlOptions
 
 _TIDY = frozenset({"SELECT", "WITH", "VALUES", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE"})
@@ -30,19 +30,19 @@ HEAD = struct.Struct(">QI")  # of a reply: the number of the request, and how lo
 HEAD_BYTES = HEAD.size
 
 
-class Command(msgspec.Struct, frozen=True, array_like=True):
+class DuckDbCommand(msgspec.Struct, frozen=True, array_like=True):
     verb: str
     text: str
     params: Any = None
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class DuckDbRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One task, or a part of a transfer; any other request takes the one of that number back."""
 
     number: int
     path: str = ""
     read_only: bool = False
-    commands: tuple[Command, ...] = ()
+    commands: tuple[DuckDbCommand, ...] = ()
     autocommit: bool = False
     timeout_seconds: float | None = None
     flow: str = ""  # of a transfer: what to do with the connection that it keeps
@@ -52,15 +52,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     by: str = "rows"
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DuckDbReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: Any = None
-    error: str = ""  # the class of DuckDB's error; `TooMuch` and `TimeoutError` are ours
+    error: str = ""  # the class of DuckDB's error; `ResultTooLarge` and `TimeoutError` are ours
     message: str = ""
     at: int | None = None  # the number of the statement that failed
     unexpected: str = ""  # an error that no code foresaw
 
 
-class Sessions:
+class DuckDbSessions:
     """Runs requests, some at a time; to be used in one event loop."""
 
     def __init__(self, options: SqlOptions) -> None:
@@ -69,18 +69,18 @@ class Sessions:
         self._files = OpenFiles(self._blocking.run_to_the_end, options.file_keep_seconds)
         self._held = _HeldConnections(self._blocking, self._files)
 
-    async def perform(self, request: Request) -> Reply:
+    async def perform(self, request: DuckDbRequest) -> DuckDbReply:
         duckdb = await self._blocking.run_to_the_end(driver)
         try:
             if request.flow:
-                return Reply(result=await self._held.perform(request))
+                return DuckDbReply(result=await self._held.perform(request))
             return await self._performed(request)
         except duckdb.Error as error:  # the file could not be opened
             return _failed(error)
         except TimeoutError as error:
             return _failed(error)
 
-    async def _performed(self, request: Request) -> Reply:
+    async def _performed(self, request: DuckDbRequest) -> DuckDbReply:
         session = partial(_session, request, self._options)
         limit = request.timeout_seconds
         if request.path == ":memory:":  # there every task has a database of its own
@@ -100,15 +100,17 @@ def driver() -> Any:
     return importlib.import_module("duckdb")
 
 
-def _session(request: Request, options: SqlOptions, connection: Any, halt: Halt) -> Reply:
+def _session(
+    request: DuckDbRequest, options: SqlOptions, connection: Any, halt: Halt
+) -> DuckDbReply:
     duckdb = driver()
     collector = Collector(options)
     if connection is None:
         connection = duckdb.connect(request.path)
     try:
         _run(connection, request, collector, halt)
-        return Reply(result=collector.result())
-    except TooMuch as error:
+        return DuckDbReply(result=collector.result())
+    except ResultTooLarge as error:
         return _failed(error, collector.at)
     except duckdb.Error as error:
         halt.check()
@@ -118,7 +120,7 @@ def _session(request: Request, options: SqlOptions, connection: Any, halt: Halt)
         connection.close()  # what was not committed is undone
 
 
-def _run(connection: Any, request: Request, collector: Collector, halt: Halt) -> None:
+def _run(connection: Any, request: DuckDbRequest, collector: Collector, halt: Halt) -> None:
     halt.watch(connection.interrupt)
     if not request.autocommit:
         connection.execute("BEGIN TRANSACTION")
@@ -130,7 +132,7 @@ def _run(connection: Any, request: Request, collector: Collector, halt: Halt) ->
         connection.execute("COMMIT")
 
 
-def _execute(connection: Any, command: Command, collector: Collector) -> None:
+def _execute(connection: Any, command: DuckDbCommand, collector: Collector) -> None:
     connection.execute(command.text, command.params)
     columns = [column[0] for column in connection.description or ()]
     if command.verb in _CHANGES and columns == ["Count"]:  # so many rows were changed
@@ -144,9 +146,9 @@ def _execute(connection: Any, command: Command, collector: Collector) -> None:
     collector.add(table if columns else None, 0, f"{command.verb} {len(table.rows)}")
 
 
-def _failed(error: Exception, at: int | None = None) -> Reply:
+def _failed(error: Exception, at: int | None = None) -> DuckDbReply:
     message = str(error).strip()
-    return Reply(error=type(error).__name__, message=message, at=at)
+    return DuckDbReply(error=type(error).__name__, message=message, at=at)
 
 
 class _HeldConnections:
@@ -162,7 +164,7 @@ class _HeldConnections:
         self._files = files
         self._open: dict[str, tuple[Any, AsyncExitStack]] = {}
 
-    async def perform(self, request: Request) -> Any:
+    async def perform(self, request: DuckDbRequest) -> Any:
         if request.flow == "end":
             return await self._close(request.held)
         if request.flow in ("read", "write"):
@@ -176,7 +178,7 @@ class _HeldConnections:
         for name in tuple(self._open):
             await self._close(name)
 
-    async def _begin(self, request: Request) -> None:
+    async def _begin(self, request: DuckDbRequest) -> None:
         stack = AsyncExitStack()
         if request.path == ":memory:":
             connect = partial(driver().connect, request.path)
@@ -194,7 +196,7 @@ class _HeldConnections:
 
 
 def _called(
-    call: Callable[[Any, Request], Any], connection: Any, request: Request, halt: Halt
+    call: Callable[[Any, DuckDbRequest], Any], connection: Any, request: DuckDbRequest, halt: Halt
 ) -> Any:
     try:
         halt.watch(connection.interrupt)
@@ -203,23 +205,23 @@ def _called(
         halt.release()
 
 
-def _read(connection: Any, request: Request) -> list[str]:
+def _read(connection: Any, request: DuckDbRequest) -> list[str]:
     (command,) = request.commands
     connection.execute(command.text, command.params)
     return [column[0] for column in connection.description or ()]
 
 
-def _next(connection: Any, request: Request) -> list[list[Any]]:
+def _next(connection: Any, request: DuckDbRequest) -> list[list[Any]]:
     return portable_rows(connection.fetchmany(request.size))
 
 
-def _write(connection: Any, request: Request) -> None:
+def _write(connection: Any, request: DuckDbRequest) -> None:
     connection.execute("BEGIN TRANSACTION")
     for command in request.commands:
         connection.execute(command.text)
 
 
-def _put(connection: Any, request: Request) -> None:
+def _put(connection: Any, request: DuckDbRequest) -> None:
     (command,) = request.commands
     rows = msgspec.msgpack.decode(base64.b64decode(request.rows))
     rows = [[as_json(value) if isinstance(value, dict) else value for value in row] for row in rows]
@@ -229,13 +231,13 @@ def _put(connection: Any, request: Request) -> None:
         connection.executemany(command.text, rows)
 
 
-def _commit(connection: Any, _request: Request) -> None:
+def _commit(connection: Any, _request: DuckDbRequest) -> None:
     connection.execute("COMMIT")
 
 
 async def serve(channel: asyncio.StreamReader, replies: asyncio.StreamWriter, given: bytes) -> None:
     """Answers what comes over the channel until it is closed; then stops what is under way."""
-    sessions = Sessions(msgspec.json.decode(given, type=SqlOptions))
+    sessions = DuckDbSessions(msgspec.json.decode(given, type=SqlOptions))
     working: dict[int, asyncio.Task[None]] = {}
     try:
         while (request := await _request(channel)) is not None:
@@ -259,23 +261,25 @@ def _forget(working: dict[int, asyncio.Task[None]], number: int, _task: object) 
     working.pop(number, None)
 
 
-async def _answer(sessions: Sessions, request: Request, replies: asyncio.StreamWriter) -> None:
+async def _answer(
+    sessions: DuckDbSessions, request: DuckDbRequest, replies: asyncio.StreamWriter
+) -> None:
     """There is one reply to each request, also to one that was taken back."""
     try:
         reply = await sessions.perform(request)
     except asyncio.CancelledError:
-        reply = Reply(error="CancelledError")
+        reply = DuckDbReply(error="CancelledError")
     except Exception as error:  # whatever it is, whoever asked must hear of it
         text = f"{type(error).__name__}: {error}"
-        reply = Reply(unexpected=text.encode(errors="replace").decode())
+        reply = DuckDbReply(unexpected=text.encode(errors="replace").decode())
     data = msgspec.msgpack.encode(reply)
     replies.write(HEAD.pack(request.number, len(data)) + data)
     await replies.drain()
 
 
-async def _request(channel: asyncio.StreamReader) -> Request | None:
+async def _request(channel: asyncio.StreamReader) -> DuckDbRequest | None:
     try:
         size = int.from_bytes(await channel.readexactly(4), "big")
-        return msgspec.convert(json.loads(await channel.readexactly(size)), Request)
+        return msgspec.convert(json.loads(await channel.readexactly(size)), DuckDbRequest)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None

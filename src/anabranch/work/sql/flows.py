@@ -27,7 +27,7 @@ _NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _TABLE = re.compile(rf"{_NAME}(?:\.{_NAME}){{0,2}}")
 
 
-class Reading(Protocol):
+class RowReader(Protocol):
     """The rows of a query."""
 
     @property
@@ -38,7 +38,7 @@ class Reading(Protocol):
         ...
 
 
-class Writing(Protocol):
+class RowWriter(Protocol):
     """A transaction that takes rows."""
 
     async def write(self, rows: list[Row]) -> None: ...
@@ -84,11 +84,11 @@ class Flowing(Protocol):
 
     def reading(
         self, given: Mapping[str, Any], query: str, params: Params
-    ) -> AbstractAsyncContextManager[Reading]: ...
+    ) -> AbstractAsyncContextManager[RowReader]: ...
 
     def writing(
         self, given: Mapping[str, Any], into: Insertion
-    ) -> AbstractAsyncContextManager[Writing]: ...
+    ) -> AbstractAsyncContextManager[RowWriter]: ...
 
 
 def table_name(text: str) -> str:

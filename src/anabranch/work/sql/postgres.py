@@ -20,12 +20,12 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import STARS
 from anabranch.work.sql.pool import Pool
-from anabranch.work.sql.rows import CHUNK, Collector, Table, TooMuch
-from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge, Table
+from anabranch.work.sql.task import SqlCommand, SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import POSTGRES
 from anabranch.work.time_limit import time_limit
 
@@ -62,9 +62,11 @@ _KINDS = {  # by code, then by its class
 
 
 class Postgres:
-    def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
+    def __init__(
+        self, options: SqlOptions | None = None, scripts: ScriptSources | None = None
+    ) -> None:
         self.options = options or SqlOptions()
-        self._scripts = scripts or Scripts()
+        self._scripts = scripts or ScriptSources()
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -77,7 +79,7 @@ class Postgres:
             return fault("config", MISSING)
         except InputError as error:
             return misconfigured(error)
-        where = Where(psycopg, address)
+        where = PostgresAddress(psycopg, address)
         collector = Collector(self.options)
         try:
             async with (
@@ -86,7 +88,7 @@ class Postgres:
             ):
                 await _run(psycopg, connection, work, collector)
             return succeeded(collector.result())
-        except TooMuch as error:
+        except ResultTooLarge as error:
             at = {"command": collector.at}
             return fault("result", str(error), code="TOO_MANY_ROWS", details=at)
         except psycopg.Error as error:
@@ -142,7 +144,7 @@ def conninfo(psycopg: Any, given: Mapping[str, Any], connect_seconds: float) -> 
     return str(psycopg.conninfo.make_conninfo("", **parts))
 
 
-class Where:
+class PostgresAddress:
     """The address for messages."""
 
     def __init__(self, psycopg: Any, address: str) -> None:
@@ -166,7 +168,9 @@ async def _run(psycopg: Any, connection: Any, work: SqlTask, collector: Collecto
         await connection.commit()
 
 
-async def _execute(psycopg: Any, connection: Any, command: Command, collector: Collector) -> None:
+async def _execute(
+    psycopg: Any, connection: Any, command: SqlCommand, collector: Collector
+) -> None:
     params = adapted(command.params)
     text, verb = command.statement.text, command.statement.verb
     cursor = _cursor(psycopg, connection, text, params)
@@ -236,7 +240,7 @@ def adapted(params: Any) -> Any:
     return [jsonb(value) if isinstance(value, Mapping) else value for value in params]
 
 
-def fault_for(error: Any, where: Where, command: int | None) -> Answer:
+def fault_for(error: Any, where: PostgresAddress, command: int | None) -> Answer:
     state = getattr(error, "sqlstate", None) or ""
     kind, retryable = _kind(error, state)
     diagnosis = getattr(error, "diag", None)

@@ -13,7 +13,7 @@ from anabranch.work.sql.flows import Insertion, Row, portable_rows
 from anabranch.work.sql.postgres import (
     MISSING,
     Postgres,
-    Where,
+    PostgresAddress,
     adapted,
     conninfo,
     driver,
@@ -58,7 +58,7 @@ class PostgresFlows:
                 await connection.set_autocommit(False)
                 yield connection
         except psycopg.Error as error:
-            answer = fault_for(error, Where(psycopg, address), None)
+            answer = fault_for(error, PostgresAddress(psycopg, address), None)
             raise Unavailable(str(answer.fault.message if answer.fault else ""), answer) from None
 
 

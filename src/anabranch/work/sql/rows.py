@@ -30,7 +30,7 @@ CHUNK = 500
 _encode = msgspec.json.Encoder().encode
 
 
-class TooMuch(Exception):
+class ResultTooLarge(Exception):
     """The rows go beyond a limit; the message names it."""
 
 
@@ -68,12 +68,12 @@ class Collector:
         self._rows += len(rows)
         self._bytes += len(_encode(rows))
         if self._rows > self._options.rows_max:
-            raise TooMuch(
+            raise ResultTooLarge(
                 f"more than {self._options.rows_max:,} rows (setting sql_rows_max); "
                 "select fewer, or loop over the query as a collection"
             )
         if self._bytes > self._options.result_bytes:
-            raise TooMuch(
+            raise ResultTooLarge(
                 f"the rows have more than {self._options.result_bytes:,} bytes "
                 "(setting sql_result_bytes); select fewer, or loop over the query as a collection"
             )
@@ -94,7 +94,7 @@ class Table:
         self.rows: list[dict[str, Any]] = []
 
     def take(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Some more rows; `TooMuch` when that is one too many."""
+        """Some more rows; `ResultTooLarge` when that is one too many."""
         columns = self.columns
         made = [dict(zip(columns, map(json_safe, row), strict=True)) for row in rows]
         self._collector.count(made)

@@ -17,12 +17,12 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import OUT_OF_FILES, fault, misconfigured, no_file_left
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.own_store import AttachGuard, refuse_own_store
-from anabranch.work.sql.rows import CHUNK, Collector, TooMuch
-from anabranch.work.sql.task import Command, SqlOptions, SqlTask, connection_fields, read_task
+from anabranch.work.sql.rows import CHUNK, Collector, ResultTooLarge
+from anabranch.work.sql.task import SqlCommand, SqlOptions, SqlTask, connection_fields, read_task
 from anabranch.work.sql.text import SQLITE
 
 T = TypeVar("T")
@@ -45,9 +45,11 @@ _KINDS = {
 
 
 class Sqlite:
-    def __init__(self, options: SqlOptions | None = None, scripts: Scripts | None = None) -> None:
+    def __init__(
+        self, options: SqlOptions | None = None, scripts: ScriptSources | None = None
+    ) -> None:
         self.options = options or SqlOptions()
-        self._scripts = scripts or Scripts()
+        self._scripts = scripts or ScriptSources()
         self._blocking: Blocking | None = None
 
     async def perform(self, task: Task) -> Answer:
@@ -93,9 +95,9 @@ def _session(path: str, work: SqlTask, options: SqlOptions, halt: Halt) -> Answe
     except sqlite3.Error as error:
         return fault_for(error, path, None)
     try:
-        Session(connection, halt, options).run(work, collector)
+        SqliteSession(connection, halt, options).run(work, collector)
         return succeeded(collector.result())
-    except TooMuch as error:
+    except ResultTooLarge as error:
         return fault("result", str(error), code="TOO_MANY_ROWS", details={"command": collector.at})
     except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
         halt.check()
@@ -118,7 +120,7 @@ def connect(path: str, halt: Halt) -> sqlite3.Connection:
     return connection
 
 
-class Session:
+class SqliteSession:
     def __init__(self, connection: sqlite3.Connection, halt: Halt, options: SqlOptions) -> None:
         self._connection = connection
         self._halt = halt
@@ -157,7 +159,7 @@ class Session:
         finally:
             self._guard.after()
 
-    def _execute(self, command: Command, collector: Collector) -> None:
+    def _execute(self, command: SqlCommand, collector: Collector) -> None:
         cursor = self.guarded(command.statement.text, command.params)
         if cursor.description is None:
             changed = max(cursor.rowcount, 0)

@@ -13,7 +13,7 @@ from anabranch.work.faults import Unavailable
 from anabranch.work.sql.blocking import Blocking, Halt
 from anabranch.work.sql.flows import Insertion, Row, as_json, portable_rows
 from anabranch.work.sql.own_store import refuse_own_store
-from anabranch.work.sql.sqlite import Session, Sqlite, connect, fault_for, place
+from anabranch.work.sql.sqlite import Sqlite, SqliteSession, connect, fault_for, place
 from anabranch.work.sql.task import Params, SqlOptions, SqlTask
 
 T = TypeVar("T")
@@ -60,16 +60,16 @@ class _Side:
         self._blocking = blocking
         self._options = options
         self._connection: sqlite3.Connection | None = None
-        self._session: Session | None = None
+        self._session: SqliteSession | None = None
 
-    async def run(self, call: Callable[[Session], T]) -> T:
+    async def run(self, call: Callable[[SqliteSession], T]) -> T:
         return await self._blocking.run(partial(self._called, call), None)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def _called(self, call: Callable[[Session], T], halt: Halt) -> T:
+    def _called(self, call: Callable[[SqliteSession], T], halt: Halt) -> T:
         try:
             session = self._with(halt)
             return call(session)
@@ -79,11 +79,11 @@ class _Side:
         finally:
             halt.release()
 
-    def _with(self, halt: Halt) -> Session:
+    def _with(self, halt: Halt) -> SqliteSession:
         if self._connection is None or self._session is None:
             refuse_own_store(self._path, SqlTask(commands=()))
             self._connection = connect(self._path, halt)
-            self._session = Session(self._connection, halt, self._options)
+            self._session = SqliteSession(self._connection, halt, self._options)
         self._session.under(halt)
         return self._session
 
@@ -101,7 +101,7 @@ class _Reading:
     async def chunk(self, size: int) -> list[Row]:
         return await self._side.run(lambda _session: self._fetched(size))
 
-    def begin(self, session: Session, query: str, params: Params) -> None:
+    def begin(self, session: SqliteSession, query: str, params: Params) -> None:
         session.patiently("BEGIN")
         self._cursor = session.guarded(query, params)
 
@@ -120,10 +120,10 @@ class _Writing:
     async def commit(self) -> None:
         await self._side.run(lambda session: session.patiently("COMMIT"))
 
-    def begin(self, session: Session, empties: str) -> None:
+    def begin(self, session: SqliteSession, empties: str) -> None:
         session.patiently("BEGIN IMMEDIATE")
         if empties:
             session.patiently(empties)
 
-    def _written(self, session: Session, rows: list[Row]) -> None:
+    def _written(self, session: SqliteSession, rows: list[Row]) -> None:
         session.many(self._statement, [[as_json(value) for value in row] for row in rows])

@@ -33,13 +33,13 @@ _DATABASES = (".db", ".sqlite", ".sqlite3", ".duckdb", ".ddb")
 Params = list[Any] | dict[str, Any] | None
 
 
-class Command(msgspec.Struct, frozen=True):
+class SqlCommand(msgspec.Struct, frozen=True):
     statement: Statement
     params: Params
 
 
 class SqlTask(msgspec.Struct, frozen=True, kw_only=True):
-    commands: tuple[Command, ...]
+    commands: tuple[SqlCommand, ...]
     autocommit: bool = False
     timeout_seconds: float | None = None
 
@@ -99,16 +99,16 @@ def _one_text(text: str, names: tuple[str, ...], *, placed: bool) -> dict[str, s
     )
 
 
-def _commands(given: Mapping[str, Any], flavour: Flavour, autocommit: bool) -> list[Command]:
+def _commands(given: Mapping[str, Any], flavour: Flavour, autocommit: bool) -> list[SqlCommand]:
     params = _params(given.get("params"))
-    commands: list[Command] = []
+    commands: list[SqlCommand] = []
     for text, own in _scripts(given):
         found = split(text, flavour)
         statements = found if autocommit else within_one_transaction(found)
         chosen = params if own is None else own
         if isinstance(chosen, list) and len(statements) > 1:
             raise InputError("a list of params fits one statement; give them names instead")
-        commands += [Command(statement, chosen) for statement in statements]
+        commands += [SqlCommand(statement, chosen) for statement in statements]
     if isinstance(params, list) and len(commands) > 1:
         raise InputError("a list of params fits one statement; give them names instead")
     return commands

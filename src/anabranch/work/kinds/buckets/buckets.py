@@ -23,7 +23,7 @@ import msgspec
 from anabranch.errors import InputError
 from anabranch.work.faults import Unavailable, fault
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.buckets.login import GOOGLE, Login, read_login, with_token
+from anabranch.work.kinds.buckets.login import GOOGLE, BucketLogin, read_login, with_token
 from anabranch.work.kinds.buckets.session import (
     calls_of_ours,
     carry_token,
@@ -53,7 +53,7 @@ class BucketOptions(msgspec.Struct, frozen=True, kw_only=True):
     addresses: AddressPolicy = ANY
 
 
-class Place(msgspec.Struct, frozen=True):
+class ObjectAddress(msgspec.Struct, frozen=True):
     """One object."""
 
     scheme: str
@@ -64,7 +64,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{self.bucket}/{self.key}"
 
 
-class TooLarge(InputError):
+class ObjectTooLarge(InputError):
     """The object has more bytes than the limit."""
 
 
@@ -76,11 +76,11 @@ def is_object(uri: Any) -> bool:
     return isinstance(uri, str) and uri.partition("://")[0].lower() in SCHEMES and "://" in uri
 
 
-def read_place(uri: str, what: str) -> Place:
+def read_place(uri: str, what: str) -> ObjectAddress:
     """The object that an address names."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
-    place = Place(scheme.lower(), bucket, key)
+    place = ObjectAddress(scheme.lower(), bucket, key)
     if place.scheme not in SCHEMES or not _BUCKET.fullmatch(bucket) or ".." in bucket:
         raise InputError(f"{what} must look like gs://bucket/key or s3://bucket/key")
     if not key or len(key.encode("utf-8", "replace")) > _KEY_BYTES or not key.isprintable():
@@ -102,7 +102,12 @@ class Buckets:
         self._off = off
 
     async def read(
-        self, place: Place, given: Mapping[str, Any], task: Task, limit: int, setting: str = ""
+        self,
+        place: ObjectAddress,
+        given: Mapping[str, Any],
+        task: Task,
+        limit: int,
+        setting: str = "",
     ) -> bytes:
         """The content, or an `InputError`; one that is `Unavailable` may be there another time."""
         async with self._opened(place, given, task) as system:
@@ -117,11 +122,16 @@ class Buckets:
                     file.r.close()
         if left <= 0:
             changed = f" (setting {setting})" if setting else ""
-            raise TooLarge(f"{place} is larger than {limit:,} bytes{changed}")
+            raise ObjectTooLarge(f"{place} is larger than {limit:,} bytes{changed}")
         return b"".join(parts)
 
     async def write(
-        self, place: Place, content: bytes, given: Mapping[str, Any], task: Task, **about: Any
+        self,
+        place: ObjectAddress,
+        content: bytes,
+        given: Mapping[str, Any],
+        task: Task,
+        **about: Any,
     ) -> None:
         """The object as a whole, in one request; `about` are `ContentType` and `Metadata`."""
         async with self._opened(place, given, task) as system:
@@ -130,7 +140,7 @@ class Buckets:
 
     @asynccontextmanager
     async def _opened(
-        self, place: Place, given: Mapping[str, Any], task: Task
+        self, place: ObjectAddress, given: Mapping[str, Any], task: Task
     ) -> AsyncIterator[Any]:
         for kind in ("http", SCHEMES[place.scheme]):  # they are calls, whoever makes them
             if kind in self._off:
@@ -163,7 +173,7 @@ class Buckets:
             raise Unavailable(MISSING, fault("config", MISSING, code="MISSING_EXTRA"))
         return await asyncio.to_thread(loaded)
 
-    def _arguments(self, place: Place, login: Login) -> dict[str, Any]:
+    def _arguments(self, place: ObjectAddress, login: BucketLogin) -> dict[str, Any]:
         """Everything that could come from somewhere else is said here: fsspec fills in from its
         own files and variables what is not."""
         google = place.scheme == "gs"
@@ -210,14 +220,14 @@ class Buckets:
         }
 
 
-def _path(place: Place) -> str:
+def _path(place: ObjectAddress) -> str:
     return f"{place.bucket}/{place.key}"
 
 
 # -- what went wrong -------------------------------------------------------------------------
 
 
-def _unavailable(place: Place, error: Exception) -> Unavailable:
+def _unavailable(place: ObjectAddress, error: Exception) -> Unavailable:
     kind, code, words = _told(error)
     message = f"{place}: {words}"
     return Unavailable(message, fault(kind, message, code=code))

@@ -21,7 +21,7 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import Unavailable, fault, misconfigured
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.buckets.buckets import Buckets, Place, read_place
+from anabranch.work.kinds.buckets.buckets import Buckets, ObjectAddress, read_place
 from anabranch.work.port import Task
 from anabranch.work.values.payloads import encoded
 
@@ -79,7 +79,7 @@ def _read(path: str, limit: int) -> bytes:
     return files.read_limited(path, limit, "artifact_bytes")
 
 
-def _destination(given: Mapping[str, Any]) -> Place:
+def _destination(given: Mapping[str, Any]) -> ObjectAddress:
     if (given.get("source") is None) == (given.get("data") is None):
         raise InputError("an upload takes either source (a file) or data")
     uri = inputs.text(given.get("destination"), "destination")
@@ -92,7 +92,7 @@ def _destination(given: Mapping[str, Any]) -> Place:
     return read_place(uri, "destination")
 
 
-def _content_type(given: Mapping[str, Any], place: Place) -> str:
+def _content_type(given: Mapping[str, Any], place: ObjectAddress) -> str:
     value = given.get("content_type")
     if value is None:
         guessed = mimetypes.guess_type(place.key)[0]

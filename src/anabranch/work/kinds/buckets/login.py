@@ -43,7 +43,7 @@ _REGION = ("region", "region_name", "aws_region")
 _ACCOUNT = ("service_account_json", "service_account", "service_account_info")
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
+class BucketLogin(msgspec.Struct, frozen=True, kw_only=True):
     """Either keys to sign with, or a token, or an account that gets one, or nothing."""
 
     key: str = ""
@@ -59,7 +59,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.key or self.bearer or self.account)
 
 
-def read_login(scheme: str, given: Mapping[str, Any], what: str = "") -> Login:
+def read_login(scheme: str, given: Mapping[str, Any], what: str = "") -> BucketLogin:
     """What `auth` of a task or of the source of a script comes to."""
     auth = given.get("auth", given.get("credential"))
     region = _first(given, _REGION, f"{what}region")
@@ -69,27 +69,29 @@ def read_login(scheme: str, given: Mapping[str, Any], what: str = "") -> Login:
             "itself: put endpoint_url into the credential, or into auth"
         )
     if auth is None:
-        return Login(region=region)
+        return BucketLogin(region=region)
     fields = _fields(auth, f"{what}auth")
     endpoint = _address(_first(fields, _ENDPOINT, f"{what}auth.endpoint_url"))
     region = _first(fields, _REGION, f"{what}auth.region") or region
     if not fields.keys() - {*_ENDPOINT, *_REGION, "type"}:
-        return Login(endpoint=endpoint, region=region)
+        return BucketLogin(endpoint=endpoint, region=region)
     key, secret = _first(fields, _KEY, f"{what}auth"), _first(fields, _SECRET, f"{what}auth")
     if key and secret:
         session = _first(fields, _SESSION, f"{what}auth.session_token")
-        return Login(key=key, secret=secret, session=session, endpoint=endpoint, region=region)
+        return BucketLogin(
+            key=key, secret=secret, session=session, endpoint=endpoint, region=region
+        )
     if scheme == "s3":
         raise InputError(f"{what}auth needs access_key_id and secret_access_key")
     account = _account(fields, f"{what}auth")
     if account is not None:
-        return Login(account=account, endpoint=endpoint, region=region)
+        return BucketLogin(account=account, endpoint=endpoint, region=region)
     bearer = _first(fields, _BEARER, f"{what}auth.token")
     if not bearer or not bearer.isprintable():
         raise InputError(
             f"{what}auth needs service_account_json, token, or access_key_id and secret_access_key"
         )
-    return Login(bearer=bearer, endpoint=endpoint, region=region)
+    return BucketLogin(bearer=bearer, endpoint=endpoint, region=region)
 
 
 def _fields(auth: Any, what: str) -> Mapping[str, Any]:
@@ -149,7 +151,7 @@ def _address(text: str) -> str:
     return text.rstrip("/")
 
 
-async def with_token(login: Login, http: Performer | None, task: Task) -> Login:
+async def with_token(login: BucketLogin, http: Performer | None, task: Task) -> BucketLogin:
     """A service account as the token it is given for now; any other login as it is.
 
     The call is one of the kind `http`: what it may reach is said by `http_addresses`."""

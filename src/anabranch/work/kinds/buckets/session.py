@@ -20,11 +20,11 @@ def calls_of_ours() -> Any:
     """The class of what makes the calls of a client."""
     base: Any = import_module("aiobotocore.httpsession").AIOHTTPSession
 
-    class Session(base):  # type: ignore[misc]  # it has no types
+    class ClientSession(base):  # type: ignore[misc]  # it has no types
         async def _get_session(self, proxy_url: str | None) -> _Calls:
             return _Calls(await super()._get_session(proxy_url))
 
-    return Session
+    return ClientSession
 
 
 class _Calls:

@@ -115,7 +115,7 @@ class ChildProcess:
         await self._settled()
         return code
 
-    async def _end_descendants(self, known: list[descendants.Process]) -> None:
+    async def _end_descendants(self, known: list[descendants.SystemProcess]) -> None:
         """Those that were seen below it while it lived, and whatever still has its mark."""
         descendants.send(signal.SIGKILL, known)
         for _ in range(_ROUNDS):
@@ -125,7 +125,7 @@ class ChildProcess:
             descendants.send(signal.SIGKILL, left)
             await asyncio.sleep(_ROUND_SECONDS)
 
-    async def _descendants(self) -> list[descendants.Process]:
+    async def _descendants(self) -> list[descendants.SystemProcess]:
         return await asyncio.to_thread(descendants.descendants, self.pid, self._mark, self._since)
 
     def _watch(self) -> None:

@@ -51,7 +51,7 @@ class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation = Isolation()
 
 
-class Command:
+class RunningCommand:
     """One running command and what it wrote. A failure calls it `what`, and is of the kind `other`
     where its exit status has none of its own."""
 

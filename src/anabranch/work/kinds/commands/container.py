@@ -28,9 +28,9 @@ from anabranch.kernel.values import Answer
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.child_process import undisturbed
-from anabranch.work.kinds.commands.command import Command, CommandOptions, variables_of
+from anabranch.work.kinds.commands.command import CommandOptions, RunningCommand, variables_of
 from anabranch.work.kinds.commands.script import kept_in_a_file
-from anabranch.work.kinds.script_sources import Scripts
+from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import given_to_work
 from anabranch.work.time_limit import time_limit
@@ -66,10 +66,10 @@ class Container:
     """Performs containers, each with a name of its own."""
 
     def __init__(
-        self, options: ContainerOptions | None = None, scripts: Scripts | None = None
+        self, options: ContainerOptions | None = None, scripts: ScriptSources | None = None
     ) -> None:
         self._options = options or ContainerOptions()
-        self._scripts = scripts or Scripts()
+        self._scripts = scripts or ScriptSources()
 
     async def perform(self, task: Task) -> Answer:
         client = self._client()
@@ -104,7 +104,7 @@ class Container:
         try:
             argv = [*client, *_arguments(name, plan, task, script, inherited)]
             env = {**plan.variables, **inherited}
-            command = Command(
+            command = RunningCommand(
                 argv, env, None, self._options, what="the container", other="container"
             )
         except InputError as error:
@@ -133,7 +133,7 @@ class Container:
     async def _removed(self, client: list[str], name: str) -> None:
         """The command is gone by now, but the container may have outlived it."""
         with suppress(OSError, TimeoutError):
-            removing = Command(
+            removing = RunningCommand(
                 [*client, "rm", "--force", name], self._inherited(), None, self._options
             )
             try:
@@ -143,7 +143,7 @@ class Container:
                 removing.close()
 
 
-def _answer(command: Command, code: int, client: list[str], plan: _Plan) -> Answer:
+def _answer(command: RunningCommand, code: int, client: list[str], plan: _Plan) -> Answer:
     if code == _NOT_STARTED:
         program = os.path.basename(client[0])
         return fault(

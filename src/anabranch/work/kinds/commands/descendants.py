@@ -19,7 +19,7 @@ from typing import NamedTuple
 MARK = "ANABRANCH_PROCESS"
 
 
-class Process(NamedTuple):
+class SystemProcess(NamedTuple):
     pid: int
     parent: int
     session: int
@@ -38,7 +38,7 @@ def now() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) - 1
 
 
-def descendants(leader: int, mark: str, since: int) -> list[Process]:
+def descendants(leader: int, mark: str, since: int) -> list[SystemProcess]:
     """What belongs to the child `leader` and was started at `since` or later, without itself."""
     found = [each for each in _processes() if each.started >= since and each.pid != leader]
     below = _below(leader, found)
@@ -50,7 +50,7 @@ def descendants(leader: int, mark: str, since: int) -> list[Process]:
     ]
 
 
-def send(number: int, processes: Iterable[Process]) -> None:
+def send(number: int, processes: Iterable[SystemProcess]) -> None:
     for each in processes:
         with suppress(OSError, AttributeError):
             held = os.pidfd_open(each.pid)  # from here on the number stays with this process
@@ -61,7 +61,7 @@ def send(number: int, processes: Iterable[Process]) -> None:
                 os.close(held)
 
 
-def _below(leader: int, processes: list[Process]) -> set[int]:
+def _below(leader: int, processes: list[SystemProcess]) -> set[int]:
     children: dict[int, list[int]] = {}
     for each in processes:
         children.setdefault(each.parent, []).append(each.pid)
@@ -74,7 +74,7 @@ def _below(leader: int, processes: list[Process]) -> set[int]:
     return below
 
 
-def _processes() -> Iterator[Process]:
+def _processes() -> Iterator[SystemProcess]:
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -84,7 +84,7 @@ def _processes() -> Iterator[Process]:
             yield found
 
 
-def _read(pid: int) -> Process | None:
+def _read(pid: int) -> SystemProcess | None:
     """None for one that is gone, or only waits to be reaped."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -93,7 +93,7 @@ def _read(pid: int) -> Process | None:
         return None
     if fields[0] in (b"Z", b"X"):
         return None
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+    return SystemProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -25,10 +25,15 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.command import Command, CommandOptions, environment_of, folder_of
+from anabranch.work.kinds.commands.command import (
+    CommandOptions,
+    RunningCommand,
+    environment_of,
+    folder_of,
+)
 from anabranch.work.kinds.commands.os_user import OsUser
 from anabranch.work.kinds.python.performer import as_builtin
-from anabranch.work.kinds.script_sources import Scripts, script_name, script_path
+from anabranch.work.kinds.script_sources import ScriptSources, script_name, script_path
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import given_to_work
 from anabranch.work.time_limit import time_limit
@@ -45,14 +50,14 @@ _BY_NAME = {
 _ARGUMENT_BYTES = 100_000  # Linux takes 128 KiB for one
 
 
-class Script:
+class ScriptPerformer:
     """Performs scripts, each in a new process group."""
 
     def __init__(
-        self, options: CommandOptions | None = None, scripts: Scripts | None = None
+        self, options: CommandOptions | None = None, scripts: ScriptSources | None = None
     ) -> None:
         self._options = options or CommandOptions()
-        self._scripts = scripts or Scripts()
+        self._scripts = scripts or ScriptSources()
 
     async def perform(self, task: Task) -> Answer:
         given = task.inputs
@@ -87,7 +92,9 @@ class Script:
         self, argv: list[str], env: Mapping[str, str], folder: str | None, limit: float | None
     ) -> Answer:
         try:
-            command = Command(argv, env, folder, self._options, what="the script", other="script")
+            command = RunningCommand(
+                argv, env, folder, self._options, what="the script", other="script"
+            )
         except (OSError, ValueError) as error:
             return fault("config", f"the interpreter {argv[0]} could not be started: {error}")
         answer = await command.run(limit)

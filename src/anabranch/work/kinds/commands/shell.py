@@ -17,7 +17,12 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work.faults import fault, misconfigured
 from anabranch.work.kinds import inputs
-from anabranch.work.kinds.commands.command import Command, CommandOptions, environment_of, folder_of
+from anabranch.work.kinds.commands.command import (
+    CommandOptions,
+    RunningCommand,
+    environment_of,
+    folder_of,
+)
 from anabranch.work.port import Task
 
 _DEFAULT_SHELL = "/bin/sh"
@@ -42,7 +47,7 @@ class Shell:
         except InputError as error:
             return misconfigured(error)
         try:
-            command = Command(argv, environment, folder, self._options)
+            command = RunningCommand(argv, environment, folder, self._options)
         except (OSError, ValueError) as error:
             return fault("config", f"the shell {argv[0]} could not be started: {error}")
         return await command.run(limit)

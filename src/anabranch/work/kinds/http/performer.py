@@ -23,8 +23,8 @@ from anabranch.errors import InputError
 from anabranch.kernel.values import Answer
 from anabranch.work import tracing
 from anabranch.work.faults import fault, misconfigured
-from anabranch.work.kinds.http.request import Request, Timeouts, read_request
-from anabranch.work.kinds.http.response import Response, read_answer
+from anabranch.work.kinds.http.request import HttpRequest, Timeouts, read_request
+from anabranch.work.kinds.http.response import HttpResponse, read_answer
 from anabranch.work.network.addresses import ANY, AddressClass, AddressPolicy, refusal_in
 from anabranch.work.network.guarded_sessions import (
     REDIRECTS,
@@ -99,7 +99,7 @@ class Http:
             **own,
         )
 
-    async def _call(self, request: Request) -> Response:
+    async def _call(self, request: HttpRequest) -> HttpResponse:
         started = time.perf_counter()
         response = await self._sent(self._sessions.first(), request)
         if request.follow and response.status in REDIRECTS:
@@ -109,7 +109,7 @@ class Http:
         except BaseException:
             response.close()  # cancelled, cut off or too much of it: the connection is of no use
             raise
-        return Response(
+        return HttpResponse(
             status=response.status,
             url=_without_user(response.url),
             headers=_joined(response),
@@ -118,7 +118,7 @@ class Http:
         )
 
     async def _sent(
-        self, session: aiohttp.ClientSession, request: Request
+        self, session: aiohttp.ClientSession, request: HttpRequest
     ) -> aiohttp.ClientResponse:
         return await session.request(
             request.method,
@@ -132,7 +132,7 @@ class Http:
         )
 
     async def _followed(
-        self, request: Request, response: aiohttp.ClientResponse, started: float
+        self, request: HttpRequest, response: aiohttp.ClientResponse, started: float
     ) -> aiohttp.ClientResponse:
         """The answer at the end of the redirects, each under the policy for where it comes from."""
         passed: list[AddressClass] = []
@@ -169,7 +169,7 @@ class Http:
                 raise _TooLargeError
         return b"".join(parts)
 
-    def _too_large(self, request: Request) -> Answer:
+    def _too_large(self, request: HttpRequest) -> Answer:
         return fault(
             "result",
             f"{request.place}: the answer is larger than {self._options.body_bytes:,} bytes "
@@ -187,7 +187,9 @@ def _client_timeout(limits: Timeouts) -> aiohttp.ClientTimeout:
     )
 
 
-def _redirected(request: Request, response: aiohttp.ClientResponse, location: str) -> Request:
+def _redirected(
+    request: HttpRequest, response: aiohttp.ClientResponse, location: str
+) -> HttpRequest:
     """The request that a redirect asks for; credentials stay with their origin."""
     import aiohttp
     from yarl import URL
@@ -231,7 +233,7 @@ def _client_error() -> type[Exception]:
     return aiohttp.ClientError
 
 
-def _fault_for(request: Request, error: Exception) -> Answer:
+def _fault_for(request: HttpRequest, error: Exception) -> Answer:
     """The kind of what went wrong below HTTP; aiohttp's own texts may repeat the whole address."""
     import aiohttp
 

@@ -31,7 +31,7 @@ class Timeouts(msgspec.Struct, frozen=True):
     read: float | None = None
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     url: str
     headers: dict[str, str]
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.method} {bare(self.url)}"
 
 
-def read_request(task: Task, default_seconds: float) -> Request:
+def read_request(task: Task, default_seconds: float) -> HttpRequest:
     """The request, or an `InputError` that names the input at fault and repeats no secret."""
     given = task.inputs
     method = inputs.text(given.get("method") or "GET", "method").upper()
@@ -59,7 +59,7 @@ def read_request(task: Task, default_seconds: float) -> Request:
     _authorize(given.get("auth"), headers)
     trusted = not carries_credentials(headers, url)
     _identify(headers, method, task.key)
-    return Request(
+    return HttpRequest(
         method=method,
         url=url,
         headers=headers,

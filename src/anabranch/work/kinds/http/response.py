@@ -15,7 +15,7 @@ import msgspec
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.work.faults import fault
 from anabranch.work.kinds.http.charsets import UnknownCharset, codec_of, decoded
-from anabranch.work.kinds.http.request import Request, bare
+from anabranch.work.kinds.http.request import HttpRequest, bare
 from anabranch.work.secrets.redaction import ROOM_MAX, head_of
 from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
 
@@ -27,7 +27,7 @@ _TELLING = ("content-type", "retry-after", "x-request-id", "www-authenticate", "
 _KINDS = {401: "auth", 403: "auth", 404: "not_found", 429: "rate_limit"}
 
 
-class Response(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     """An answer that has been read, as far as it was worth reading."""
 
     status: int
@@ -37,14 +37,14 @@ class Response(msgspec.Struct, frozen=True):
     elapsed: float  # seconds
 
 
-async def read_answer(request: Request, response: Response) -> Answer:
+async def read_answer(request: HttpRequest, response: HttpResponse) -> Answer:
     """What the reply means; a large one is taken apart beside the event loop."""
     if len(response.body) <= BESIDE_BYTES:
         return answer_for(request, response)
     return await asyncio.to_thread(answer_for, request, response)
 
 
-def answer_for(request: Request, response: Response) -> Answer:
+def answer_for(request: HttpRequest, response: HttpResponse) -> Answer:
     if not 200 <= response.status < 300:
         return _refused(request, response)
     try:
@@ -72,7 +72,7 @@ def kind_of(status: int) -> str:
     return _KINDS.get(status) or ("server_error" if status >= 500 else "client_error")
 
 
-def _refused(request: Request, response: Response) -> Answer:
+def _refused(request: HttpRequest, response: HttpResponse) -> Answer:
     headers = response.headers
     details = {
         "http_status": response.status,
@@ -95,7 +95,7 @@ def _refused(request: Request, response: Response) -> Answer:
     )
 
 
-def _advice(request: Request, response: Response) -> str:
+def _advice(request: HttpRequest, response: HttpResponse) -> str:
     if not 300 <= response.status < 400 or request.follow:
         return ""
     target = bare(response.headers.get("location", "")) or "nowhere"
@@ -116,7 +116,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, round((moment - datetime.now(UTC)).total_seconds(), 3))
 
 
-def _content(response: Response) -> dict[str, Any]:
+def _content(response: HttpResponse) -> dict[str, Any]:
     media_type = _media_type(response)
     if not response.body:
         return {"data": None}
@@ -133,11 +133,11 @@ def _content(response: Response) -> dict[str, Any]:
         return _as_bytes(response)
 
 
-def _as_bytes(response: Response) -> dict[str, Any]:
+def _as_bytes(response: HttpResponse) -> dict[str, Any]:
     return {"data": base64.b64encode(response.body).decode(), "encoding": "base64"}
 
 
-def _json(response: Response) -> Any:
+def _json(response: HttpResponse) -> Any:
     body, codec = response.body, codec_of(_charset(response))
     if codec not in ("utf-8", "ascii"):
         body = decoded(body, codec).encode()
@@ -164,11 +164,11 @@ def _built(body: bytes) -> Any:
             gc.enable()
 
 
-def _media_type(response: Response) -> str:
+def _media_type(response: HttpResponse) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _charset(response: Response) -> str:
+def _charset(response: HttpResponse) -> str:
     parameters = response.headers.get("content-type", "").split(";")[1:]
     for parameter in parameters:
         name, _, value = parameter.partition("=")
@@ -181,6 +181,6 @@ def _is_text(media_type: str) -> bool:
     return media_type.startswith("text/") or media_type.endswith(("/xml", "+xml", "/javascript"))
 
 
-def _preview(response: Response) -> str:
+def _preview(response: HttpResponse) -> str:
     text = response.body[: _PREVIEW * 4 + ROOM_MAX].decode("utf-8", "replace")
     return text if len(text) <= _PREVIEW else f"{head_of(text, _PREVIEW)} …"

@@ -41,13 +41,13 @@ class NoResponders(Exception):
     """Nobody listens to what was asked."""
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
+class NatsLogin(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     password: str = ""
     token: str = ""
 
 
-class Message(msgspec.Struct, frozen=True):
+class NatsMessage(msgspec.Struct, frozen=True):
     subject: str
     payload: bytes
     headers: dict[str, str] = {}
@@ -55,19 +55,19 @@ class Message(msgspec.Struct, frozen=True):
     reply: str = ""
 
 
-class Place(msgspec.Struct, frozen=True):
+class NatsAddress(msgspec.Struct, frozen=True):
     """Where a server is, and who is asked for in its address."""
 
     host: str
     port: int
     encrypted: bool
-    login: Login
+    login: NatsLogin
 
     def __str__(self) -> str:
         return f"nats {self.host}:{self.port}"
 
 
-def read_place(url: str) -> Place:
+def read_place(url: str) -> NatsAddress:
     """Of `nats://user:password@host:port`; a host alone will do."""
     try:
         parts = urlsplit(url if "://" in url else f"nats://{url}")
@@ -77,8 +77,8 @@ def read_place(url: str) -> Place:
     if not host or parts.scheme not in SCHEMES:
         raise InputError("url must be the address of a NATS server such as nats://host:4222")
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    login = Login(user=user, password=password) if password else Login(token=user)
-    return Place(host, port or PORT, parts.scheme == "tls", login)
+    login = NatsLogin(user=user, password=password) if password else NatsLogin(token=user)
+    return NatsAddress(host, port or PORT, parts.scheme == "tls", login)
 
 
 class NatsConnection:
@@ -91,12 +91,16 @@ class NatsConnection:
         self._bytes_max = bytes_max
         self._inbox = f"_INBOX.{secrets.token_hex(11)}"
         self._asked = 0
-        self._aside: deque[Message] = deque()  # came while something else was waited for
+        self._aside: deque[NatsMessage] = deque()  # came while something else was waited for
         self.payload_max = 1024 * 1024
 
     @classmethod
     async def connect(
-        cls, place: Place, login: Login, policy: AddressPolicy = ANY, bytes_max: int = 1 << 24
+        cls,
+        place: NatsAddress,
+        login: NatsLogin,
+        policy: AddressPolicy = ANY,
+        bytes_max: int = 1 << 24,
     ) -> Self:
         reader, writer = await _opened(place, policy)
         made = cls(reader, writer, bytes_max)
@@ -138,7 +142,7 @@ class NatsConnection:
 
     async def request(
         self, subject: str, payload: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> Message:
+    ) -> NatsMessage:
         """What somebody answers; `NoResponders` where nobody listens."""
         reply = self.inbox()
         await self._send(subject, reply, payload, headers)
@@ -150,13 +154,13 @@ class NatsConnection:
                 return message
             self._aside.append(message)
 
-    async def received(self) -> Message:
+    async def received(self) -> NatsMessage:
         """The next message to an inbox of ours."""
         return self._aside.popleft() if self._aside else await self._next()
 
     # -- the protocol ------------------------------------------------------------------------
 
-    async def _greet(self, place: Place, login: Login) -> None:
+    async def _greet(self, place: NatsAddress, login: NatsLogin) -> None:
         verb, _, text = (await self._line()).partition(" ")
         if verb != "INFO":
             raise NatsError("parse", "it does not greet as a NATS server does")
@@ -211,7 +215,7 @@ class NatsConnection:
             raise ConnectionResetError("the server closed the connection")
         return line.decode("utf-8", "replace").rstrip("\r\n")
 
-    async def _next(self) -> Message:
+    async def _next(self) -> NatsMessage:
         while True:
             line = await self._line()
             if line.startswith(("MSG ", "HMSG ")):
@@ -229,7 +233,7 @@ class NatsConnection:
             refused = "authorization" in text.lower() or "permissions" in text.lower()
             raise NatsError("auth" if refused else "client_error", text)
 
-    async def _message(self, line: str) -> Message:
+    async def _message(self, line: str) -> NatsMessage:
         verb, *words = line.split(" ")
         try:
             size = int(words[-1])
@@ -241,7 +245,7 @@ class NatsConnection:
         whole = await self._reader.readexactly(size + 2)
         headers, status = _headers(whole[:head_size])
         reply = words[2] if len(words) > (4 if verb == "HMSG" else 3) else ""
-        return Message(words[0], whole[head_size:size], headers, status, reply)
+        return NatsMessage(words[0], whole[head_size:size], headers, status, reply)
 
 
 def _headers(head: bytes) -> tuple[dict[str, str], str]:
@@ -252,7 +256,7 @@ def _headers(head: bytes) -> tuple[dict[str, str], str]:
 
 
 async def _opened(
-    place: Place, policy: AddressPolicy
+    place: NatsAddress, policy: AddressPolicy
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """To an address that was looked at, so that the name cannot mean another one by then."""
     loop = asyncio.get_running_loop()

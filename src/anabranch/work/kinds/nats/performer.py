@@ -28,9 +28,9 @@ from anabranch.work.faults import fault, misconfigured
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.http.performer import connecting
 from anabranch.work.kinds.nats.client import (
-    Login,
     NatsConnection,
     NatsError,
+    NatsLogin,
     NoResponders,
     read_place,
 )
@@ -154,9 +154,9 @@ def _connection(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain[name] for name in _OF_LOGIN if plain.get(name) is not None}
 
 
-def _login(fields: Mapping[str, Any], of_address: Login) -> Login:
+def _login(fields: Mapping[str, Any], of_address: NatsLogin) -> NatsLogin:
     given = {name: inputs.scalar(fields[name], name) for name in _OF_LOGIN[1:] if name in fields}
-    return Login(**given) if given else of_address
+    return NatsLogin(**given) if given else of_address
 
 
 def _name(given: Mapping[str, Any], key: str, pattern: re.Pattern[str]) -> str:

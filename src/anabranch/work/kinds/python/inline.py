@@ -43,7 +43,7 @@ MODULES = ("os", "json", "datetime", "uuid")
 LAYERS = ("ctx", "workload")
 
 
-class Job(NamedTuple):
+class InlineJob(NamedTuple):
     code: str
     name: str  # shown as the file name in tracebacks
     args: dict[str, Any]
@@ -52,7 +52,7 @@ class Job(NamedTuple):
     layers: dict[str, Any] | None = None  # what templates see, see `assembled`
 
 
-class Reply(NamedTuple):
+class InlineReply(NamedTuple):
     """JSON text of the result, or what went wrong as `{kind, message, retryable, details}`."""
 
     result: str = "null"
@@ -63,13 +63,13 @@ class _MisuseError(Exception):
     """The task, not the code, is wrong; the message says how."""
 
 
-def execute(job: Job) -> Reply:
+def execute(job: InlineJob) -> InlineReply:
     """Runs the code and never raises, whatever the code does short of ending the process."""
     try:
         value = _value(job)
         if isinstance(value, dict) and value.get("status") == "error":
             return _reported(value)
-        return Reply(result_json(value))
+        return InlineReply(result_json(value))
     except _MisuseError as error:
         return _error("config", str(error), retryable=False)
     except NotJsonError as error:
@@ -84,7 +84,7 @@ def execute(job: Job) -> Reply:
         return _raised(error, job, f"{name}: {text}" if text else name)
 
 
-def _value(job: Job) -> Any:
+def _value(job: InlineJob) -> Any:
     program, has_body = _compiled(job.code, job.name)
     module = types.ModuleType("__inline__")
     names = module.__dict__
@@ -236,7 +236,7 @@ def _library(alias: str, what: Any) -> Any:
     )
 
 
-def _call_main(main: Any, job: Job) -> Any:
+def _call_main(main: Any, job: InlineJob) -> Any:
     import inspect
 
     given: dict[str, Any] = {}
@@ -276,7 +276,7 @@ def _run_async(coroutine: Any) -> Any:
         return thread.submit(asyncio.run, coroutine).result()
 
 
-def _reported(value: dict[str, Any]) -> Reply:
+def _reported(value: dict[str, Any]) -> InlineReply:
     """Code that returns `{"status": "error", …}` says that it failed."""
     inner = value.get("error")
     nested = inner if isinstance(inner, dict) else {"message": inner}
@@ -286,7 +286,9 @@ def _reported(value: dict[str, Any]) -> Reply:
     return _error("tool_error", str(message), retryable=retryable is not False, details=details)
 
 
-def _raised(error: BaseException, job: Job, message: str, *, retryable: bool = True) -> Reply:
+def _raised(
+    error: BaseException, job: InlineJob, message: str, *, retryable: bool = True
+) -> InlineReply:
     frames = _frames(error, job)
     details = {
         "exception_type": type(error).__name__,
@@ -298,7 +300,7 @@ def _raised(error: BaseException, job: Job, message: str, *, retryable: bool = T
     return _error(kind, message, retryable=retryable and may_heal, details=details)
 
 
-def _frames(error: BaseException, job: Job) -> list[str]:
+def _frames(error: BaseException, job: InlineJob) -> list[str]:
     """The user's own frames: nobody is helped by ours, or by those of a library below."""
     source = job.code.splitlines()
     shown = []
@@ -329,11 +331,11 @@ def _line(error: BaseException, name: str) -> int | None:
     return lines[-1][0] if lines else None
 
 
-def _error(kind: str, message: str, *, retryable: bool, details: Any = None) -> Reply:
+def _error(kind: str, message: str, *, retryable: bool, details: Any = None) -> InlineReply:
     known = {
         "kind": kind,
         "message": clip(message, _SENT),
         "retryable": retryable,
         "details": details,
     }
-    return Reply(error=known)
+    return InlineReply(error=known)

@@ -23,9 +23,9 @@ from anabranch.work.faults import clipped, fault, misconfigured
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.isolation import Isolation
 from anabranch.work.kinds.python.context import layers_of
-from anabranch.work.kinds.python.inline import LAYERS, Job, execute
-from anabranch.work.kinds.python.processes import Failure, Outcome, Processes, ProcessOptions
-from anabranch.work.kinds.script_sources import Scripts, script_text
+from anabranch.work.kinds.python.inline import LAYERS, InlineJob, execute
+from anabranch.work.kinds.python.processes import Failure, Processes, ProcessOptions, ProcessOutcome
+from anabranch.work.kinds.script_sources import ScriptSources, script_text
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import given_to_work
 
@@ -38,10 +38,10 @@ class Python:
     """Performs inline Python code in a pool of processes."""
 
     def __init__(
-        self, options: ProcessOptions | None = None, scripts: Scripts | None = None
+        self, options: ProcessOptions | None = None, scripts: ScriptSources | None = None
     ) -> None:
         self._options = options
-        self._scripts = scripts or Scripts()
+        self._scripts = scripts or ScriptSources()
         self._isolation = (options or ProcessOptions()).isolation
         self._processes: Processes | None = None
 
@@ -94,13 +94,15 @@ def run_inline(
 
     It cannot be stopped, and code that ends its process ends this one.
     """
-    job = Job(code, name, dict(args or {}), dict(context or {}), libs or {}, dict(layers or {}))
+    job = InlineJob(
+        code, name, dict(args or {}), dict(context or {}), libs or {}, dict(layers or {})
+    )
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         reply = execute(job)
     text = printed.getvalue()
     error = msgspec.convert(reply.error, Failure) if reply.error else None
-    outcome = Outcome(
+    outcome = ProcessOutcome(
         result=msgspec.json.decode(reply.result),
         error=error,
         output=text[-_OUTPUT_BYTES:],
@@ -169,7 +171,7 @@ def as_builtin(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be passed to a process")
 
 
-def _answer(outcome: Outcome, isolation: Isolation | None = None) -> Answer:
+def _answer(outcome: ProcessOutcome, isolation: Isolation | None = None) -> Answer:
     error = outcome.error
     if error is None:
         return succeeded(outcome.result)

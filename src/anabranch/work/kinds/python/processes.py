@@ -35,7 +35,7 @@ class Failure(msgspec.Struct, frozen=True):
     details: Any = None
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ProcessOutcome(msgspec.Struct, frozen=True):
     """What came of one job, and the last of what it printed."""
 
     result: Any = None
@@ -67,7 +67,7 @@ class Processes:
         self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def run(self, request: bytes, seconds: float | None = None) -> Outcome:
+    async def run(self, request: bytes, seconds: float | None = None) -> ProcessOutcome:
         """Runs one job, with `seconds` from its start; a cancel or TimeoutError has stopped it."""
         async with self._slots:
             worker = await self._ready_worker()
@@ -157,7 +157,7 @@ class _Worker:
     def fit(self) -> bool:
         return self._fit and self.alive and self._jobs < self._options.recycle_after
 
-    async def ask(self, request: bytes) -> Outcome:
+    async def ask(self, request: bytes) -> ProcessOutcome:
         self._jobs += 1
         self._child.next_job()
         self._output.restart()
@@ -166,9 +166,9 @@ class _Worker:
             self._writer.write(len(request).to_bytes(4, "big") + request)
             await self._writer.drain()
             reply = await self._reply()
-            outcome = msgspec.json.decode(reply[1:], type=Outcome)
+            outcome = msgspec.json.decode(reply[1:], type=ProcessOutcome)
         except (asyncio.IncompleteReadError, OSError, ValueError):
-            outcome = Outcome(error=await self._lost())
+            outcome = ProcessOutcome(error=await self._lost())
         else:
             self._fit = reply[:1] != RETIRE
         self._output.catch_up()

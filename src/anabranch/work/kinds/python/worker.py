@@ -28,7 +28,7 @@ KEEP, RETIRE = b"K", b"R"
 CHANNEL_LOST = 113
 
 
-class Server:
+class InlineServer:
     """Answers the jobs that come over one channel until it is closed."""
 
     def __init__(self, channel: int, reply_limit: int, inline: Any) -> None:
@@ -54,7 +54,7 @@ class Server:
 
     def _perform(self, request: bytes) -> bytes:
         try:
-            reply = self._inline.execute(self._inline.Job(**json.loads(request)))
+            reply = self._inline.execute(self._inline.InlineJob(**json.loads(request)))
             if reply.error is None:
                 body = f'{{"result":{reply.result}}}'.encode()
             else:
@@ -195,7 +195,7 @@ def main() -> None:
         _thread.start_new_thread(_watch_for_the_engine, (channel,))
     inline = _load_inline()
     _limit_memory(memory)
-    Server(channel, reply_limit, inline).run()
+    InlineServer(channel, reply_limit, inline).run()
 
 
 if __name__ == "__main__":

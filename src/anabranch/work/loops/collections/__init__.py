@@ -12,20 +12,20 @@ See `port.py` for what the words mean.
 from anabranch.work.loops.collections.all import Collections, is_described
 from anabranch.work.loops.collections.port import (
     CollectionError,
+    CollectionLimits,
     Cuts,
     Descriptor,
     Item,
-    Limits,
-    Shard,
+    ShardRange,
 )
 
 __all__ = [
     "CollectionError",
+    "CollectionLimits",
     "Collections",
     "Cuts",
     "Descriptor",
     "Item",
-    "Limits",
-    "Shard",
+    "ShardRange",
     "is_described",
 ]

@@ -9,7 +9,7 @@ from anabranch.errors import InputError
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.threads import Threads
 from anabranch.work.loops.collections.asking import look_up
-from anabranch.work.loops.collections.claims import Claims
+from anabranch.work.loops.collections.claims import ClaimedItems
 from anabranch.work.loops.collections.files import Csv, JsonLines
 from anabranch.work.loops.collections.listing import Listings
 from anabranch.work.loops.collections.pages import Pages
@@ -18,15 +18,15 @@ from anabranch.work.loops.collections.plain import Lists, Ranges, ResultsOf
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,
+    CollectionLimits,
+    CollectionSource,
     Cursor,
     Cuts,
     Descriptor,
     Item,
     Keyring,
     Keys,
-    Limits,
-    Shard,
-    Source,
+    ShardRange,
 )
 from anabranch.work.loops.collections.queries import Queries
 from anabranch.work.loops.results import Loops
@@ -58,15 +58,15 @@ class Collections:
         payloads: PayloadPort | None = None,
         performers: Mapping[str, Performer] | None = None,
         loops: Loops | None = None,
-        limits: Limits | None = None,
+        limits: CollectionLimits | None = None,
         threads: int = 4,
     ) -> None:
-        chosen = limits or Limits()
+        chosen = limits or CollectionLimits()
         work = performers or {}
         self._payloads = payloads
         self._threads = Threads(threads)
         self._lists = Lists(payloads, chosen)
-        self._sources: dict[str, Source] = {
+        self._sources: dict[str, CollectionSource] = {
             "list": self._lists,
             "range": Ranges(),
             "jsonl": JsonLines(self._threads, chosen),
@@ -75,7 +75,7 @@ class Collections:
             "listing": Listings(self._threads, chosen),
             "sql": Queries(work),
             "pages": Pages(work),
-            "claim": Claims(work, payloads, chosen),
+            "claim": ClaimedItems(work, payloads, chosen),
             "results_of": ResultsOf(loops),
         }
 
@@ -129,7 +129,7 @@ class Collections:
         source = self._source(descriptor)
         if "auth" in descriptor:
             await look_up(descriptor, keyring)
-        found = await source.items(descriptor, Shard(cursor, first, count), keyring)
+        found = await source.items(descriptor, ShardRange(cursor, first, count), keyring)
         items = [
             Item(first + offset, key if keys is None else _key(keys, first + offset, item), item)
             for offset, (key, item) in enumerate(found)
@@ -137,7 +137,7 @@ class Collections:
         _check_keys(items)
         return items
 
-    def _source(self, descriptor: Descriptor) -> Source:
+    def _source(self, descriptor: Descriptor) -> CollectionSource:
         source = self._sources.get(str(descriptor.get(KIND)))
         if source is None:
             raise InputError(f"there is no collection of kind {descriptor.get(KIND)!r:.40}")

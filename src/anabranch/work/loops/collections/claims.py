@@ -31,12 +31,12 @@ from anabranch.work.loops.collections.databases import (
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,
+    CollectionLimits,
     Cursor,
     Cuts,
     Descriptor,
     Keyring,
-    Limits,
-    Shard,
+    ShardRange,
     Walked,
 )
 from anabranch.work.port import Performer
@@ -46,9 +46,12 @@ _OWN = frozenset({"kind", "command", "params", "auth", "timeout", "key", "whole"
 _SCOPE = "execution"  # a run that goes on with the rest of a loop reads the same rows
 
 
-class Claims(Walked):
+class ClaimedItems(Walked):
     def __init__(
-        self, performers: Mapping[str, Performer], payloads: PayloadPort | None, limits: Limits
+        self,
+        performers: Mapping[str, Performer],
+        payloads: PayloadPort | None,
+        limits: CollectionLimits,
     ) -> None:
         self._performers = performers
         self._payloads = payloads
@@ -70,19 +73,19 @@ class Claims(Walked):
         """Claim some frames. Not more than will be begun soon: a claimed row is nobody else's."""
         number = 0 if cursor is None else int(cursor["frame"])
         index = 0 if cursor is None else int(cursor["index"])
-        made: list[Shard] = []
+        made: list[ShardRange] = []
         while len(made) < max(1, shards // 2):
             rows = await self._claimed(descriptor, number, count, ring)
             if not rows:
                 return Cuts(made, None, True)
             length = 1 if descriptor["whole"] else len(rows)
             kept = await self._kept(rows, descriptor["owner"].partition("/")[0])
-            made.append(Shard({"frame": number, **kept}, index, length))
+            made.append(ShardRange({"frame": number, **kept}, index, length))
             number, index = number + 1, index + length
         return Cuts(made, {"frame": number, "index": index}, False)
 
     async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
+        self, descriptor: Descriptor, shard: ShardRange, _ring: Keyring
     ) -> list[tuple[str, Any]]:
         cursor = shard.cursor or {}
         if "frame" not in cursor:

@@ -32,11 +32,11 @@ from anabranch.work.kinds.threads import Threads
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,
+    CollectionLimits,
     Cursor,
     Cuts,
     Descriptor,
-    Limits,
-    Shard,
+    ShardRange,
     WalkedInThreads,
     changed,
 )
@@ -68,7 +68,7 @@ class Records(WalkedInThreads):
     kind = ""
     options: frozenset[str] = frozenset()
 
-    def __init__(self, threads: Threads, limits: Limits) -> None:
+    def __init__(self, threads: Threads, limits: CollectionLimits) -> None:
         super().__init__(threads)
         self._limits = limits
 
@@ -85,20 +85,20 @@ class Records(WalkedInThreads):
 
     def _cut(self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int) -> Cuts:
         begin, index = _position(descriptor, cursor)
-        made: list[Shard] = []
+        made: list[ShardRange] = []
         with checked(descriptor) as file:
             records = self._records(file, begin, descriptor["path"])
             while len(made) < shards:
                 ends = [end for _, end, _ in islice(records, count)]
                 if ends:
-                    made.append(Shard({"offset": begin, "index": index}, index, len(ends)))
+                    made.append(ShardRange({"offset": begin, "index": index}, index, len(ends)))
                     begin = ends[-1]
                 index += len(ends)
                 if len(ends) < count:
                     return Cuts(made, None, True)
         return Cuts(made, {"offset": begin, "index": index}, False)
 
-    def _items(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    def _items(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         begin, _ = _position(descriptor, shard.cursor)
         path, size = descriptor["path"], 0
         found: list[tuple[str, Any]] = []

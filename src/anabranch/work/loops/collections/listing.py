@@ -24,11 +24,11 @@ from anabranch.work.loops.collections.files import path_of
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,
+    CollectionLimits,
     Cursor,
     Cuts,
     Descriptor,
-    Limits,
-    Shard,
+    ShardRange,
     WalkedInThreads,
     changed,
 )
@@ -40,7 +40,7 @@ Parts = tuple[str, ...]
 class Listings(WalkedInThreads):
     options = frozenset({"pattern", "recursive"})
 
-    def __init__(self, threads: Threads, _limits: Limits) -> None:
+    def __init__(self, threads: Threads, _limits: CollectionLimits) -> None:
         super().__init__(threads)
         self._folders: OrderedDict[tuple[str, int], list[tuple[str, bool]]] = OrderedDict()
 
@@ -57,17 +57,17 @@ class Listings(WalkedInThreads):
     def _cut(self, descriptor: Descriptor, cursor: Cursor | None, count: int, shards: int) -> Cuts:
         after, index = ("", 0) if cursor is None else (cursor["after"], cursor["index"])
         names = self._names(descriptor, after)
-        made: list[Shard] = []
+        made: list[ShardRange] = []
         while len(made) < shards:
             part = list(islice(names, count))
             if part:
-                made.append(Shard({"after": after, "last": part[-1]}, index, len(part)))
+                made.append(ShardRange({"after": after, "last": part[-1]}, index, len(part)))
                 after, index = part[-1], index + len(part)
             if len(part) < count:
                 return Cuts(made, None, True)
         return Cuts(made, {"after": after, "index": index}, False)
 
-    def _items(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    def _items(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         cursor = shard.cursor or {"after": "", "last": ""}
         folder = descriptor["path"]
         found = list(islice(self._names(descriptor, cursor["after"]), shard.count))

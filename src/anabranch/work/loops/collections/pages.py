@@ -34,7 +34,7 @@ from anabranch.work.loops.collections.port import (
     Cuts,
     Descriptor,
     Keyring,
-    Shard,
+    ShardRange,
     Walked,
     changed,
 )
@@ -49,7 +49,7 @@ _CACHED = 8
 _PAGES_MAX = 1_000_000
 
 
-class Page(msgspec.Struct, frozen=True):
+class FetchedPage(msgspec.Struct, frozen=True):
     token: Any  # what leads to it; None is the first
     number: int
     items: list[Any]
@@ -59,7 +59,7 @@ class Page(msgspec.Struct, frozen=True):
 class Pages(Walked):
     def __init__(self, performers: Mapping[str, Performer]) -> None:
         self._performers = performers
-        self._cache: OrderedDict[bytes, Page] = OrderedDict()
+        self._cache: OrderedDict[bytes, FetchedPage] = OrderedDict()
 
     async def describe(self, value: Any) -> Descriptor:
         given = inputs.mapping(value["pages"], "pages")
@@ -89,7 +89,7 @@ class Pages(Walked):
     ) -> Cuts:
         begin = at = dict(cursor or _start(descriptor))
         index, length = int(begin["index"]), 0
-        made: list[Shard] = []
+        made: list[ShardRange] = []
         async with aclosing(self._from(descriptor, begin, ring)) as pages:
             async for page, here in pages:
                 while here < len(page.items) and len(made) < shards:
@@ -98,22 +98,22 @@ class Pages(Walked):
                     taken = min(count - length, len(page.items) - here)
                     length, here = length + taken, here + taken
                     if length == count:
-                        made.append(Shard(at, index, count))
+                        made.append(ShardRange(at, index, count))
                         index, length = index + count, 0
                 if len(made) == shards:
                     return self._stopped(made, page, here, index)
         if length:
-            made.append(Shard(at, index, length))
+            made.append(ShardRange(at, index, length))
         return Cuts(made, None, True)
 
     @staticmethod
-    def _stopped(made: list[Shard], page: Page, here: int, index: int) -> Cuts:
+    def _stopped(made: list[ShardRange], page: FetchedPage, here: int, index: int) -> Cuts:
         if here == len(page.items) and page.following is None:
             return Cuts(made, None, True)
         return Cuts(made, _cursor(page, here, index), False)
 
     async def items(
-        self, descriptor: Descriptor, shard: Shard, ring: Keyring
+        self, descriptor: Descriptor, shard: ShardRange, ring: Keyring
     ) -> list[tuple[str, Any]]:
         if shard.cursor is None:
             raise CollectionError("items of a paged endpoint are read by their cursor")
@@ -133,7 +133,7 @@ class Pages(Walked):
 
     async def _from(
         self, descriptor: Descriptor, cursor: Cursor, ring: Keyring
-    ) -> AsyncGenerator[tuple[Page, int], None]:
+    ) -> AsyncGenerator[tuple[FetchedPage, int], None]:
         """The pages from a cursor on, with the number of items to leave out at the start."""
         page = await self._page(descriptor, cursor["page"], cursor["number"], ring)
         if cursor["skip"] > len(page.items):
@@ -145,7 +145,9 @@ class Pages(Walked):
             page = await self._page(descriptor, page.following, page.number + 1, ring)
             yield page, 0
 
-    async def _page(self, descriptor: Descriptor, token: Any, number: int, ring: Keyring) -> Page:
+    async def _page(
+        self, descriptor: Descriptor, token: Any, number: int, ring: Keyring
+    ) -> FetchedPage:
         key = msgspec.json.encode((descriptor, token))
         page = self._cache.get(key)
         if page is None:
@@ -157,7 +159,7 @@ class Pages(Walked):
 
     async def _fetched(
         self, descriptor: Descriptor, token: Any, number: int, ring: Keyring
-    ) -> Page:
+    ) -> FetchedPage:
         where = _where(descriptor, number)
         fetch = asked(self._performers, "http", "fetch pages", where)
         body = (await fetch(_request(descriptor, token, ring, where)))["data"]
@@ -165,7 +167,7 @@ class Pages(Walked):
         following = _following(descriptor, body, token, len(items), where)
         if following is not None and following == token:
             raise CollectionError(f"{where}: its next page is the page itself")
-        return Page(token, number, items, following)
+        return FetchedPage(token, number, items, following)
 
 
 def _start(descriptor: Descriptor) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def _start(descriptor: Descriptor) -> dict[str, Any]:
     return {"page": first, "number": 1, "skip": 0, "index": 0}
 
 
-def _cursor(page: Page, skip: int, index: int) -> dict[str, Any]:
+def _cursor(page: FetchedPage, skip: int, index: int) -> dict[str, Any]:
     return {"page": page.token, "number": page.number, "skip": skip, "index": index}
 
 

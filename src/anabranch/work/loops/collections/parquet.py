@@ -19,10 +19,10 @@ from anabranch.work.loops.collections.files import checked, identity, opened, pa
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,
+    CollectionLimits,
     Descriptor,
     Indexed,
-    Limits,
-    Shard,
+    ShardRange,
 )
 from anabranch.work.sql.rows import json_safe
 
@@ -34,7 +34,7 @@ _CACHED = 2  # row groups
 class Parquet(Indexed):
     options = frozenset({"columns"})
 
-    def __init__(self, threads: Threads, _limits: Limits) -> None:
+    def __init__(self, threads: Threads, _limits: CollectionLimits) -> None:
         self._threads = threads
         self._groups: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
@@ -45,10 +45,10 @@ class Parquet(Indexed):
             raise InputError("columns must be a list of names")
         return await self._threads.run(partial(_described, path, columns))
 
-    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         return await self._threads.run(partial(self._items, descriptor, shard))
 
-    def _items(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    def _items(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         with checked(descriptor) as raw:
             file = _parquet().ParquetFile(raw)
             counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]

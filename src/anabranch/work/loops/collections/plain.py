@@ -14,10 +14,10 @@ from anabranch.errors import InputError, NotFound
 from anabranch.work.loops.collections.port import (
     KIND,
     CollectionError,
+    CollectionLimits,
     Descriptor,
     Indexed,
-    Limits,
-    Shard,
+    ShardRange,
 )
 from anabranch.work.loops.results import Loops, is_loop
 from anabranch.work.secrets.redaction import brief
@@ -31,7 +31,7 @@ _SCOPE = "execution"  # a run that goes on with the rest of a loop reads the sam
 class Lists(Indexed):
     """`[…]`, and a mapping as a list of `{key, value}`."""
 
-    def __init__(self, payloads: PayloadPort | None, limits: Limits) -> None:
+    def __init__(self, payloads: PayloadPort | None, limits: CollectionLimits) -> None:
         self._payloads = payloads
         self._limits = limits
         self._cache: OrderedDict[str, list[Any]] = OrderedDict()
@@ -47,7 +47,7 @@ class Lists(Indexed):
             return {**head, "items": items}
         return {**head, **await self._kept(items, size, run)}
 
-    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         found = await self._slice(descriptor, shard.first, shard.first + shard.count)
         if descriptor.get("keyed"):
             return [(item["key"], item) for item in found]
@@ -114,7 +114,7 @@ class Ranges(Indexed):
         numbers = _numbers(descriptor)
         return max(0, -((numbers.start - numbers.stop) // numbers.step))
 
-    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         numbers = _numbers(descriptor)[shard.first : shard.first + shard.count]
         return [(str(shard.first + offset), number) for offset, number in enumerate(numbers)]
 
@@ -135,7 +135,7 @@ class ResultsOf(Indexed):
             raise CollectionError(gone.message) from None
         return {KIND: "results_of", "ref": ref, "size": size}
 
-    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         stop = shard.first + shard.count
         found = await self._reader().results(descriptor["ref"], shard.first, stop)
         return [(str(at), item) for at, item in enumerate(found, start=shard.first)]

@@ -38,7 +38,7 @@ class Item(NamedTuple):
     item: Any
 
 
-class Shard(msgspec.Struct, frozen=True, array_like=True):
+class ShardRange(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive items: what `items` needs to read them."""
 
     cursor: Cursor | None
@@ -47,7 +47,7 @@ class Shard(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    shards: list[Shard]
+    shards: list[ShardRange]
     next_cursor: Cursor | None  # where the next call goes on
     end: bool  # there is nothing after these
 
@@ -62,14 +62,14 @@ class CollectionError(InputError):
         self.retryable = retryable or out_of_files(sys.exception())
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CollectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     inline_bytes: int = 16 * 1024  # a larger list is kept as payloads
     chunk_bytes: int = 256 * 1024  # of one of them, roughly
     line_bytes: int = 16 * 1024 * 1024  # of one line or record of a file
     shard_bytes: int = 64 * 1024 * 1024  # of the items of one shard, as they stand in a file
 
 
-class Source(Protocol):
+class CollectionSource(Protocol):
     """One kind of collection. Every call may wait."""
 
     async def describe(self, value: Any) -> Descriptor: ...
@@ -81,7 +81,7 @@ class Source(Protocol):
     ) -> Cuts: ...
 
     async def items(
-        self, descriptor: Descriptor, shard: Shard, ring: Keyring
+        self, descriptor: Descriptor, shard: ShardRange, ring: Keyring
     ) -> list[tuple[str, Any]]:
         """Natural key and item, in order, exactly `shard.count` of them."""
         ...
@@ -94,13 +94,13 @@ class Indexed(ABC):
         return int(descriptor["size"])
 
     async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
+        self, descriptor: Descriptor, shard: ShardRange, _ring: Keyring
     ) -> list[tuple[str, Any]]:
         _within(descriptor, self.size(descriptor), shard)
         return await self._read(descriptor, shard)
 
     @abstractmethod
-    async def _read(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]:
+    async def _read(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]:
         """Natural key and item; the shard lies within the collection."""
 
     async def cut(
@@ -128,7 +128,7 @@ class WalkedInThreads(Walked, ABC):
         return await self._threads.run(partial(self._cut, descriptor, cursor, count, shards))
 
     async def items(
-        self, descriptor: Descriptor, shard: Shard, _ring: Keyring
+        self, descriptor: Descriptor, shard: ShardRange, _ring: Keyring
     ) -> list[tuple[str, Any]]:
         return await self._threads.run(partial(self._items, descriptor, shard))
 
@@ -138,21 +138,21 @@ class WalkedInThreads(Walked, ABC):
     ) -> Cuts: ...
 
     @abstractmethod
-    def _items(self, descriptor: Descriptor, shard: Shard) -> list[tuple[str, Any]]: ...
+    def _items(self, descriptor: Descriptor, shard: ShardRange) -> list[tuple[str, Any]]: ...
 
 
 def _cut_by_number(size: int, cursor: Cursor | None, count: int, shards: int) -> Cuts:
     at = 0 if cursor is None else int(cursor["at"])
-    made: list[Shard] = []
+    made: list[ShardRange] = []
     while at < size and len(made) < shards:
         length = min(count, size - at)
-        made.append(Shard(None, at, length))
+        made.append(ShardRange(None, at, length))
         at += length
     end = at >= size
     return Cuts(made, None if end else {"at": at}, end)
 
 
-def _within(descriptor: Descriptor, size: int, shard: Shard) -> None:
+def _within(descriptor: Descriptor, size: int, shard: ShardRange) -> None:
     if shard.first < 0 or shard.first + shard.count > size:
         last = shard.first + shard.count
         what = descriptor[KIND]

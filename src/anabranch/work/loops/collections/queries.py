@@ -29,7 +29,7 @@ from anabranch.work.loops.collections.port import (
     Cuts,
     Descriptor,
     Keyring,
-    Shard,
+    ShardRange,
     Walked,
     changed,
 )
@@ -63,16 +63,16 @@ class Queries(Walked):
         self._check_unique(descriptor, keys)
         end = len(keys) <= wanted
         after = {} if cursor is None else {"after": cursor["after"]}
-        made: list[Shard] = []
+        made: list[ShardRange] = []
         for at in range(0, min(len(keys), wanted), count):
             part = keys[at : min(at + count, wanted)]
-            made.append(Shard({**after, "last": part[-1]}, index + at, len(part)))
+            made.append(ShardRange({**after, "last": part[-1]}, index + at, len(part)))
             after = {"after": part[-1]}
         following = {**after, "index": index + wanted}
         return Cuts(made, None if end else following, end)
 
     async def items(
-        self, descriptor: Descriptor, shard: Shard, ring: Keyring
+        self, descriptor: Descriptor, shard: ShardRange, ring: Keyring
     ) -> list[tuple[str, Any]]:
         cursor = shard.cursor or {}
         if "last" not in cursor:
