@@ -1,6 +1,6 @@
 """Result policies: what becomes of the result of a task before anybody sees it.
 
-Dialects check them with the same function that the work uses to carry them out (`work.results`).
+Dialects check them with the function that the work uses to carry them out (`work.values.results`).
 """
 
 from __future__ import annotations

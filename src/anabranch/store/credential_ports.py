@@ -1,6 +1,6 @@
 """What credentials by name need from a store: encrypted values, and who put them there.
 
-A value is never here in plain text: `sealed` is what `operations.secret_key` made of it, and
+A value is never here in plain text: `sealed` is what `operations.access.secret_key` made of it, and
 `key_id` says with which key, so that a wrong one is named before anything is tried.
 """
 

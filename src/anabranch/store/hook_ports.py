@@ -35,7 +35,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     url: str
-    secret: str  # what the secret is made from, or where it is: see `operations.hook_secrets`
+    secret: str  # what the secret is made from, or where it is: see `operations.webhooks.secrets`
     kinds: tuple[str, ...]  # event kinds; `run.*` and `*` are possible
     labels: Mapping[str, str] = {}
     dialect: str | None = None

@@ -1,7 +1,7 @@
 """Pipelines: a program's tasks in order, on one worker, with rules for what follows each.
 
 Writes to the context travel with the answer and are recorded when the step ends; inside the
-pipeline they are visible at once (see `work.passage` for how it goes from task to task).
+pipeline they are visible at once (see `run.py` for how it goes from task to task).
 
 A task whose answer comes from outside (a child run) parks the whole pipeline: what has been done so
 far is remembered with the job, no worker waits, and the pipeline goes on at that task.

@@ -1,4 +1,4 @@
-"""Passages: one way through a program, task by task.
+"""Runs of a pipeline: one way through a program, task by task.
 
 The outcome of a task is laid before its rules; the first that matches decides. Without a match a
 success goes on and an error fails. Retries are counted per success: a task that succeeded starts
@@ -7,7 +7,7 @@ from zero when a jump comes back to it.
 Every execution that is a new deed has a key of its own: retries of a failed attempt share one, and
 the next round of a jump has another. A job that runs again from the start makes the same keys.
 
-Hooks and the items of inner loops are passages of their own, inside this one.
+Hooks and the items of inner loops are runs of their own, inside this one.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class PipelineRun:
         deeds = self._progress.deeds.get(label, 0)
         return f"{self._task.key}/{label}" + (f"~{deeds + 1}" if deeds else "")
 
-    # -- passages inside this one ------------------------------------------------------------
+    # -- runs inside this one ----------------------------------------------------------------
 
     async def _hook(
         self, program: Program, spec: TaskSpec, name: str, outcome: Any = None
@@ -198,7 +198,7 @@ class PipelineRun:
         task = msgspec.structs.replace(self._task, key=f"{self._key(spec.label)}/{name}")
         around = self._state.seen_inside(outcome)
         answer = await PipelineRun(program, task, self._services, self.scope, around).run()
-        assert isinstance(answer, Answer), "only the outermost passage parks"
+        assert isinstance(answer, Answer), "only the outermost run parks"
         if answer.status == "ok":
             return None
         fault = answer.fault or Fault("unknown", "it failed")
@@ -213,7 +213,7 @@ class PipelineRun:
             item = msgspec.structs.replace(self._task, key=f"{task.key}/{index}", again=task.again)
             scope = PipelineScope(context.ctx, iteration)
             answer = await PipelineRun(loop.program, item, self._services, scope, around).run()
-            assert isinstance(answer, Answer), "only the outermost passage parks"
+            assert isinstance(answer, Answer), "only the outermost run parks"
             if loop.window is None:  # one after the other
                 context.take(answer.patches)
             return Done(answer, scope.shared)

@@ -1,4 +1,4 @@
-"""Where a passage stands: what its tasks can see, what it has taken, what it has written."""
+"""Where a pipeline stands: what its tasks can see, what it has taken, what it has written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anabranch.work.values.results import keep, read_policy
 
 
 class PipelineContext(msgspec.Struct, frozen=True):
-    """What a passage inside another one sees of it."""
+    """What a run inside another one sees of it."""
 
     prev: Any
     results: Mapping[str, Any]
@@ -66,7 +66,7 @@ class PipelineState:
         }
 
     def seen_inside(self, outcome: Any = None) -> PipelineContext:
-        """For a passage inside this one."""
+        """For a run inside this one."""
         return PipelineContext(self.progress.prev, self.progress.results, outcome)
 
     # -- a good answer -----------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """The keychain: named secrets, and the tasks that ask for one by its name.
 
 Entries are checked here and carried on the net as they are, their templates compiled; the worker
-resolves them (see `work.keychain`) and lays them out as `keychain`. A task that says `auth: name`
-reads `keychain.name` when it starts. A name of no entry is that of a credential which is kept where
-the work is done: nobody knows here whether there is one. No value passes through the kernel.
+resolves them (see `work.secrets.keychain`) and lays them out as `keychain`. A task that says
+`auth: name` reads `keychain.name` when it starts. A name of no entry is that of a credential which
+is kept where the work is done: nobody knows here whether there is one. No value passes through the
+kernel.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ MANAGED = ("secret_manager", "credential", "postgres_credential")
 PROVIDERS = ("env", "file", "static", "store")
 ELSEWHERE = ("gcp", "aws", "azure", "vault", "k8s", "google")
 SCOPES = ("local", "global", "shared")
-SECRET_MIN = 8  # characters; as in `work.secret_forms`
+SECRET_MIN = 8  # characters; as in `work.secrets.forms`
 _SECRET_FIELDS = ("password", "passwd", "secret", "client_secret", "token", "api_key")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-#: Names of credentials, as in `work.credential_sources`.
+#: Names of credentials, as in `work.secrets.credential_sources`.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 

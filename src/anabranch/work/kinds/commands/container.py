@@ -1,8 +1,9 @@
 """The kind `container`: a script, or a command, in a container that podman or docker runs.
 
-Inputs: `runtime` {image, command, args, env, timeoutSeconds}, `script` (see `scripts.py`), `env`,
-`timeout`. The script stands in the container as /workspace/script.sh and is run by /bin/bash, as
-in NoETL, unless `command` says otherwise; without both the image does what it does by itself.
+Inputs: `runtime` {image, command, args, env, timeoutSeconds}, `script` (see `script_sources.py`),
+`env`, `timeout`. The script stands in the container as /workspace/script.sh and is run by
+/bin/bash, as in NoETL, unless `command` says otherwise; without both the image does what it does by
+itself.
 
 The command is `container_command` of the settings, or the first of podman and docker that is there.
 Variables travel in its environment, not on its command line. A container whose task is cancelled or

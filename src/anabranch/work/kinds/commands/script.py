@@ -1,9 +1,9 @@
 """The kind `script`: a program in a file, at an address or inline, run in a process of its own.
 
-Inputs: `script` (see `scripts.py`), `args`, `interpreter` (a program, or a list with its options),
-`env` and `job.env`, `cwd`, `timeout` or `job.timeout`. The arguments come as JSON in the first
-argument of the command, as in NoETL. Who interprets the script is said by `interpreter`, else by
-its first line (`#!`), else by the end of its name; without any of these it is Python.
+Inputs: `script` (see `script_sources.py`), `args`, `interpreter` (a program, or a list with its
+options), `env` and `job.env`, `cwd`, `timeout` or `job.timeout`. The arguments come as JSON in the
+first argument of the command, as in NoETL. Who interprets the script is said by `interpreter`, else
+by its first line (`#!`), else by the end of its name; without any of these it is Python.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _watch_for_the_engine(channel: int) -> None:
-    """Where the kernel cannot do it (see `children.py`): when the engine is gone, go too."""
+    """Where the kernel cannot do it (see `child_process.py`): when the engine is gone, go too."""
     import select
 
     poll = select.poll()
