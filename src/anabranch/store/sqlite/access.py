@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,17 +12,10 @@ from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, K
 from anabranch.store.memory.access import token_exists
 from anabranch.store.sqlite.errors import CONSTRAINT
 from anabranch.store.sqlite.file import STATEMENTS
+from anabranch.store.sqlite.part import SqlitePart
 
 
-class SqliteAccess:
-    """A part of `SqliteStore`."""
-
-    if TYPE_CHECKING:
-
-        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
-
-        def _transaction(self) -> AbstractContextManager[sqlite3.Connection]: ...
-
+class SqliteAccess(SqlitePart):
     def add_token(self, token: AccessToken) -> None:
         pools = msgspec.json.encode(token.pools).decode()
         scopes = " ".join(token.scopes)

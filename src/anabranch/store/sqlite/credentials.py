@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,19 +12,10 @@ from anabranch.store.credential_ports import StoredCredential
 from anabranch.store.memory.credentials import credential_exists
 from anabranch.store.sqlite.errors import CONSTRAINT
 from anabranch.store.sqlite.file import STATEMENTS
+from anabranch.store.sqlite.part import SqlitePart
 
 
-class SqliteCredentials:
-    """A part of `SqliteStore`."""
-
-    if TYPE_CHECKING:
-
-        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
-
-        def _transaction(
-            self, *, wipe: bool = False
-        ) -> AbstractContextManager[sqlite3.Connection]: ...
-
+class SqliteCredentials(SqlitePart):
     def add_credential(self, credential: StoredCredential) -> None:
         try:
             with self._transaction() as db:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from anabranch.store.grant_ports import Grant
 from anabranch.store.sqlite.file import STATEMENTS
+from anabranch.store.sqlite.part import SqlitePart
 
 
-class SqliteGrants:
-    """A part of `SqliteStore`."""
-
-    if TYPE_CHECKING:
-
-        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
-
-        def _transaction(
-            self, *, wipe: bool = False
-        ) -> AbstractContextManager[sqlite3.Connection]: ...
-
+class SqliteGrants(SqlitePart):
     def put_grants(self, grants: Sequence[Grant]) -> None:
         with self._transaction() as db:
             for grant in grants:

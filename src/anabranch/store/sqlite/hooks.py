@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,21 +12,10 @@ from anabranch.store.hook_ports import Backlog, DeliveryFilter, Entry, Hook, Web
 from anabranch.store.memory.hooks import hook_exists
 from anabranch.store.sqlite.errors import CONSTRAINT
 from anabranch.store.sqlite.file import STATEMENTS
-from anabranch.store.sqlite.held_file import HeldFile
+from anabranch.store.sqlite.part import SqlitePart
 
 
-class SqliteHooks:
-    """A part of `SqliteStore`."""
-
-    if TYPE_CHECKING:
-        _held: HeldFile
-
-        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
-
-        def _transaction(
-            self, *, wipe: bool = False
-        ) -> AbstractContextManager[sqlite3.Connection]: ...
-
+class SqliteHooks(SqlitePart):
     def feed(self, after: int, limit: int = 200) -> list[Entry]:
         rows = self._rows(STATEMENTS["feed"], {"after": after, "limit": max(limit, 0)})
         return [Entry(*row) for row in rows]

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
-
 from anabranch.store.sqlite.file import STATEMENTS
+from anabranch.store.sqlite.part import SqlitePart
 
 
-class SqliteSessionNumbers:
-    """A part of `SqliteStore`."""
-
-    if TYPE_CHECKING:
-
-        def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]: ...
-
-        def _transaction(
-            self, *, wipe: bool = False
-        ) -> AbstractContextManager[sqlite3.Connection]: ...
-
+class SqliteSessionNumbers(SqlitePart):
     def next_session_number(self, owner: str) -> int:
         return int(self._rows(STATEMENTS["next_session_number"], {"owner": owner})[0][0])
 
