@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import Any
 
+import msgspec
+
 from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
 from anabranch.store.grant_ports import Grant
 from anabranch.store.memory.access import MemoryAccess
 from anabranch.store.memory.catalog import MemoryCatalog
 from anabranch.store.memory.credentials import MemoryCredentials
-from anabranch.store.memory.grants import MemoryGrants
 from anabranch.store.memory.hooks import MemoryHooks
-from anabranch.store.memory.session_numbers import MemorySessionNumbers
 from anabranch.store.ports import (
     Batch,
     Commit,
@@ -36,9 +36,7 @@ from anabranch.store.ports import (
 )
 
 
-class MemoryStore(
-    MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess, MemorySessionNumbers, MemoryGrants
-):
+class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
     """One store per instance; two threads may use it, two processes cannot."""
 
     def __init__(self) -> None:
@@ -245,6 +243,59 @@ class MemoryStore(
     def sealed(self, run: str) -> Mapping[str, bytes]:
         with self._open():
             return dict(self._sealed.get(run, {}))
+
+    # Session numbers
+
+    def next_session_number(self, owner: str) -> int:
+        with self._open():
+            return max(self._session_runs.get(owner, ()), default=0) + 1
+
+    def take_session_number(self, owner: str, run: str, wanted: int | None = None) -> int | None:
+        with self._open():
+            number = max(self._session_runs.get(owner, ()), default=0) + 1
+            if wanted is not None and wanted != number:
+                return None
+            self._session_runs.setdefault(owner, {})[number] = run
+            return number
+
+    def give_back_session_number(self, owner: str, number: int, run: str) -> None:
+        begun = self.head(run) is not None
+        with self._open():
+            taken = self._session_runs.get(owner, {})
+            if not begun and taken.get(number) == run and number == max(taken):
+                del taken[number]
+
+    def session_run(self, owner: str, number: int) -> str | None:
+        with self._open():
+            return self._session_runs.get(owner, {}).get(number)
+
+    # Grants
+
+    def put_grants(self, grants: Sequence[Grant]) -> None:
+        with self._open():
+            for grant in grants:
+                key = (grant.rid, grant.scope, grant.grantee)
+                known = self._grants.get(key)
+                number = known.id if known is not None else len(self._grants) + 1
+                owner = known.owner if known is not None else grant.owner
+                first = known.is_owner if known is not None else grant.is_owner
+                self._grants[key] = msgspec.structs.replace(
+                    grant, id=number, owner=owner, is_owner=first
+                )
+
+    def grants_of(self, rid: str, scope: int) -> list[Grant]:
+        with self._open():
+            found = [one for one in self._grants.values() if (one.rid, one.scope) == (rid, scope)]
+        return sorted(found, key=lambda one: one.id)
+
+    def grants_for(self, who: str, after: int = 0, limit: int = 100) -> list[Grant]:
+        with self._open():
+            found = [
+                one
+                for one in self._grants.values()
+                if who in (one.grantee, one.owner) and one.id > after
+            ]
+        return sorted(found, key=lambda one: one.id)[: max(limit, 0)]
 
     # Mailbox
 
