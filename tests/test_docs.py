@@ -73,3 +73,25 @@ def test_every_example_compiles_without_a_warning(file: Path) -> None:
     compiled = check(file)
     assert compiled.net is not None
     assert [p for p in compiled.problems if p.severity != "note"] == []
+
+
+def test_contributing_names_only_files_that_exist_and_what_is_in_them() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "anabranch"
+    named = re.findall(r"`((?:\w+/)*[\w.]+\.(?:py|md|toml)|(?:\w+/)+)(?:::(\w+))?`", page)
+    assert len(named) > 40
+    for file, name in named:
+        places = [source / file, ROOT / file, *source.glob(f"*/{file}")]
+        found = next((place for place in places if place.exists()), None)
+        assert found is not None, file
+        if name:
+            text = found.read_text(encoding="utf-8")
+            assert re.search(rf"^(?:async def|def|class) {name}\b", text, re.M), f"{file}::{name}"
+
+
+def test_contributing_shows_every_room() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "anabranch"
+    rooms = [path.parent.name for path in source.glob("*/__init__.py")]
+    assert len(rooms) >= 10
+    assert [room for room in rooms if f"`{room}/`" not in page] == []
