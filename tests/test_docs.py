@@ -40,12 +40,35 @@ def test_every_public_name_is_in_the_python_page() -> None:
     assert [name for name in set(anabranch.__all__) - hidden if name not in text] == []
 
 
+def pages() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def without_fences(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", without_fences(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for page in pages():
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", without_fences(page)):
+            if "://" in target:
+                continue
+            found = page.parent / target if target else page
+            assert found.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
+
+
+def test_pages_say_who_acts() -> None:
+    """The caller, the worker, the operator, the engine; not somebody."""
+    vague = re.compile(r"\b(?:whoever|(?:some|any|every|no)body)\b", re.I)
+    for page in pages():
+        prose = re.sub(r"`[^`]*`", "", without_fences(page))
+        assert vague.findall(prose) == [], page.name
 
 
 def test_every_promise_of_the_security_page_names_a_test_that_exists() -> None:
