@@ -11,7 +11,7 @@ from anabranch.runtime.messages.codec import Sayable
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.sqlite.store import SqliteStore
-from anabranch.surfaces.cli.commands.serve.audit import SAID, note
+from anabranch.surfaces.cli.backend.local.audit import SAID, note
 
 from .support import ADMIT, GATE, HELLO, Here
 

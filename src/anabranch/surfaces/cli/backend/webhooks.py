@@ -22,8 +22,8 @@ from anabranch.store.factory import open_store
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.store.ports import Store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row, who
-from anabranch.surfaces.cli.commands.serve.audit import note, noted
+from anabranch.surfaces.cli.backend.local.audit import note, noted
+from anabranch.surfaces.cli.backend.local.backend import Row, who
 
 if TYPE_CHECKING:
     from anabranch.surfaces.client import Client
@@ -63,7 +63,7 @@ async def hook_desk(
     if not settings.server:
         yield LocalWebhookBackend(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
+    from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
 
     async with http_backend(options, settings) as at:
         yield HttpWebhookBackend(at.client)

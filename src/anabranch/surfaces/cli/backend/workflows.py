@@ -17,8 +17,8 @@ from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import LocalBackend, Row, who
-from anabranch.surfaces.cli.commands.serve.audit import noted
+from anabranch.surfaces.cli.backend.local.audit import noted
+from anabranch.surfaces.cli.backend.local.backend import LocalBackend, Row, who
 
 if TYPE_CHECKING:
     from anabranch.surfaces.client import Client
@@ -58,7 +58,7 @@ async def workflow_desk(
     if not settings.server:
         yield LocalWorkflowBackend(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
+    from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
 
     async with http_backend(options, settings) as at:
         yield HttpWorkflowBackend(at.client)

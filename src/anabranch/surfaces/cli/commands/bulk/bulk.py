@@ -22,8 +22,8 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import who
-from anabranch.surfaces.cli.commands.serve.audit import noted
+from anabranch.surfaces.cli.backend.local.audit import noted
+from anabranch.surfaces.cli.backend.local.backend import who
 from anabranch.surfaces.cli.output import render
 from anabranch.work.kinds.callables import default_toolbox
 
@@ -86,7 +86,7 @@ def _asked(options: argparse.Namespace) -> Bulk:
 @asynccontextmanager
 async def _office(options: argparse.Namespace, settings: Settings) -> AsyncIterator[Any]:
     if settings.server:
-        from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
+        from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
 
         async with http_backend(options, settings) as at:
 

@@ -9,7 +9,7 @@ import msgspec
 from anabranch.settings import Settings
 from anabranch.store.ports import Space
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import backend
+from anabranch.surfaces.cli.backend.local.backend import backend
 from anabranch.surfaces.cli.output import render
 
 

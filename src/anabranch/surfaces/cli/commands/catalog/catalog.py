@@ -18,8 +18,8 @@ from anabranch.operations.definitions.catalog import Catalog, Draft, wanted
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row, who
-from anabranch.surfaces.cli.commands.serve.audit import noted
+from anabranch.surfaces.cli.backend.local.audit import noted
+from anabranch.surfaces.cli.backend.local.backend import Row, who
 from anabranch.surfaces.cli.output import render
 from anabranch.work.kinds.callables import default_toolbox
 
@@ -75,7 +75,7 @@ def _registered_here(
 async def _registered_there(
     options: argparse.Namespace, settings: Settings, drafts: list[Draft]
 ) -> list[Row]:
-    from anabranch.surfaces.cli.backend.http import http_backend
+    from anabranch.surfaces.cli.backend.http.backend import http_backend
 
     sent = [
         {"definition": one.text, "file": Path(one.file).name, "path": one.path} for one in drafts
@@ -161,7 +161,7 @@ class _looking:  # noqa: N801 - used like a function
 
 
 async def _asked(options: argparse.Namespace, settings: Settings, *path: str, **query: Any) -> Any:
-    from anabranch.surfaces.cli.backend.http import http_backend
+    from anabranch.surfaces.cli.backend.http.backend import http_backend
 
     async with http_backend(options, settings) as target:
         return await target.client.get("catalog", *path, **query)

@@ -10,7 +10,7 @@ from anabranch.operations.runs.verbs import decision, patches
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import backend, token_of, who
+from anabranch.surfaces.cli.backend.local.backend import backend, token_of, who
 from anabranch.surfaces.cli.output import render
 
 

@@ -21,8 +21,8 @@ from anabranch.operations.access.secret_key import SecretKey, key_of
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row, who
-from anabranch.surfaces.cli.commands.serve.audit import noted
+from anabranch.surfaces.cli.backend.local.audit import noted
+from anabranch.surfaces.cli.backend.local.backend import Row, who
 from anabranch.surfaces.cli.output import render
 from anabranch.work.secrets.credential_sources import BYTES_MAX, Credential, read_credential
 
@@ -55,7 +55,7 @@ async def _target(
     if not settings.server:
         yield _Local(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
+    from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
 
     async with http_backend(options, settings) as at:
         yield _Remote(at.client)

@@ -23,7 +23,7 @@ from anabranch.operations.read.task_events import with_tasks
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Backend, backend
+from anabranch.surfaces.cli.backend.local.backend import Backend, backend
 from anabranch.surfaces.cli.commands.inspect.registries import check_registry, draw_registry
 from anabranch.surfaces.cli.commands.run.orchestrations import one_of_several
 from anabranch.surfaces.cli.output import render

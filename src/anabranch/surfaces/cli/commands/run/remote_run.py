@@ -21,8 +21,14 @@ from anabranch.net.problems import Problem
 from anabranch.operations.definitions.catalog import SUFFIXES, wanted
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import stop_signals, values
-from anabranch.surfaces.cli.backend.http import HttpBackend, http_backend, posted, renamed, sendable
-from anabranch.surfaces.cli.backend.local import Row, who
+from anabranch.surfaces.cli.backend.http.backend import (
+    HttpBackend,
+    http_backend,
+    posted,
+    renamed,
+    sendable,
+)
+from anabranch.surfaces.cli.backend.local.backend import Row, who
 from anabranch.surfaces.cli.backend.workflows import HttpWorkflowBackend
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
 from anabranch.surfaces.cli.output import render

@@ -26,10 +26,10 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.ports import Head, HeadFilter
 from anabranch.surfaces.cli import stop_signals, values
-from anabranch.surfaces.cli.backend.local import backend, who
+from anabranch.surfaces.cli.backend.local.audit import note
+from anabranch.surfaces.cli.backend.local.backend import backend, who
 from anabranch.surfaces.cli.commands.control import control
 from anabranch.surfaces.cli.commands.run.orchestrations import definition, session_labels
-from anabranch.surfaces.cli.commands.serve.audit import note
 from anabranch.surfaces.cli.output import render
 from anabranch.surfaces.cli.output.exit_codes import EXIT, exit_code, problem_lines
 from anabranch.surfaces.cli.output.live import SHOW_CURSOR, LiveView, until_interrupted

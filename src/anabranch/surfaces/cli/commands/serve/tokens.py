@@ -17,7 +17,7 @@ from anabranch.store.access_ports import AccessToken
 from anabranch.store.factory import open_store
 from anabranch.store.ports import Store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row, who
+from anabranch.surfaces.cli.backend.local.backend import Row, who
 from anabranch.surfaces.cli.output import render
 
 HEAD = ("ID", "NAME", "SCOPES", "POOLS", "STATE", "MADE", "EXPIRES", "LAST USED")
@@ -112,7 +112,7 @@ async def _revoke(options: argparse.Namespace, settings: Settings) -> int:
 async def _at_server(
     options: argparse.Namespace, settings: Settings, method: str, *path: str, body: Any = None
 ) -> Any:
-    from anabranch.surfaces.cli.backend.http import http_backend
+    from anabranch.surfaces.cli.backend.http.backend import http_backend
 
     async with http_backend(options, settings) as target:
         match method:

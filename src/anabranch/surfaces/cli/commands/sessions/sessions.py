@@ -11,7 +11,7 @@ from anabranch.errors import InputError, NotFound
 from anabranch.operations.read.processes import run_and_token
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Backend, backend
+from anabranch.surfaces.cli.backend.local.backend import Backend, backend
 from anabranch.surfaces.cli.output import render
 
 COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")

@@ -20,8 +20,8 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.sqlite.copy import Copy
 from anabranch.store.sqlite.inspect import Inspection
-from anabranch.surfaces.cli.backend.local import who
-from anabranch.surfaces.cli.commands.serve.audit import note
+from anabranch.surfaces.cli.backend.local.audit import note
+from anabranch.surfaces.cli.backend.local.backend import who
 from anabranch.surfaces.cli.output import render
 
 DAMAGED = 1

@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row
+from anabranch.surfaces.cli.backend.local.backend import Row
 from anabranch.surfaces.cli.backend.webhooks import hook_desk
 from anabranch.surfaces.cli.output import render
 

@@ -23,7 +23,7 @@ async def participants(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _list(options: argparse.Namespace, settings: Settings) -> int:
     if settings.server:
-        from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
+        from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
 
         async with http_backend(options, settings) as at:
             found: list[Row] = (await at.client.get("participants"))["items"]
@@ -49,7 +49,7 @@ async def _reload(options: argparse.Namespace, settings: Settings) -> int:
     if not settings.server:
         message = "reload asks a server to read its book again: name one with --server"
         raise InputError(message, code="usage")
-    from anabranch.surfaces.cli.backend.http import http_backend
+    from anabranch.surfaces.cli.backend.http.backend import http_backend
 
     async with http_backend(options, settings) as at:
         told = await at.client.post("participants", "reload", once=True)

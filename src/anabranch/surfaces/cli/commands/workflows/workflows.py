@@ -15,7 +15,7 @@ from anabranch.operations.read.dispatches import Dispatch
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row
+from anabranch.surfaces.cli.backend.local.backend import Row
 from anabranch.surfaces.cli.backend.workflows import workflow_desk
 from anabranch.surfaces.cli.commands.run import run
 from anabranch.surfaces.cli.output import render

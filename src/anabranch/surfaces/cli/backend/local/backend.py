@@ -43,7 +43,7 @@ from anabranch.settings import Settings
 from anabranch.store.factory import open_store
 from anabranch.store.ports import HeadFilter, Store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.commands.serve.audit import SAID, note, noted
+from anabranch.surfaces.cli.backend.local.audit import SAID, note, noted
 from anabranch.work.kinds.callables import default_toolbox
 from anabranch.work.secrets.credential_sources import outside_sources
 
@@ -135,7 +135,7 @@ async def backend(options: argparse.Namespace, settings: Settings) -> AsyncItera
     if not settings.server:
         yield LocalBackend(settings, who(options))
         return
-    from anabranch.surfaces.cli.backend.http import http_backend  # few talk to a server
+    from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
 
     async with http_backend(options, settings) as remote:
         yield remote

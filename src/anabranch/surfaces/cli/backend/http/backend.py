@@ -33,7 +33,7 @@ from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local import Row, SessionBackend, Told, token_of, who
+from anabranch.surfaces.cli.backend.local.backend import Row, SessionBackend, Told, token_of, who
 from anabranch.surfaces.client import Client, checked_url, problem_of
 from anabranch.surfaces.http.guard.auth import LOOPBACK_NAMES
 
