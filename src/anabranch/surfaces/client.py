@@ -32,6 +32,8 @@ BEAT_SECONDS = 60.0  # a stream without a heartbeat for so long is dead
 LINE_BYTES = 64 * 1024 * 1024
 NOBODY_THERE = "start it with `anabranch serve`, or unset ANABRANCH_SERVER to work on a store"
 
+Answer = dict[str, Any]  # the API answers with objects only
+
 _KINDS: Mapping[int, type[errors.AnabranchError]] = {
     HTTPStatus.UNAUTHORIZED: errors.Denied,
     HTTPStatus.FORBIDDEN: errors.Denied,
@@ -76,23 +78,25 @@ class Client:
 
     # -- asking ------------------------------------------------------------------------------
 
-    async def get(self, *path: str, **query: Any) -> Any:
+    async def get(self, *path: str, **query: Any) -> Answer:
         return await self._repeated("GET", _path(path), query)
 
-    async def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
+    async def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Answer:
         """With `once` the request carries a key: it may be sent again and is done once."""
         key = {"Idempotency-Key": secrets.token_hex(16)} if once else {}
         send = self._repeated if once else self._sent
         return await send("POST", _path(path), query, body=body, headers=key)
 
-    async def patch(self, *path: str, body: Any) -> Any:
+    async def patch(self, *path: str, body: Any) -> Answer:
         """What it sets is the same when it is set again."""
         return await self._repeated("PATCH", _path(path), {}, body=body)
 
-    async def delete(self, *path: str) -> Any:
+    async def delete(self, *path: str) -> Answer:
         return await self._repeated("DELETE", _path(path), {})
 
-    async def _repeated(self, method: str, path: str, query: Mapping[str, Any], **more: Any) -> Any:
+    async def _repeated(
+        self, method: str, path: str, query: Mapping[str, Any], **more: Any
+    ) -> Answer:
         for left in reversed(range(TRIES)):
             try:
                 return await self._sent(method, path, query, **more)
@@ -110,7 +114,7 @@ class Client:
         *,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> Answer:
         session = self._open()
         given = dict(headers or {})
         data = None
@@ -126,13 +130,15 @@ class Client:
             raise self._unreachable(error) from None
         return self._read(response, text)
 
-    def _read(self, response: aiohttp.ClientResponse, text: bytes) -> Any:
+    def _read(self, response: aiohttp.ClientResponse, text: bytes) -> Answer:
+        value: Any
         try:
             value = msgspec.json.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             value = None
         if response.status < 300 and (value is not None or text == b"null"):
-            return value
+            answer: Answer = value
+            return answer
         if isinstance(value, dict) and isinstance(value.get("code"), str):
             raise error_of(value)
         raise ServerError(
