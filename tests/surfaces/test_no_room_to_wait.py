@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from anabranch.errors import Denied, NotFound
-from anabranch.surfaces.cli.commands.run import remote_run
+from anabranch.surfaces.cli.backend.http import runs
 from anabranch.surfaces.client import Client
 
 
@@ -26,9 +26,9 @@ class Busy:
 
 
 def test_it_asks_again_without_waiting_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_run, "NO_ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "NO_ROOM_SECONDS", 0.0)
     busy = Busy()
-    asyncio.run(remote_run.settled(cast(Client, busy), "r"))
+    asyncio.run(runs.HttpRunBackend(cast(Client, busy)).settled("r"))
     assert busy.asked == [30, 0, 30, 0, 30, 0]
 
 
@@ -38,4 +38,4 @@ def test_any_other_refusal_is_told() -> None:
             raise NotFound("there is no run r")
 
     with pytest.raises(NotFound):
-        asyncio.run(remote_run.settled(cast(Client, Gone()), "r"))
+        asyncio.run(runs.HttpRunBackend(cast(Client, Gone())).settled("r"))

@@ -77,6 +77,22 @@ def runs_wanted(options: argparse.Namespace) -> HeadFilter:
     )
 
 
+def purge_fields(wanted: HeadFilter) -> dict[str, Any]:
+    """That filter as it is sent."""
+    return {
+        "status": list(wanted.statuses),
+        "dialect": wanted.dialect,
+        "name": wanted.name,
+        "labels": dict(wanted.labels),
+        "prefix": wanted.run_prefix,
+    }
+
+
+def bulk_fields(wanted: HeadFilter) -> dict[str, Any]:
+    more = ("parent", "created_before", "ended_before")
+    return {**purge_fields(wanted), **{name: getattr(wanted, name) for name in more}}
+
+
 def evidence(text: str | None) -> Any:
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Where commands are carried out: at a store of this machine, or at a server over HTTP.
+"""Where commands are carried out: at a store of this machine (`local`) or at a server (`http`).
 
-Both answer the same questions in the same shapes.
+`port` says what can be asked, `factory` chooses who answers; both sides have the same modules.
 """

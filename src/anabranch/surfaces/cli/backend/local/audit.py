@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
 from anabranch.operations.access.tokens import Caller, entry
+from anabranch.store.access_ports import AuditEntry
 from anabranch.store.ports import Store
 
 log = logging.getLogger("anabranch.access")
@@ -47,9 +48,13 @@ def noted(store: Store, actor: str, action: str, subject: str = "") -> Iterator[
 
 def note(store: Store, actor: str, action: str, subject: str = "", outcome: str = "done") -> None:
     """What was done is done: a trail that cannot be written is only told of."""
-    now, caller = int(time.time() * 1000), Caller(actor, frozenset())
-    line = entry(caller, action, now, subject=subject, outcome=outcome, address=ADDRESS)
+    line = line_of(actor, action, subject, outcome)
     try:
         store.add_audit([line])
     except AnabranchError as error:
         log.error("not in the audit trail: %r (%s)", line, error.message)
+
+
+def line_of(actor: str, action: str, subject: str, outcome: str = "done") -> AuditEntry:
+    now, caller = int(time.time() * 1000), Caller(actor, frozenset())
+    return entry(caller, action, now, subject=subject, outcome=outcome, address=ADDRESS)

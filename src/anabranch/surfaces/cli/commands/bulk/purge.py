@@ -9,14 +9,14 @@ import msgspec
 from anabranch.settings import Settings
 from anabranch.store.ports import Space
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.backend import backend
+from anabranch.surfaces.cli.backend.factory import open_backend
 from anabranch.surfaces.cli.output import render
 
 
 async def purge(options: argparse.Namespace, settings: Settings) -> int:
     wanted = values.runs_wanted(options)
-    async with backend(options, settings) as at:
-        gone = await at.purge(wanted, options.older_than, dry_run=options.dry_run)
+    async with open_backend(options, settings) as at:
+        gone = await at.runs.purge(wanted, options.older_than, dry_run=options.dry_run)
     if options.json:
         fields = msgspec.to_builtins(gone)
         del fields["next"]

@@ -10,7 +10,9 @@ from anabranch.operations.runs.verbs import decision, patches
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.backend import backend, token_of, who
+from anabranch.surfaces.cli.backend.factory import open_backend
+from anabranch.surfaces.cli.backend.identity import who
+from anabranch.surfaces.cli.backend.port import Told
 from anabranch.surfaces.cli.output import render
 
 
@@ -44,29 +46,35 @@ async def decide(options: argparse.Namespace, settings: Settings) -> int:
         given,
         override=options.override,
     )
-    try:
-        return await _say(options, settings, said)
-    except Refused as refusal:
-        by_token = bool(settings.server and token_of(settings))
-        if refusal.code != "not_allowed" or (options.actor and not by_token):
-            raise
-        hint = "--actor NAME says who you are"
-        if by_token:  # it speaks for nobody else
-            hint = "a token of one of these names can (ANABRANCH_TOKEN or --token-file)"
-        raise Refused(f"{refusal.message}; {hint}", code=refusal.code) from None
+    async with open_backend(options, settings) as at:
+        try:
+            told = await at.runs.say(options.run, said)
+        except Refused as refusal:
+            if refusal.code != "not_allowed" or (options.actor and not at.by_token):
+                raise
+            hint = "--actor NAME says who you are"
+            if at.by_token:  # it speaks for nobody else
+                hint = "a token of one of these names can (ANABRANCH_TOKEN or --token-file)"
+            raise Refused(f"{refusal.message}; {hint}", code=refusal.code) from None
+    return _report(options, told)
 
 
 async def resume(options: argparse.Namespace, settings: Settings) -> int:
-    """For a run that is paused in an engine elsewhere; `running.resume` is the verb itself."""
+    """For a run that is paused in an engine elsewhere; `run.resume` is the verb itself."""
     return await _say(options, settings, s.Resume(who(options)))
 
 
 async def _say(options: argparse.Namespace, settings: Settings, said: Sayable) -> int:
-    async with backend(options, settings) as at:
-        run, how, status = await at.say(options.run, said)
+    async with open_backend(options, settings) as at:
+        told = await at.runs.say(options.run, said)
+    return _report(options, told)
+
+
+def _report(options: argparse.Namespace, told: Told) -> int:
+    run, how, status = told
     if options.json:
-        told = {"run": run, "verb": options.verb, "taken": how, "status": status}
-        print(render.json_line(told))
+        fields = {"run": run, "verb": options.verb, "taken": how, "status": status}
+        print(render.json_line(fields))
         return 0
     by = "taken by the running engine" if how == "engine" else "recorded"
     print(f"{options.verb}: {by}; run {run} is {status}")

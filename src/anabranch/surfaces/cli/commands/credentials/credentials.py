@@ -5,24 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgspec
 
 from anabranch import files
-from anabranch.clock import SystemClock
 from anabranch.errors import InputError
-from anabranch.operations.access.credentials import CredentialChange, CredentialDraft, Credentials
 from anabranch.operations.access.rekey import rekey
 from anabranch.operations.access.secret_key import SecretKey, key_of
 from anabranch.settings import Settings
-from anabranch.store.factory import open_store
-from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.factory import open_backend
+from anabranch.surfaces.cli.backend.identity import who
 from anabranch.surfaces.cli.backend.local.audit import noted
-from anabranch.surfaces.cli.backend.local.backend import Row, who
+from anabranch.surfaces.cli.backend.local.store import LocalStore
+from anabranch.surfaces.cli.backend.port import CredentialBackend, Row
 from anabranch.surfaces.cli.output import render
 from anabranch.work.secrets.credential_sources import BYTES_MAX, Credential, read_credential
 
@@ -30,114 +26,13 @@ HEAD = ("NAME", "TYPE", "FIELDS", "VERSION", "CHANGED", "BY", "KEY")
 
 
 async def credential(options: argparse.Namespace, settings: Settings) -> int:
-    return await ACTIONS[options.action](options, settings)
+    if options.action == "rekey":
+        return await _rekey(options, settings)
+    async with open_backend(options, settings) as at:
+        return await ACTIONS[options.action](options, at.credentials)
 
 
-# -- where it is asked -------------------------------------------------------------------------
-
-
-class CredentialBackend(Protocol):
-    async def add(self, draft: Row) -> Row: ...
-
-    async def all(self) -> list[Row]: ...
-
-    async def show(self, name: str) -> Row: ...
-
-    async def rotate(self, name: str, data: Any) -> Row: ...
-
-    async def remove(self, name: str) -> Row: ...
-
-
-@asynccontextmanager
-async def _target(
-    options: argparse.Namespace, settings: Settings
-) -> AsyncIterator[CredentialBackend]:
-    if not settings.server:
-        yield _Local(settings, who(options))
-        return
-    from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
-
-    async with http_backend(options, settings) as at:
-        yield _Remote(at.client)
-
-
-class _Local:
-    """A store of this machine; a server on it finds a change with the next job."""
-
-    def __init__(self, settings: Settings, actor: str) -> None:
-        self._settings = settings
-        self._actor = actor
-
-    @contextmanager
-    def _kept(self, action: str = "", subject: str = "") -> Iterator[Credentials]:
-        """With an action: what was asked for is written down, and what became of it."""
-        if action != "create":
-            values.require_store(self._settings)
-        store = open_store(self._settings, read_only=not action)
-        try:
-            kept = Credentials(store, SystemClock().now, key_of(store, self._settings))
-            if not action:
-                yield kept
-                return
-            with noted(store, self._actor, f"credentials.{action}", subject):
-                yield kept
-        finally:
-            store.close()
-
-    async def add(self, draft: Row) -> Row:
-        with self._kept("create", draft["name"]) as kept:
-            return _row(kept.add(msgspec.convert(draft, CredentialDraft), self._actor))
-
-    async def all(self) -> list[Row]:
-        with self._kept() as kept:
-            return [_row(one) for one in kept.all()]
-
-    async def show(self, name: str) -> Row:
-        with self._kept() as kept:
-            return _row(kept.show(name))
-
-    async def rotate(self, name: str, data: Any) -> Row:
-        with self._kept("rotate", name) as kept:
-            return _row(kept.rotate(name, CredentialChange(data=data), self._actor))
-
-    async def remove(self, name: str) -> Row:
-        with self._kept("delete", name) as kept:
-            return _row(kept.remove(name))
-
-
-class _Remote:
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    async def add(self, draft: Row) -> Row:
-        made: Row = await self._client.post("credentials", body=draft)
-        return made
-
-    async def all(self) -> list[Row]:
-        return list((await self._client.get("credentials"))["items"])
-
-    async def show(self, name: str) -> Row:
-        found: Row = await self._client.get("credentials", name)
-        return found
-
-    async def rotate(self, name: str, data: Any) -> Row:
-        changed: Row = await self._client.post("credentials", name, "rotate", body={"data": data})
-        return changed
-
-    async def remove(self, name: str) -> Row:
-        gone: Row = await self._client.delete("credentials", name)
-        return gone
-
-
-def _row(card: msgspec.Struct) -> Row:
-    shown: Row = msgspec.to_builtins(card)
-    return shown
-
-
-# -- the verbs ---------------------------------------------------------------------------------
-
-
-async def _add(options: argparse.Namespace, settings: Settings) -> int:
+async def _add(options: argparse.Namespace, kept: CredentialBackend) -> int:
     found = _given(options)
     kind = options.type or found.type
     if not kind:
@@ -148,15 +43,13 @@ async def _add(options: argparse.Namespace, settings: Settings) -> int:
         "data": found.data,
         "description": options.description,
     }
-    async with _target(options, settings) as at:
-        card = await at.add(draft)
+    card = await kept.add(draft)
     _tell(options, card, "kept")
     return 0
 
 
-async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    async with _target(options, settings) as at:
-        cards = await at.all()
+async def _list(options: argparse.Namespace, kept: CredentialBackend) -> int:
+    cards = await kept.all()
     if options.json:
         print(render.json_line(cards))
         return 0
@@ -169,9 +62,8 @@ async def _list(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    async with _target(options, settings) as at:
-        card = await at.show(options.name)
+async def _show(options: argparse.Namespace, kept: CredentialBackend) -> int:
+    card = await kept.show(options.name)
     if options.json:
         print(render.json_line(card))
         return 0
@@ -188,17 +80,15 @@ async def _show(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-async def _rotate(options: argparse.Namespace, settings: Settings) -> int:
+async def _rotate(options: argparse.Namespace, kept: CredentialBackend) -> int:
     found = _given(options)
-    async with _target(options, settings) as at:
-        card = await at.rotate(options.name, found.data)
+    card = await kept.rotate(options.name, found.data)
     _tell(options, card, "rotated")
     return 0
 
 
-async def _remove(options: argparse.Namespace, settings: Settings) -> int:
-    async with _target(options, settings) as at:
-        card = await at.remove(options.name)
+async def _remove(options: argparse.Namespace, kept: CredentialBackend) -> int:
+    card = await kept.remove(options.name)
     _tell(options, card, "removed")
     return 0
 
@@ -211,10 +101,8 @@ async def _rekey(options: argparse.Namespace, settings: Settings) -> int:
             "(--store FILE), and start it with the new key",
             code="usage",
         )
-    values.require_store(settings)
-    new = _key(options.new_key_file, options.new_key_env)
-    store = open_store(settings)
-    try:
+    with LocalStore(settings).writing() as store:
+        new = _key(options.new_key_file, options.new_key_env)
         old = _key(options.old_key_file, options.old_key_env) or key_of(store, settings)
         assert new is not None, "the grammar asks for one"
         with noted(store, who(options), "credentials.rekey", new.id):
@@ -223,8 +111,6 @@ async def _rekey(options: argparse.Namespace, settings: Settings) -> int:
                 done = rekey(store, old, new)
             finally:
                 store.release()
-    finally:
-        store.close()
     if options.json:
         print(render.json_line(msgspec.to_builtins(done)))
         return 0
@@ -270,13 +156,10 @@ def _given(options: argparse.Namespace) -> Credential:
     return read_credential(text, place)
 
 
-Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
-
-ACTIONS: dict[str, Action] = {
+ACTIONS = {
     "add": _add,
     "list": _list,
     "show": _show,
     "rotate": _rotate,
     "remove": _remove,
-    "rekey": _rekey,
 }

@@ -23,7 +23,8 @@ from anabranch.operations.read.task_events import with_tasks
 from anabranch.settings import Settings
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.backend import Backend, backend
+from anabranch.surfaces.cli.backend.factory import open_backend
+from anabranch.surfaces.cli.backend.port import DefinitionBackend
 from anabranch.surfaces.cli.commands.inspect.registries import check_registry, draw_registry
 from anabranch.surfaces.cli.commands.run.orchestrations import one_of_several
 from anabranch.surfaces.cli.output import render
@@ -40,14 +41,14 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
         wanted = "a definition, or a book with --participants, or a registry with --registry"
         raise InputError(f"name {wanted}", code="usage")
     problems: list[Problem] = []
-    async with backend(options, settings) as at:
+    async with open_backend(options, settings) as at:
         tools = _tools(options)
         book = _book(options)
         problems += book.problems if book is not None else ()
         if options.registry:
             problems += await check_registry(options, settings)
         for file in options.files:
-            problems += await _problems(at, file, tools, options.rules)
+            problems += await _problems(at.definitions, file, tools, options.rules)
             problems += _of_book(book, file, tools)
     wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
     if options.json:
@@ -84,7 +85,7 @@ def _tools(options: argparse.Namespace) -> list[ToolSignature]:
 
 
 async def _problems(
-    at: Backend, file: str, tools: Sequence[ToolSignature], rules: str | None
+    at: DefinitionBackend, file: str, tools: Sequence[ToolSignature], rules: str | None
 ) -> Sequence[Problem]:
     """A file that cannot be read is one more problem: the others are looked at all the same."""
     try:
@@ -125,9 +126,9 @@ async def fmt(options: argparse.Namespace, settings: Settings) -> int:
     changed = []
     if options.server is None:  # spelling is the same everywhere: nobody need be asked
         settings = replace(settings, server="")
-    async with backend(options, settings) as at:
+    async with open_backend(options, settings) as at:
         for file in options.files:
-            old, new = await at.respell(file)
+            old, new = await at.definitions.respell(file)
             if options.stdout:
                 print(new, end="")
             elif old != new and not options.check:
@@ -168,14 +169,14 @@ async def _drawing(options: argparse.Namespace, settings: Settings) -> str:
     is_file = options.what == "-" or Path(options.what).exists()
     if not is_file and Path(options.what).suffix in DEFINITIONS:
         raise InputError(f"{options.what}: there is no such file", code="no_file")
-    async with backend(options, settings) as at:
+    async with open_backend(options, settings) as at:
         tools = _tools(options)
         if not is_file:
-            return await at.graph(options.what, options.format)
+            return await at.runs.graph(options.what, options.format)
         if options.ostc:
             text = one_of_several(options.what, options.ostc)
             return draw(prepare(text, tools, options.rules, file=options.what).net, options.format)
-        return await at.draw(options.what, options.format, tools, options.rules)
+        return await at.definitions.draw(options.what, options.format, tools, options.rules)
 
 
 # -- runs ------------------------------------------------------------------------------------
@@ -188,8 +189,8 @@ async def runs(options: argparse.Namespace, settings: Settings) -> int:
         labels=values.labels(options.label),
         limit=options.limit,
     )
-    async with backend(options, settings) as at:
-        found = await at.runs(wanted)
+    async with open_backend(options, settings) as at:
+        found = await at.runs.search(wanted)
     if options.json:
         print(render.json_line(found))
         return 0
@@ -224,8 +225,8 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
         return await _show_items(options, settings)
     if options.state or options.error or options.after is not None:
         raise InputError("--state, --error and --after go with --items STEP", code="usage")
-    async with backend(options, settings) as at:
-        shown = await at.show(options.run)
+    async with open_backend(options, settings) as at:
+        shown = await at.runs.show(options.run)
     if options.json:
         print(render.json_line(shown))
         return 0
@@ -258,8 +259,8 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
         after=-1 if options.after is None else options.after,
         limit=options.limit,
     )
-    async with backend(options, settings) as at:
-        page = await at.items(options.run, options.items, wanted)
+    async with open_backend(options, settings) as at:
+        page = await at.runs.items(options.run, options.items, wanted)
     if options.json:
         print(render.json_line(msgspec.to_builtins(page)))
         return 0
@@ -268,8 +269,8 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def explain(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        told = await at.explain(options.run)
+    async with open_backend(options, settings) as at:
+        told = await at.runs.explain(options.run)
     if options.json:
         print(render.json_line(told))
         return 0
@@ -281,8 +282,10 @@ async def explain(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def events(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        async for record, first_at in at.events(options.run, options.after, follow=options.follow):
+    async with open_backend(options, settings) as at:
+        async for record, first_at in at.runs.events(
+            options.run, options.after, follow=options.follow
+        ):
             for shown in _with_tasks(record) if options.tasks else (record,):
                 text = (
                     render.json_line(shown) if options.json else render.event_line(shown, first_at)
@@ -298,8 +301,8 @@ def _with_tasks(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def get(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        found = await at.referred(options.ref, options.offset, options.limit)
+    async with open_backend(options, settings) as at:
+        found = await at.runs.referred(options.ref, options.offset, options.limit)
     if options.json:
         print(render.json_line(msgspec.to_builtins(found)))
         return 0

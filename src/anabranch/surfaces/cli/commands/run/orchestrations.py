@@ -11,10 +11,8 @@ from anabranch.dialects.xrc729.bundle import ADDRESS, HASH
 from anabranch.dialects.xrc729.words import BUDGET, OWNER, SESSION
 from anabranch.errors import InputError
 from anabranch.operations.definitions.bundles import chosen
-from anabranch.operations.definitions.catalog import Catalog
 from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.settings import Settings
-from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
 from anabranch.work.kinds.callables import default_toolbox
 
@@ -49,17 +47,13 @@ async def definition(options: argparse.Namespace, settings: Settings) -> Prepare
 
 
 def in_catalog(target: str, settings: Settings) -> Prepared | None:
-    """What the catalog has under this path; None where a file is meant. A store that is not there
-    is not made for it."""
+    """What the catalog has under this path; None where a file is meant."""
     if Path(target).is_file():
         return None
-    kept = settings.store == ":memory:" or Path(settings.store).exists()
-    store = open_store(settings, read_only=settings.store != ":memory:") if kept else None
-    try:
-        return Catalog(store, settings.catalog, default_toolbox.signatures).prepared(target)
-    finally:
-        if store is not None:
-            store.close()
+    from anabranch.surfaces.cli.backend.local.definitions import catalog_of  # files need none
+
+    with catalog_of(settings) as catalog:
+        return catalog.prepared(target)
 
 
 def one_of_several(file: str, ostc: str) -> str:

@@ -18,7 +18,7 @@ from anabranch import __version__
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import stop_signals, values
-from anabranch.surfaces.cli.backend.local.backend import token_of
+from anabranch.surfaces.cli.backend.identity import token_of
 from anabranch.surfaces.cli.output import render
 from anabranch.work.kinds.callables import default_toolbox
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -11,56 +10,54 @@ from anabranch.errors import InputError, NotFound
 from anabranch.operations.read.processes import run_and_token
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.backend import Backend, backend
+from anabranch.surfaces.cli.backend.factory import open_backend
+from anabranch.surfaces.cli.backend.port import SessionBackend
 from anabranch.surfaces.cli.output import render
 
 COLUMNS = ("pid", "parentPid", "step", "status", "joinGroupId", "joinFromGroupId")
 
 
 async def session(options: argparse.Namespace, settings: Settings) -> int:
-    return await ACTIONS[options.action](options, settings)
+    async with open_backend(options, settings) as at:
+        return await ACTIONS[options.action](options, at.sessions)
 
 
 # -- looking ---------------------------------------------------------------------------------
 
 
-async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        rows = await at.sessions.list_sessions(owner=options.owner, last=options.last)
+async def _list(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    rows = await sessions.list_sessions(owner=options.owner, last=options.last)
     return _print_rows(options, rows)
 
 
-async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        rows = await at.sessions.list_sessions(run=await _run(at, options))
+async def _show(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    rows = await sessions.list_sessions(run=await _run(sessions, options))
     return _print_rows(options, rows)
 
 
-async def _run(at: Backend, options: argparse.Namespace) -> str:
+async def _run(sessions: SessionBackend, options: argparse.Namespace) -> str:
     """The run that is meant: a number is one of the owner that is named."""
     name, token = run_and_token(options.run)
     if options.owner is None and not (name.isascii() and name.isdecimal()):
         return str(options.run)
-    found = await at.sessions.find(name, options.owner)
+    found = await sessions.find(name, options.owner)
     return f"{found}:{token}" if token else found
 
 
-async def _next(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        number = await at.sessions.next_number(options.owner)
+async def _next(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    number = await sessions.next_number(options.owner)
     print(render.json_line({"next": number}) if options.json else number)
     return 0
 
 
-async def _wakeable(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        rows = await at.sessions.wakeable(
-            options.runner,
-            owner=options.owner,
-            run=options.session,
-            step=options.step,
-            last=options.last,
-        )
+async def _wakeable(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    rows = await sessions.wakeable(
+        options.runner,
+        owner=options.owner,
+        run=options.session,
+        step=options.step,
+        last=options.last,
+    )
     if options.json:
         print(render.json_line(rows))
         return 0
@@ -82,11 +79,10 @@ def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
     return 0
 
 
-async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        found = await at.sessions.receipts(
-            await _run(at, options), step=options.step, iteration=options.iteration
-        )
+async def _receipts(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    found = await sessions.receipts(
+        await _run(sessions, options), step=options.step, iteration=options.iteration
+    )
     if options.json:
         print(render.json_line(found))
         return 0
@@ -99,23 +95,21 @@ async def _receipts(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-async def _alive(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        try:
-            alive = await at.sessions.alive(await _run(at, options))
-        except NotFound:
-            alive = False
+async def _alive(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    try:
+        alive = await sessions.alive(await _run(sessions, options))
+    except NotFound:
+        alive = False
     print(render.json_line({"alive": alive}) if options.json else "alive" if alive else "not alive")
     return 0
 
 
-async def _executed(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        try:
-            run, iteration = run_and_token(await _run(at, options))
-            executed = await at.sessions.executed(run, iteration)
-        except NotFound:
-            executed = None
+async def _executed(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    try:
+        run, iteration = run_and_token(await _run(sessions, options))
+        executed = await sessions.executed(run, iteration)
+    except NotFound:
+        executed = None
     if options.json:
         print(render.json_line({"executed": executed}))
     else:
@@ -126,37 +120,34 @@ async def _executed(options: argparse.Namespace, settings: Settings) -> int:
 # -- doing -----------------------------------------------------------------------------------
 
 
-async def _wake(options: argparse.Namespace, settings: Settings) -> int:
+async def _wake(options: argparse.Namespace, sessions: SessionBackend) -> int:
     payload = values.pairs(options.payload, "payload")
-    async with backend(options, settings) as at:
-        told = await at.sessions.wake(
-            await _run(at, options), step=options.step, payload=payload, runner=options.runner
-        )
+    told = await sessions.wake(
+        await _run(sessions, options), step=options.step, payload=payload, runner=options.runner
+    )
     print(render.json_line(told) if options.json else f"woken: {told['woken']}")
     return 0
 
 
-async def _kill(options: argparse.Namespace, settings: Settings) -> int:
-    async with backend(options, settings) as at:
-        told = await at.sessions.kill(await _run(at, options), options.reason, options.runner)
+async def _kill(options: argparse.Namespace, sessions: SessionBackend) -> int:
+    told = await sessions.kill(await _run(sessions, options), options.reason, options.runner)
     words = f"killed: {told['affected']} processes; session {told['processId']} is {told['status']}"
     print(render.json_line(told) if options.json else words)
     return 0
 
 
-async def _gas(options: argparse.Namespace, settings: Settings) -> int:
+async def _gas(options: argparse.Namespace, sessions: SessionBackend) -> int:
     try:
         rule = Path(options.file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{options.file} cannot be read: {reason}", code="no_file") from None
-    async with backend(options, settings) as at:
-        told = await at.sessions.gas(
-            rule,
-            valid_spawns=options.valid_spawns,
-            invalid_spawns=options.invalid_spawns,
-            encrypted=options.encrypted,
-        )
+    told = await sessions.gas(
+        rule,
+        valid_spawns=options.valid_spawns,
+        invalid_spawns=options.invalid_spawns,
+        encrypted=options.encrypted,
+    )
     if options.json:
         print(render.json_line(told))
     else:
@@ -164,9 +155,7 @@ async def _gas(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
-
-ACTIONS: dict[str, Action] = {
+ACTIONS = {
     "list": _list,
     "show": _show,
     "next": _next,

@@ -17,11 +17,11 @@ from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.stores import files
 from anabranch.operations.stores.check import StoreReport, check_store
 from anabranch.settings import Settings
-from anabranch.store.factory import open_store
 from anabranch.store.sqlite.copy import Copy
 from anabranch.store.sqlite.inspect import Inspection
+from anabranch.surfaces.cli.backend.identity import who
 from anabranch.surfaces.cli.backend.local.audit import note
-from anabranch.surfaces.cli.backend.local.backend import who
+from anabranch.surfaces.cli.backend.local.store import LocalStore
 from anabranch.surfaces.cli.output import render
 
 DAMAGED = 1
@@ -160,11 +160,8 @@ def _say_notes(notes: list[str]) -> None:
 
 def _note(options: argparse.Namespace, settings: Settings, action: str, subject: str) -> None:
     """In the audit trail of the store; opening it for that also brings an old one up to date."""
-    kept = open_store(settings)
-    try:
+    with LocalStore(settings).writing(new=True) as kept:
         note(kept, who(options), action, subject)
-    finally:
-        kept.close()
 
 
 Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.backend import Row
-from anabranch.surfaces.cli.backend.webhooks import hook_desk
+from anabranch.surfaces.cli.backend.factory import open_backend
+from anabranch.surfaces.cli.backend.port import Row, WebhookBackend
 from anabranch.surfaces.cli.output import render
 
 HEAD = ("ID", "STATE", "WAIT", "DEAD", "EVENTS", "URL")
@@ -18,15 +16,15 @@ DELIVERIES_HEAD = ("DELIVERY", "EVENT", "STATE", "TRIES", "FOUND", "LAST", "")
 
 
 async def webhook(options: argparse.Namespace, settings: Settings) -> int:
-    return await ACTIONS[options.action](options, settings)
+    async with open_backend(options, settings) as at:
+        return await ACTIONS[options.action](options, at.webhooks)
 
 
 # -- looking -------------------------------------------------------------------------------------
 
 
-async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    async with hook_desk(options, settings) as at:
-        found = await at.all()
+async def _list(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    found = await hooks.all()
     if options.json:
         print(render.json_line(found))
         return 0
@@ -39,9 +37,8 @@ async def _list(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    async with hook_desk(options, settings) as at:
-        card = await at.show(options.hook)
+async def _show(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    card = await hooks.show(options.hook)
     print(render.json_line(card) if options.json else "\n".join(_lines(card)))
     return 0
 
@@ -66,11 +63,10 @@ def _lines(card: Row) -> list[str]:
     return [head, *(f"  {key}: {render.clean(said)}" for key, said in facts.items() if said)]
 
 
-async def _deliveries(options: argparse.Namespace, settings: Settings) -> int:
-    async with hook_desk(options, settings) as at:
-        found = await at.deliveries(
-            options.hook, state=options.state, run=options.run, limit=options.limit
-        )
+async def _deliveries(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    found = await hooks.deliveries(
+        options.hook, state=options.state, run=options.run, limit=options.limit
+    )
     if options.json:
         print(render.json_line(found))
         return 0
@@ -84,9 +80,8 @@ async def _deliveries(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-async def _delivery(options: argparse.Namespace, settings: Settings) -> int:
-    async with hook_desk(options, settings) as at:
-        card = await at.delivery(options.hook, options.delivery)
+async def _delivery(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    card = await hooks.delivery(options.hook, options.delivery)
     if options.json:
         print(render.json_line(card))
         return 0
@@ -100,7 +95,7 @@ async def _delivery(options: argparse.Namespace, settings: Settings) -> int:
 # -- doing ---------------------------------------------------------------------------------------
 
 
-async def _create(options: argparse.Namespace, settings: Settings) -> int:
+async def _create(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     draft = {
         "url": options.url,
         "kinds": options.kind,
@@ -111,8 +106,7 @@ async def _create(options: argparse.Namespace, settings: Settings) -> int:
         "secret_env": options.secret_env,
         "begin": "beginning" if options.from_beginning else "now",
     }
-    async with hook_desk(options, settings) as at:
-        made = await at.create(draft)
+    made = await hooks.create(draft)
     return _print_made(options, made)
 
 
@@ -128,12 +122,11 @@ def _print_made(options: argparse.Namespace, card: Row) -> int:
     return 0
 
 
-async def _rotate(options: argparse.Namespace, settings: Settings) -> int:
-    async with hook_desk(options, settings) as at:
-        return _print_made(options, await at.rotate(options.hook))
+async def _rotate(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    return _print_made(options, await hooks.rotate(options.hook))
 
 
-async def _change(options: argparse.Namespace, settings: Settings) -> int:
+async def _change(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     given: Row = {}
     if options.url is not None:
         given["url"] = options.url
@@ -147,46 +140,41 @@ async def _change(options: argparse.Namespace, settings: Settings) -> int:
     if not given:
         said = "say what to change: --url, --kind, --label, --name or --dialect"
         raise InputError(said, code="usage")
-    return await _changed(options, settings, given)
+    return await _changed(options, hooks, given)
 
 
-async def _pause(options: argparse.Namespace, settings: Settings) -> int:
-    return await _changed(options, settings, {"enabled": False})
+async def _pause(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    return await _changed(options, hooks, {"enabled": False})
 
 
-async def _resume(options: argparse.Namespace, settings: Settings) -> int:
-    return await _changed(options, settings, {"enabled": True})
+async def _resume(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    return await _changed(options, hooks, {"enabled": True})
 
 
-async def _changed(options: argparse.Namespace, settings: Settings, given: Row) -> int:
-    async with hook_desk(options, settings) as at:
-        card = await at.change(options.hook, given)
+async def _changed(options: argparse.Namespace, hooks: WebhookBackend, given: Row) -> int:
+    card = await hooks.change(options.hook, given)
     print(render.json_line(card) if options.json else "\n".join(_lines(card)))
     return 0
 
 
-async def _delete(options: argparse.Namespace, settings: Settings) -> int:
-    async with hook_desk(options, settings) as at:
-        await at.remove(options.hook)
+async def _delete(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    await hooks.remove(options.hook)
     print(render.json_line({"id": options.hook}) if options.json else f"removed: {options.hook}")
     return 0
 
 
-async def _redeliver(options: argparse.Namespace, settings: Settings) -> int:
-    async with hook_desk(options, settings) as at:
-        if options.delivery is not None:
-            card = await at.redeliver(options.hook, options.delivery)
-            said = f"goes out again: {card['id']}"
-            print(render.json_line(card) if options.json else said)
-            return 0
-        count = await at.redeliver_dead(options.hook)
+async def _redeliver(options: argparse.Namespace, hooks: WebhookBackend) -> int:
+    if options.delivery is not None:
+        card = await hooks.redeliver(options.hook, options.delivery)
+        said = f"goes out again: {card['id']}"
+        print(render.json_line(card) if options.json else said)
+        return 0
+    count = await hooks.redeliver_dead(options.hook)
     print(render.json_line({"count": count}) if options.json else f"go out again: {count:,}")
     return 0
 
 
-Action = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
-
-ACTIONS: dict[str, Action] = {
+ACTIONS = {
     "create": _create,
     "list": _list,
     "show": _show,

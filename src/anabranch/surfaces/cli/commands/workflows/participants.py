@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import msgspec
 
-from anabranch.errors import InputError
-from anabranch.operations.participants import book_from, rows
 from anabranch.settings import Settings
-from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.factory import open_backend
+from anabranch.surfaces.cli.backend.port import Row
 from anabranch.surfaces.cli.output import render
-from anabranch.work.participants.book import Book
-
-Row = dict[str, Any]
 
 
 async def participants(options: argparse.Namespace, settings: Settings) -> int:
@@ -22,19 +17,16 @@ async def participants(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    if settings.server:
-        from anabranch.surfaces.cli.backend.http.backend import http_backend  # few talk to a server
-
-        async with http_backend(options, settings) as at:
-            found: list[Row] = (await at.client.get("participants"))["items"]
-        return _print(options, found)
-    return _print(options, rows(_book(settings)))
+    async with open_backend(options, settings) as at:
+        return _print(options, await at.participants.all())
 
 
 async def _probe(options: argparse.Namespace, settings: Settings) -> int:
+    from anabranch.operations.participants import rows
+    from anabranch.surfaces.cli.backend.local.participants import book_of
     from anabranch.work.participants.probe import probe  # the client takes its time to load
 
-    book = _book(settings)
+    book = book_of(settings)
     conditions = await probe(book, options.seconds)
     found = [
         {**row, **msgspec.to_builtins(conditions[row["participant"]])}
@@ -46,26 +38,13 @@ async def _probe(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _reload(options: argparse.Namespace, settings: Settings) -> int:
-    if not settings.server:
-        message = "reload asks a server to read its book again: name one with --server"
-        raise InputError(message, code="usage")
-    from anabranch.surfaces.cli.backend.http.backend import http_backend
-
-    async with http_backend(options, settings) as at:
-        told = await at.client.post("participants", "reload", once=True)
+    async with open_backend(options, settings) as at:
+        told = await at.participants.reload()
     if options.json:
         print(render.json_line(told))
     else:
         print(f"{told['participants']} participants, {told['capabilities']} capabilities")
     return 0
-
-
-def _book(settings: Settings) -> Book:
-    if not settings.participants:
-        message = "name a book of participants with --participants FILE, or a server"
-        raise InputError(message, code="usage")
-    values.look_here()
-    return book_from(None, settings)
 
 
 def _print(options: argparse.Namespace, found: list[Row]) -> int:

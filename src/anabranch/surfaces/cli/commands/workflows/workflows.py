@@ -10,21 +10,19 @@ from pathlib import Path
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.operations.definitions.templates import Templates
 from anabranch.operations.read.dispatches import Dispatch
 from anabranch.settings import Settings
-from anabranch.store.factory import open_store
 from anabranch.surfaces.cli import values
-from anabranch.surfaces.cli.backend.local.backend import Row
-from anabranch.surfaces.cli.backend.workflows import workflow_desk
+from anabranch.surfaces.cli.backend.factory import open_backend
+from anabranch.surfaces.cli.backend.port import Row, TemplateBackend
 from anabranch.surfaces.cli.commands.run import run
 from anabranch.surfaces.cli.output import render
 from anabranch.work.participants.port import is_negative
 
 
 async def dispatches(options: argparse.Namespace, settings: Settings) -> int:
-    async with workflow_desk(options, settings) as at:
-        found = await at.dispatches(options.run, step=options.step, status=options.status)
+    async with open_backend(options, settings) as at:
+        found = await at.runs.dispatches(options.run, step=options.step, status=options.status)
     if options.json:
         for dispatch in found:
             fields = msgspec.to_builtins(dispatch.record)
@@ -67,8 +65,8 @@ def _fate(dispatch: Dispatch) -> str:
 
 
 async def snapshot(options: argparse.Namespace, settings: Settings) -> int:
-    async with workflow_desk(options, settings) as at:
-        found = await at.snapshot(options.run)
+    async with open_backend(options, settings) as at:
+        found = await at.runs.snapshot(options.run)
     print(render.json_line(found) if options.json else render.json_text(found))
     return 0
 
@@ -77,13 +75,16 @@ async def snapshot(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def template(options: argparse.Namespace, settings: Settings) -> int:
-    return await _TEMPLATE_VERBS[options.action](options, settings)
+    if options.action == "run" and not options.dry_run:
+        given = values.pairs(options.param, "param")
+        return await run.run_template(options, settings, given)
+    async with open_backend(options, settings) as at:
+        return await _TEMPLATE_VERBS[options.action](options, at.templates)
 
 
-async def _put(options: argparse.Namespace, settings: Settings) -> int:
+async def _put(options: argparse.Namespace, templates: TemplateBackend) -> int:
     text = _text(options.file)
-    async with workflow_desk(options, settings) as at:
-        kept = await at.put(text, "<template>" if options.file == "-" else options.file)
+    kept = await templates.put(text, "<template>" if options.file == "-" else options.file)
     if options.json:
         print(render.json_line(kept))
     else:
@@ -91,9 +92,8 @@ async def _put(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-async def _delete(options: argparse.Namespace, settings: Settings) -> int:
-    async with workflow_desk(options, settings) as at:
-        gone = await at.delete(options.id)
+async def _delete(options: argparse.Namespace, templates: TemplateBackend) -> int:
+    gone = await templates.delete(options.id)
     if options.json:
         print(render.json_line(gone))
     else:
@@ -111,15 +111,13 @@ def _text(file: str) -> str:
         raise InputError(f"{named} cannot be read: {reason}", code="no_file") from None
 
 
-async def _list(options: argparse.Namespace, settings: Settings) -> int:
-    async with workflow_desk(options, settings) as at:
-        found = await at.templates()
+async def _list(options: argparse.Namespace, templates: TemplateBackend) -> int:
+    found = await templates.newest()
     return _print_cards(options, found)
 
 
-async def _versions(options: argparse.Namespace, settings: Settings) -> int:
-    async with workflow_desk(options, settings) as at:
-        found = await at.versions(options.id)
+async def _versions(options: argparse.Namespace, templates: TemplateBackend) -> int:
+    found = await templates.versions(options.id)
     return _print_cards(options, found)
 
 
@@ -142,32 +140,17 @@ def _print_cards(options: argparse.Namespace, found: list[Row]) -> int:
     return 0
 
 
-async def _show(options: argparse.Namespace, settings: Settings) -> int:
-    async with workflow_desk(options, settings) as at:
-        found = await at.template(options.id, options.kept)
+async def _show(options: argparse.Namespace, templates: TemplateBackend) -> int:
+    found = await templates.show(options.id, options.kept)
     print(render.json_line(found) if options.json else found["text"].rstrip("\n"))
     return 0
 
 
-async def _run(options: argparse.Namespace, settings: Settings) -> int:
+async def _dry_run(options: argparse.Namespace, templates: TemplateBackend) -> int:
     given = values.pairs(options.param, "param")
-    if options.dry_run:
-        async with workflow_desk(options, settings) as at:
-            text, _ = await at.materialise(options.id, given, options.kept)
-        print(text, end="")
-        return 0
-    if settings.server:
-        from anabranch.surfaces.cli.commands.run import remote_run
-
-        return await remote_run.run_template(options, settings, given)
-    values.import_tools(options.tools)
-    values.require_store(settings)
-    store = open_store(settings, read_only=True)
-    try:
-        prepared, _ = Templates(store).materialise(options.id, given, options.kept)
-    finally:
-        store.close()
-    return await run.start(prepared, options, settings)
+    text, _ = await templates.materialise(options.id, given, options.kept)
+    print(text, end="")
+    return 0
 
 
 _TEMPLATE_VERBS = {
@@ -175,6 +158,6 @@ _TEMPLATE_VERBS = {
     "list": _list,
     "versions": _versions,
     "show": _show,
-    "run": _run,
+    "run": _dry_run,
     "delete": _delete,
 }

@@ -1,0 +1,187 @@
+"""The runs of a server: what it knows of them, and what is said to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from anabranch.errors import AnabranchError
+from anabranch.kernel import stimuli as s
+from anabranch.operations.read.items import Page, Wanted
+from anabranch.operations.read.references import Referred
+from anabranch.operations.runs.purge import Purged, added, age_ms
+from anabranch.operations.runs.redrive_plan import RedrivePlan
+from anabranch.runtime.messages.codec import Sayable
+from anabranch.store.ports import Forgotten, Head, HeadFilter, Space
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.http.topic import HttpTopic, pages
+from anabranch.surfaces.cli.backend.port import Row, Told
+
+if TYPE_CHECKING:
+    from anabranch.operations.read.dispatches import Dispatch
+    from anabranch.operations.runs.bulk import Bulk
+    from anabranch.surfaces.cli.backend.port import BulkPage
+
+EVENTS = 1000
+WAIT_SECONDS = 30
+NO_ROOM = ("too_many_at_once", "too_many_streams")
+NO_ROOM_SECONDS = 2.0
+
+
+class HttpRunBackend(HttpTopic):
+    async def search(self, wanted: HeadFilter) -> list[Row]:
+        labels = [f"{key}={value}" for key, value in wanted.labels.items()]
+        status = list(wanted.statuses)
+        cards = await self._all(
+            "runs", most=wanted.limit, status=status, name=wanted.name, label=labels
+        )
+        return [_head_fields(card) for card in cards]
+
+    async def show(self, run: str) -> Row:
+        shown = await self._client.get("runs", run)
+        return {key: value for key, value in shown.items() if key not in ("created", "updated")}
+
+    async def items(self, run: str, step: str, wanted: Wanted) -> Page:
+        fields = msgspec.structs.asdict(wanted)
+        page = await self._client.get("runs", run, "loops", step, "items", **fields)
+        page["more_after"] = page.pop("next")
+        return msgspec.convert(page, Page)
+
+    async def explain(self, run: str) -> Row:
+        return await self._client.get("runs", run, "explain")
+
+    async def referred(self, ref: str, offset: int, limit: int) -> Referred:
+        found = await self._client.get("results", ref=ref, offset=offset, limit=limit)
+        return msgspec.convert(found, Referred)
+
+    async def plan_redrive(self, run: str) -> RedrivePlan:
+        return msgspec.convert(await self._client.get("runs", run, "redrive"), RedrivePlan)
+
+    async def graph(self, run: str, form: str) -> str:
+        return str((await self._client.get("runs", run, "graph", format=form))["graph"])
+
+    async def dispatches(self, run: str, *, step: str | None, status: str | None) -> list[Dispatch]:
+        path = ("runs", run, "dispatches")
+        found = await self._all(*path, by="after", first=0, step=step, status=status)
+        return [_dispatch(fields) for fields in found]
+
+    async def snapshot(self, run: str) -> Row:
+        return await self._client.get("runs", run, "snapshot")
+
+    async def events(self, run: str, after: int, *, follow: bool) -> AsyncIterator[tuple[Row, int]]:
+        shown = await self.show(run)
+        run, began, finished = shown["run"], shown["created_at"], False
+
+        async def ask(after: int, limit: int) -> Row:
+            return await self._client.get("runs", run, "events", after=after, limit=limit)
+
+        async for page in pages(ask, after, size=EVENTS):
+            for record in page["items"]:
+                after = record["seq"]
+                yield record, began
+            finished = page["finished"]
+        if follow and not finished:
+            async for record in self._client.stream("runs", run, "events", "stream", after=after):
+                yield record, began
+
+    # -- saying ------------------------------------------------------------------------------
+
+    async def say(self, run: str, said: Sayable) -> Told:
+        path, body = route_of(said)
+        told = await self._client.post("runs", run, *path, body=body)
+        return Told(told["run"], "engine", told["status"])
+
+    async def start(self, body: Row) -> str:
+        return str((await self._client.post("runs", body=body, once=True))["run"])
+
+    async def redrive(self, run: str) -> Row:
+        return await self._client.post("runs", run, "redrive", body={}, once=True)
+
+    async def settled(self, run: str) -> None:
+        """When it has ended, or only somebody can move it. A server that has no room for one more
+        who waits is asked now and then instead: too many who wait elsewhere end no command."""
+        seconds = WAIT_SECONDS
+        while True:
+            try:
+                asked = {"seconds": seconds, "standing": "true"}
+                if (await self._client.get("runs", run, "wait", **asked))["settled"]:
+                    return
+                seconds = WAIT_SECONDS
+            except AnabranchError as error:
+                if error.code not in NO_ROOM:
+                    raise
+                await asyncio.sleep(NO_ROOM_SECONDS)
+                seconds = 0
+
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
+        age_ms(older_than)  # what is not an age is told here as there
+        which = values.purge_fields(wanted)
+        body = {"older_than": older_than, "filter": which, "dry_run": dry_run}
+        gone, space = Forgotten(), Space()
+
+        async def ask(after: str | None, _limit: int) -> Row:
+            more = {} if after is None else {"cursor": after}
+            return await self._client.post("runs", "purge", body={**body, **more})
+
+        async for page in pages(ask):
+            gone = added(gone, Forgotten(page["runs"], page["payloads"], page["bytes"]))
+            space = msgspec.convert(page["space"], Space)
+        return Purged(runs=gone.runs, payloads=gone.payloads, bytes=gone.bytes, space=space)
+
+    def bulk(self, asked: Bulk) -> AbstractAsyncContextManager[BulkPage]:
+        from anabranch.surfaces.cli.backend.http.bulk import bulk
+
+        return bulk(self._client, asked)
+
+
+def route_of(said: Sayable) -> tuple[tuple[str, ...], Row]:
+    """Where a stimulus is posted, and as what. Who says it is known from the request."""
+    match said:
+        case s.Pause():
+            return ("pause",), {"reason": said.reason}
+        case s.Resume():
+            return ("resume",), {}
+        case s.Cancel():
+            return ("cancel",), {"reason": said.reason}
+        case s.PatchContext():
+            given = {patch.key: patch.value for patch in said.patches}
+            return ("patch",), {"values": given, "reducer": said.patches[0].reducer}
+        case s.TuneLoop():
+            body = {"window": said.window, "stop": said.stop, "reason": said.reason}
+            return ("loops", said.loop), body
+        case s.Decide():
+            body = {"verdict": said.verdict, "reason": said.reason, "evidence": said.evidence}
+            if said.override:
+                body["override"] = True
+            return ("gates", said.gate, "decide"), body
+        case _:
+            raise AnabranchError(f"{type(said).__name__} cannot be said to a server")
+
+
+def _head_fields(card: Row) -> Row:
+    """A card of the API as the index card it was made from."""
+    fields = {**card, "seq": card["events"]}
+    if not fields.get("damage"):
+        fields.pop("damage", None)  # as it is left out where the store is read here
+    wanted = (*Head.__struct_fields__, "missing")
+    return {name: fields[name] for name in wanted if name in fields}
+
+
+def _dispatch(fields: Row) -> Dispatch:
+    from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
+
+    return Dispatch(
+        record=msgspec.convert(fields["record"], WorkflowStepDispatch),
+        job=fields["job"],
+        gather=fields["gather"],
+        attempt=fields["attempt"],
+        outcome=fields["outcome"],
+        selected=fields["selected"],
+        score=fields["score"],
+        late_at=fields["late_response_at"],
+        reason=fields.get("reason", ""),
+    )

@@ -1,0 +1,127 @@
+"""The sessions of orchestrations at a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
+from anabranch.dialects.xrc729.words import OWNER, SESSION
+from anabranch.errors import InputError, NotFound, Refused
+from anabranch.kernel import stimuli as s
+from anabranch.operations.read.processes import pid_of, run_and_token
+from anabranch.operations.sessions.sessions import LIVE, require_owner
+from anabranch.surfaces.cli.backend.http.runs import HttpRunBackend
+from anabranch.surfaces.cli.backend.http.topic import HttpTopic
+from anabranch.surfaces.cli.backend.port import Row
+from anabranch.surfaces.client import Client
+
+
+class HttpSessionBackend(HttpTopic):
+    def __init__(self, client: Client, runs: HttpRunBackend) -> None:
+        super().__init__(client)
+        self._runs = runs
+
+    async def list_sessions(
+        self, *, owner: str | None = None, run: str | None = None, last: int = 100
+    ) -> list[Row]:
+        if run is not None:
+            return list((await self._client.get("runs", run, "processes"))["items"])
+        # So many sessions, each of any number of rows.
+        return await self._all("sessions", most=last, owner=owner)
+
+    async def receipts(self, run: str, *, step: str | None, iteration: int | None) -> list[Row]:
+        page = await self._client.get("runs", run, "receipts", step=step, iteration=iteration)
+        return list(page["items"])
+
+    async def find(self, name: str, owner: str | None) -> str:
+        told = await self._client.get("sessions", "find", session=name, owner=owner)
+        return str(told["run"])
+
+    async def next_number(self, owner: str) -> int:
+        return int((await self._client.get("sessions", "next", owner=owner))["next"])
+
+    async def wakeable(self, who: str, **only: Any) -> list[Row]:
+        renamed = {"run": "session", "last": "limit"}
+        asked = {renamed.get(key, key): value for key, value in only.items()}
+        return list((await self._client.get("sessions", "wakeable", address=who, **asked))["items"])
+
+    async def alive(self, run: str) -> bool:
+        try:
+            shown = await self._session(run)
+        except NotFound:
+            return False
+        return shown["finished_at"] is None
+
+    async def executed(self, run: str, iteration: int) -> bool | None:
+        try:
+            rows = await self.list_sessions(run=run)
+        except NotFound:
+            return None
+        found = [row["status"] for row in rows if row["iterationStep"] == iteration]
+        return found[0] not in LIVE if found else None
+
+    async def wake(
+        self, process: str, *, step: str, payload: Mapping[str, Any], runner: str
+    ) -> Row:
+        name, token = run_and_token(process)
+        if bool(token) == bool(step):
+            raise InputError("name a process (RUN:NUMBER) or a session and its step", code="usage")
+        shown = await self._session(name)
+        body = {"process": token, "step": step, "payload": payload, "runner": runner}
+        told = await self._client.post("runs", shown["run"], "wake", body=body, once=True)
+        return {
+            "ok": True,
+            "owner": shown["labels"].get(OWNER, ""),
+            "sessionId": _session_id(shown),
+            "rootPid": pid_of(_session_id(shown), 1),
+            "mode": "pid" if token else "step",
+            "woken": told["woken"],
+        }
+
+    async def kill(self, run: str, reason: str, runner: str) -> Row:
+        shown = await self._session(run)
+        require_owner(shown["labels"], runner)
+        killed: set[int] = set()
+        try:
+            await self._runs.say(shown["run"], s.Cancel("", reason or "killed"))
+        except Refused as refusal:
+            if refusal.code not in ("run_finished", "ending"):
+                raise
+        else:
+            async for record, _ in self._runs.events(shown["run"], shown["events"], follow=False):
+                killed |= _killed(record)
+        after = await self._runs.show(shown["run"])
+        return {
+            "ok": True,
+            "owner": shown["labels"].get(OWNER, ""),
+            "processId": _session_id(shown),
+            "action": "kill",
+            "status": after["status"],
+            "affected": len(killed),
+        }
+
+    async def gas(self, rule: str, **counts: Any) -> Row:
+        return await self._client.post("sessions", "gas", body={"rule": rule, **counts})
+
+    async def _session(self, run: str) -> Row:
+        shown = await self._runs.show(run)
+        if shown["dialect"] != ORCHESTRATION:
+            raise InputError(
+                f"run {shown['run']} is no session: only orchestrations have processes",
+                code="not_a_session",
+            )
+        return shown
+
+
+def _session_id(shown: Row) -> str:
+    return str(shown["labels"].get(SESSION) or shown["run"])
+
+
+def _killed(record: Row) -> set[int]:
+    fields = record["fields"]
+    if record["kind"] == "token.doomed":
+        return {fields["token"]}
+    if record["kind"] == "token.finished" and fields.get("end") == "killed":
+        return {fields["token"]}
+    return set()

@@ -1,0 +1,146 @@
+"""Definitions: in files, in the catalog of a store, and made of the templates that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from anabranch.clock import SystemClock
+from anabranch.dialects.port import Compiled, RegisteredTool
+from anabranch.dialects.registry import in_order
+from anabranch.net.problems import Problem
+from anabranch.operations.access.credentials import Credentials, StoreSource, looked_up
+from anabranch.operations.access.secret_key import key_of
+from anabranch.operations.definitions.catalog import SCHEME, Catalog, Draft, file_key
+from anabranch.operations.definitions.prepare import Prepared, Source, canonical_text, prepare
+from anabranch.operations.definitions.prepare import check as check_definition
+from anabranch.operations.definitions.templates import Templates
+from anabranch.operations.read.reader import draw
+from anabranch.settings import Settings
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.local.store import LocalStore, LocalTopic
+from anabranch.surfaces.cli.backend.port import Row
+from anabranch.work.kinds.callables import default_toolbox
+from anabranch.work.secrets.credential_sources import outside_sources
+
+PATHS_MAX = 100_000
+
+
+class LocalDefinitionBackend(LocalTopic):
+    async def check(
+        self, file: str, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> list[Problem]:
+        compiled = self._checked(values.source(file), tools, rules)
+        found = self._with_credentials(compiled)
+        if compiled.net is None:
+            return [*found]
+        preflight = self._store.preflight()
+        here = [*preflight.kinds_off(compiled.net), *preflight.missing_extras(compiled.net)]
+        return [*found, *here]
+
+    def _checked(
+        self, source: Source, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> Compiled:
+        """With what the folder and the store of the settings have under paths."""
+        with catalog_of(self._store.settings) as catalog:
+            compiled = check_definition(source, tools, rules, knows=catalog.knows)
+            if compiled.net is None or not isinstance(source, Path):
+                return compiled
+            key = f"{SCHEME}{compiled.net.path}" if compiled.net.path else file_key(source)
+            cycles = catalog.cycles(compiled.net, key)
+            return replace(compiled, problems=in_order((*compiled.problems, *cycles)))
+
+    def _with_credentials(self, compiled: Compiled) -> Sequence[Problem]:
+        """Without a store nobody can say which credentials there will be."""
+        named = compiled.net is not None and compiled.net.credentials
+        if not named or not _is_there(self._store.settings):
+            return compiled.problems
+        with self._store.reading() as store:
+            kept = Credentials(store, SystemClock().now, key_of(store, self._store.settings))
+            sources = [StoreSource(kept), *outside_sources(self._store.settings)]
+            return looked_up(compiled.problems, compiled.net, sources)
+
+    async def respell(self, file: str) -> tuple[str, str]:
+        return canonical_text(Path(file))
+
+    async def draw(
+        self, file: str, form: str, tools: Sequence[RegisteredTool], rules: str | None
+    ) -> str:
+        return draw(prepare(values.source(file), tools, rules).net, form)
+
+
+@contextmanager
+def catalog_of(settings: Settings) -> Iterator[Catalog]:
+    """What can be found by a path. A store that is not there is not made for it."""
+    tools = default_toolbox.signatures
+    if not _is_there(settings):
+        yield Catalog(None, settings.catalog, tools)
+        return
+    with LocalStore(settings).reading() as store:
+        yield Catalog(store, settings.catalog, tools)
+
+
+def _is_there(settings: Settings) -> bool:
+    return settings.store != ":memory:" and Path(settings.store).exists()
+
+
+class LocalCatalogBackend(LocalTopic):
+    async def register(self, drafts: Sequence[Draft]) -> list[Row]:
+        subject = ", ".join(draft.file for draft in drafts)
+        with self._store.changing("catalog.create", subject, new=True) as store:
+            catalog = Catalog(store, self._store.settings.catalog, default_toolbox.signatures)
+            found = catalog.register(drafts, SystemClock().now(), self._store.actor)
+        return [msgspec.to_builtins(one) for one in found]
+
+    async def paths(self, prefix: str) -> list[Row]:
+        with self._store.reading() as store:
+            return [msgspec.to_builtins(one) for one in Catalog(store).paths(prefix, "", PATHS_MAX)]
+
+    async def versions(self, path: str) -> list[Row]:
+        with self._store.reading() as store:
+            return [msgspec.to_builtins(one) for one in Catalog(store).versions(path)]
+
+    async def show(self, target: str) -> Row:
+        with self._store.reading() as store:
+            entry, definition = Catalog(store).show(target)
+        return {**msgspec.to_builtins(entry), "definition": definition.source}
+
+
+class LocalTemplateBackend(LocalTopic):
+    async def put(self, text: str, file: str) -> Row:
+        with self._store.changing("templates.create", file, new=True) as store:
+            return Templates(store).put(text, file).fields()
+
+    async def delete(self, name: str) -> Row:
+        with self._store.changing("templates.delete", name) as store:
+            return Templates(store).delete(name).fields()
+
+    async def newest(self) -> list[Row]:
+        with self._store.reading() as store:
+            return Templates(store).newest()
+
+    async def versions(self, name: str) -> list[Row]:
+        with self._store.reading() as store:
+            return Templates(store).versions(name)
+
+    async def show(self, name: str, version: int | None) -> Row:
+        with self._store.reading() as store:
+            return Templates(store).show(name, version)
+
+    async def materialise(
+        self, name: str, given: Mapping[str, Any], version: int | None
+    ) -> tuple[str, list[Problem]]:
+        prepared, text = self.prepared(name, given, version)
+        return text, list(prepared.problems)
+
+    def prepared(
+        self, name: str, given: Mapping[str, Any], version: int | None
+    ) -> tuple[Prepared, str]:
+        """Ready to be run here, and its text."""
+        with self._store.reading() as store:
+            return Templates(store).materialise(name, given, version)

@@ -1,0 +1,118 @@
+"""The runs of a store: what is known of them, and what is said to them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.read.items import Page, Wanted
+from anabranch.operations.read.reader import Reader
+from anabranch.operations.read.references import Referred, read_reference
+from anabranch.operations.runs.purge import Purged, age_ms, purge
+from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
+from anabranch.runtime.messages.codec import Sayable
+from anabranch.runtime.nets import Nets
+from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.cli.backend.local.audit import SAID, note, noted
+from anabranch.surfaces.cli.backend.local.store import LocalTopic
+from anabranch.surfaces.cli.backend.port import Row, Told
+
+if TYPE_CHECKING:
+    from anabranch.operations.read.dispatches import Dispatch
+    from anabranch.operations.runs.bulk import Bulk
+    from anabranch.surfaces.cli.backend.port import BulkPage
+
+FOLLOW_SECONDS = 0.1
+
+
+class LocalRunBackend(LocalTopic):
+    @contextmanager
+    def _reading(self) -> Iterator[Reader]:
+        with self._store.reading() as store:
+            elsewhere = store.owner() is not None  # what that engine has is not known here
+            preflight = None if elsewhere else self._store.preflight()
+            yield Reader(store, Nets(store, compiler()), preflight)
+
+    async def search(self, wanted: HeadFilter) -> list[Row]:
+        with self._reading() as read:
+            await read.look_at_files(read.store.heads(wanted))
+            return read.runs(wanted)
+
+    async def show(self, run: str) -> Row:
+        with self._reading() as read:
+            await read.look_at_files([read.find(run)])
+            return read.show(run)
+
+    async def items(self, run: str, step: str, wanted: Wanted) -> Page:
+        with self._reading() as read:
+            return read.items(run, step, **msgspec.structs.asdict(wanted))
+
+    async def explain(self, run: str) -> Row:
+        with self._reading() as read:
+            await read.look_at_files([read.find(run)])
+            return read.explain(run)
+
+    async def referred(self, ref: str, offset: int, limit: int) -> Referred:
+        with self._reading() as read:
+            return await read_reference(read, ref, offset=offset, limit=limit)
+
+    async def plan_redrive(self, run: str) -> RedrivePlan:
+        with self._reading() as read:
+            return prepare_redrive(read, run).plan()
+
+    async def graph(self, run: str, form: str) -> str:
+        with self._reading() as read:
+            return read.graph(run, form)
+
+    async def dispatches(self, run: str, *, step: str | None, status: str | None) -> list[Dispatch]:
+        with self._reading() as read:
+            return [
+                one
+                for one in read.dispatches(run)
+                if step in (None, one.record.step_id) and status in (None, one.record.status)
+            ]
+
+    async def snapshot(self, run: str) -> Row:
+        with self._reading() as read:
+            return read.snapshot(run)
+
+    async def events(self, run: str, after: int, *, follow: bool) -> AsyncIterator[tuple[Row, int]]:
+        with self._reading() as read:
+            head = read.find(run)
+            while True:
+                records = read.events(head.run, after)
+                for record in records:
+                    after = record.seq
+                    yield msgspec.to_builtins(record), head.created_at
+                done = any(record.kind == "run.finished" for record in records)
+                if not follow or done or (read.find(head.run).finished and not records):
+                    return
+                await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def say(self, run: str, said: Sayable) -> Told:
+        from anabranch.operations.runs.verbs import say  # verbs that look need none
+
+        async with self._store.parts() as parts:
+            found = parts.verbs.read.find(run).run
+            with noted(parts.store, self._store.actor, SAID[type(said)], found):
+                how = await say(parts.store, lambda: parts.engine, found, said)
+            return Told(found, how, parts.verbs.read.find(found).status)
+
+    async def purge(self, wanted: HeadFilter, older_than: str, *, dry_run: bool) -> Purged:
+        with self._store.writing() as store:
+            now = int(time.time() * 1000)
+            gone = purge(store, age_ms(older_than), now, dry_run=dry_run, wanted=wanted)
+            if not dry_run:
+                note(store, self._store.actor, "runs.purge")
+            return gone
+
+    def bulk(self, asked: Bulk) -> AbstractAsyncContextManager[BulkPage]:
+        from anabranch.surfaces.cli.backend.local.bulk import bulk  # brings an engine along
+
+        return bulk(self._store, asked)

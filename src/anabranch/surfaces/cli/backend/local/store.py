@@ -1,0 +1,77 @@
+"""The one place of the command line that opens a store, and closes it again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from anabranch.settings import Settings
+from anabranch.store.factory import open_store
+from anabranch.store.ports import Store
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.local.audit import noted
+
+if TYPE_CHECKING:
+    from anabranch.app import Parts
+    from anabranch.operations.definitions.preflight import Preflight
+
+
+class LocalStore:
+    """The store that the settings name; an engine elsewhere may be at work on it."""
+
+    def __init__(self, settings: Settings, actor: str = "") -> None:
+        self.settings = settings
+        self.actor = actor
+
+    def reading(self) -> AbstractContextManager[Store]:
+        return self._opened(read_only=True)
+
+    def writing(self, *, new: bool = False) -> AbstractContextManager[Store]:
+        """With `new` a store that is not there is made."""
+        return self._opened(new=new)
+
+    @contextmanager
+    def changing(self, action: str, subject: str = "", *, new: bool = False) -> Iterator[Store]:
+        """What was asked for is written down, with who did and what became of it."""
+        with self.writing(new=new) as store, noted(store, self.actor, action, subject):
+            yield store
+
+    @asynccontextmanager
+    async def parts(
+        self, *, new: bool = False, workers: bool = True, grace: float | None = None
+    ) -> AsyncIterator[Parts]:
+        """Everything an engine on the store is made of; it is not open yet."""
+        from anabranch.app import Parts  # verbs that look need none
+        from anabranch.work.kinds.callables import default_toolbox
+
+        with self.writing(new=new) as store:
+            parts = Parts(store, self.settings, default_toolbox, workers=workers)
+            try:
+                yield parts
+            finally:
+                await parts.close(grace)
+
+    def preflight(self) -> Preflight:
+        """Of an engine that this command line would open."""
+        from anabranch.operations.definitions.available import ENGINE_KINDS, available_in
+        from anabranch.operations.definitions.preflight import Preflight
+        from anabranch.work.kinds.callables import default_toolbox
+
+        tools = [tool.name for tool in default_toolbox]
+        return Preflight(available_in(self.settings, (*ENGINE_KINDS, *tools), workers=False))
+
+    @contextmanager
+    def _opened(self, *, read_only: bool = False, new: bool = False) -> Iterator[Store]:
+        if not new:
+            values.require_store(self.settings)
+        store = open_store(self.settings, read_only=read_only)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+class LocalTopic:
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store

@@ -1,0 +1,105 @@
+"""Following a run to its end: the view, what is printed, the exit code, wherever it runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from anabranch.kernel.step import deep_merge
+from anabranch.net.problems import Problem
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.backend.port import Row
+from anabranch.surfaces.cli.output import render
+from anabranch.surfaces.cli.output.exit_codes import exit_code, problem_lines
+from anabranch.surfaces.cli.output.live import Screen, until_interrupted
+
+#: What `run --json` prints, of all that is known about a run.
+SUMMARY = ("run", "name", "dialect", "status", "result", "steps", "joins", "problem", "problems",
+           "failures", "session", "joins_dropped")  # fmt: skip
+LEFT = ("waiting", "paused")
+
+
+class FollowedRun:
+    """One command's look at one run."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.interrupted = asyncio.Event()
+        self._began = time.monotonic()
+        self._screen: Screen | None = None
+
+    # -- what differs ------------------------------------------------------------------------
+
+    async def _settled(self, run: str) -> None:
+        """When it has ended, or only somebody can move it."""
+        raise NotImplementedError
+
+    async def _shown(self, run: str) -> Row:
+        """The fields of the summary, and what it waits for as `waiting` where it is left so."""
+        raise NotImplementedError
+
+    async def _leave(self, run: str) -> int:
+        """Interrupted before that."""
+        raise NotImplementedError
+
+    def _new_screen(self, run: str) -> Screen:
+        raise NotImplementedError
+
+    # -- what is the same --------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        if self._screen is not None:
+            self._screen.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    async def to_its_end(self, run: str) -> int:
+        """Until it has settled or is interrupted; prints it, gives the exit code."""
+        ending = asyncio.ensure_future(self._settled(run))
+        if await until_interrupted(ending, self.interrupted, self._view(run)):
+            ending.result()
+            return self.report(await self._shown(run))
+        return await self._leave(run)
+
+    def _view(self, run: str) -> asyncio.Task[None] | None:
+        watch = self.options.watch
+        if watch is None:
+            dumb = os.environ.get("TERM") == "dumb"
+            watch = sys.stderr.isatty() and not dumb and not self.options.json
+        if not watch:
+            return None
+        self._screen = self._new_screen(run)
+        return asyncio.get_running_loop().create_task(self._screen.run())
+
+    def print_summary(self, shown: Row) -> None:
+        summary = {key: shown[key] for key in SUMMARY if key in shown}
+        if self.options.json:
+            print(render.json_line(summary))
+            return
+        seconds = time.monotonic() - self._began
+        print("\n".join(render.summary(summary, seconds, colour=render.wants_colour())))
+
+    def report(self, shown: Row) -> int:
+        self.print_summary(shown)
+        status = shown["status"]
+        for line in problem_lines(shown):
+            self.say(line)
+        if status in LEFT:
+            self.say(f"run {shown['run']} is left {status}:")
+            self.say("\n".join(render.waiting_lines(shown["waiting"])))
+        return exit_code(status, shown["problems"], lenient=self.options.lenient)
+
+
+def given_input(options: argparse.Namespace) -> dict[str, Any]:
+    """The input of a run: that of the file, and over it what was typed."""
+    return deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
+
+
+def warn(problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        if problem.severity != "note":  # an error that is here has a meaning at run time
+            print(problem, file=sys.stderr)
