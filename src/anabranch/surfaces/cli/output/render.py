@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import codecs
 import io
 import json
@@ -115,6 +116,23 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     ]
+
+
+def tell(options: argparse.Namespace, value: Any, text: object) -> int:
+    """Print one answer, as JSON where that was asked for; the exit code is that of a success."""
+    print(json_line(value) if options.json else text)
+    return 0
+
+
+def tell_rows(
+    options: argparse.Namespace,
+    value: Any,
+    rows: Sequence[Sequence[str]],
+    head: Sequence[str],
+    none: str,
+) -> int:
+    """The same for a list, which is a table for people."""
+    return tell(options, value, "\n".join(table(rows, head)) if rows else none)
 
 
 def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> list[str]:

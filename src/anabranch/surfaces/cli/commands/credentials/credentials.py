@@ -50,16 +50,12 @@ async def _add(options: argparse.Namespace, kept: CredentialBackend) -> int:
 
 async def _list(options: argparse.Namespace, kept: CredentialBackend) -> int:
     cards = await kept.all()
-    if options.json:
-        print(render.json_line(cards))
-        return 0
     rows = [
         (one["name"], one["type"], ",".join(one["fields"]), str(one["version"]),
          render.instant(one["updated_at"]), render.clean(one["updated_by"]), one["key"])
         for one in cards
     ]  # fmt: skip
-    print("\n".join(render.table(rows, HEAD)) if rows else "no credentials")
-    return 0
+    return render.tell_rows(options, cards, rows, HEAD, "no credentials")
 
 
 async def _show(options: argparse.Namespace, kept: CredentialBackend) -> int:

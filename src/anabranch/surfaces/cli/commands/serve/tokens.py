@@ -35,22 +35,17 @@ async def _create(options: argparse.Namespace, tokens: TokenBackend) -> int:
 
 async def _list(options: argparse.Namespace, tokens: TokenBackend) -> int:
     rows = await tokens.all()
-    if options.json:
-        print(render.json_line(rows))
-        return 0
     cells = [
         (row["id"], row["name"], ",".join(row["scopes"]), _pools(row), row["state"],
          _instant(row["created_at"]), _instant(row["expires_at"]), _instant(row["last_used_at"]))
         for row in rows
     ]  # fmt: skip
-    print("\n".join(render.table(cells, HEAD)) if cells else "no tokens")
-    return 0
+    return render.tell_rows(options, rows, cells, HEAD, "no tokens")
 
 
 async def _revoke(options: argparse.Namespace, tokens: TokenBackend) -> int:
     row = await tokens.revoke(options.token_id)
-    print(render.json_line(row) if options.json else f"revoked: {row['id']} of {row['name']}")
-    return 0
+    return render.tell(options, row, f"revoked: {row['id']} of {row['name']}")
 
 
 def _pools(row: Row) -> str:

@@ -46,8 +46,7 @@ async def _run(sessions: SessionBackend, options: argparse.Namespace) -> str:
 
 async def _next(options: argparse.Namespace, sessions: SessionBackend) -> int:
     number = await sessions.next_number(options.owner)
-    print(render.json_line({"next": number}) if options.json else number)
-    return 0
+    return render.tell(options, {"next": number}, number)
 
 
 async def _wakeable(options: argparse.Namespace, sessions: SessionBackend) -> int:
@@ -58,25 +57,17 @@ async def _wakeable(options: argparse.Namespace, sessions: SessionBackend) -> in
         step=options.step,
         last=options.last,
     )
-    if options.json:
-        print(render.json_line(rows))
-        return 0
     cells = [[str(row[key]) for key in ("owner", "pid", "step", "run")] for row in rows]
     head = ("OWNER", "PID", "STEP", "RUN")
-    print("\n".join(render.table(cells, head)) if cells else "nothing that you may wake waits")
-    return 0
+    return render.tell_rows(options, rows, cells, head, "nothing that you may wake waits")
 
 
 def _print_rows(options: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
-    if options.json:
-        print(render.json_line(rows))
-        return 0
     columns, head = [*COLUMNS], ["PID", "PARENT", "STEP", "STATUS", "GROUP", "TAKES FROM"]
     if len({row["owner"] for row in rows}) > 1:  # two owners may both have a session 1
         columns, head = ["owner", *columns], ["OWNER", *head]
     cells = [[str(row[column]) for column in columns] for row in rows]
-    print("\n".join(render.table(cells, head)) if cells else "no sessions")
-    return 0
+    return render.tell_rows(options, rows, cells, head, "no sessions")
 
 
 async def _receipts(options: argparse.Namespace, sessions: SessionBackend) -> int:
@@ -100,8 +91,7 @@ async def _alive(options: argparse.Namespace, sessions: SessionBackend) -> int:
         alive = await sessions.alive(await _run(sessions, options))
     except NotFound:
         alive = False
-    print(render.json_line({"alive": alive}) if options.json else "alive" if alive else "not alive")
-    return 0
+    return render.tell(options, {"alive": alive}, "alive" if alive else "not alive")
 
 
 async def _executed(options: argparse.Namespace, sessions: SessionBackend) -> int:
@@ -110,11 +100,11 @@ async def _executed(options: argparse.Namespace, sessions: SessionBackend) -> in
         executed = await sessions.executed(run, iteration)
     except NotFound:
         executed = None
-    if options.json:
-        print(render.json_line({"executed": executed}))
-    else:
-        print({True: "executed", False: "not yet executed", None: "no such process"}[executed])
-    return 0
+    return render.tell(
+        options,
+        {"executed": executed},
+        {True: "executed", False: "not yet executed", None: "no such process"}[executed],
+    )
 
 
 # -- doing -----------------------------------------------------------------------------------
@@ -125,15 +115,13 @@ async def _wake(options: argparse.Namespace, sessions: SessionBackend) -> int:
     told = await sessions.wake(
         await _run(sessions, options), step=options.step, payload=payload, runner=options.runner
     )
-    print(render.json_line(told) if options.json else f"woken: {told['woken']}")
-    return 0
+    return render.tell(options, told, f"woken: {told['woken']}")
 
 
 async def _kill(options: argparse.Namespace, sessions: SessionBackend) -> int:
     told = await sessions.kill(await _run(sessions, options), options.reason, options.runner)
     words = f"killed: {told['affected']} processes; session {told['processId']} is {told['status']}"
-    print(render.json_line(told) if options.json else words)
-    return 0
+    return render.tell(options, told, words)
 
 
 async def _gas(options: argparse.Namespace, sessions: SessionBackend) -> int:
@@ -148,11 +136,11 @@ async def _gas(options: argparse.Namespace, sessions: SessionBackend) -> int:
         invalid_spawns=options.invalid_spawns,
         encrypted=options.encrypted,
     )
-    if options.json:
-        print(render.json_line(told))
-    else:
-        print("\n".join(f"{key}: {render.short(value, 100)}" for key, value in told.items()))
-    return 0
+    return render.tell(
+        options,
+        told,
+        "\n".join(f"{key}: {render.short(value, 100)}" for key, value in told.items()),
+    )
 
 
 ACTIONS = {

@@ -25,22 +25,17 @@ async def webhook(options: argparse.Namespace, settings: Settings) -> int:
 
 async def _list(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     found = await hooks.all()
-    if options.json:
-        print(render.json_line(found))
-        return 0
     rows = [
         (one["id"], _state(one), str(one["pending"]), str(one["dead"]),
          render.clean(",".join(one["kinds"])), render.clean(one["url"]))
         for one in found
     ]  # fmt: skip
-    print("\n".join(render.table(rows, HEAD)) if rows else "no webhooks")
-    return 0
+    return render.tell_rows(options, found, rows, HEAD, "no webhooks")
 
 
 async def _show(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     card = await hooks.show(options.hook)
-    print(render.json_line(card) if options.json else "\n".join(_lines(card)))
-    return 0
+    return render.tell(options, card, "\n".join(_lines(card)))
 
 
 def _state(card: Row) -> str:
@@ -67,17 +62,13 @@ async def _deliveries(options: argparse.Namespace, hooks: WebhookBackend) -> int
     found = await hooks.deliveries(
         options.hook, state=options.state, run=options.run, limit=options.limit
     )
-    if options.json:
-        print(render.json_line(found))
-        return 0
     rows = [
         (one["id"], one["kind"], one["state"], str(one["attempts"]),
          render.instant(one["found_at"]), render.instant(one["last_at"]) if one["last_at"] else "-",
          render.clean(one["last_error"]))
         for one in found
     ]  # fmt: skip
-    print("\n".join(render.table(rows, DELIVERIES_HEAD)) if rows else "no deliveries")
-    return 0
+    return render.tell_rows(options, found, rows, DELIVERIES_HEAD, "no deliveries")
 
 
 async def _delivery(options: argparse.Namespace, hooks: WebhookBackend) -> int:
@@ -153,25 +144,21 @@ async def _resume(options: argparse.Namespace, hooks: WebhookBackend) -> int:
 
 async def _changed(options: argparse.Namespace, hooks: WebhookBackend, given: Row) -> int:
     card = await hooks.change(options.hook, given)
-    print(render.json_line(card) if options.json else "\n".join(_lines(card)))
-    return 0
+    return render.tell(options, card, "\n".join(_lines(card)))
 
 
 async def _delete(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     await hooks.remove(options.hook)
-    print(render.json_line({"id": options.hook}) if options.json else f"removed: {options.hook}")
-    return 0
+    return render.tell(options, {"id": options.hook}, f"removed: {options.hook}")
 
 
 async def _redeliver(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     if options.delivery is not None:
         card = await hooks.redeliver(options.hook, options.delivery)
         said = f"goes out again: {card['id']}"
-        print(render.json_line(card) if options.json else said)
-        return 0
+        return render.tell(options, card, said)
     count = await hooks.redeliver_dead(options.hook)
-    print(render.json_line({"count": count}) if options.json else f"go out again: {count:,}")
-    return 0
+    return render.tell(options, {"count": count}, f"go out again: {count:,}")
 
 
 ACTIONS = {

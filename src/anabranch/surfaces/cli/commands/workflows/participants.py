@@ -40,11 +40,9 @@ async def _probe(options: argparse.Namespace, settings: Settings) -> int:
 async def _reload(options: argparse.Namespace, settings: Settings) -> int:
     async with open_backend(options, settings) as at:
         told = await at.participants.reload()
-    if options.json:
-        print(render.json_line(told))
-    else:
-        print(f"{told['participants']} participants, {told['capabilities']} capabilities")
-    return 0
+    return render.tell(
+        options, told, f"{told['participants']} participants, {told['capabilities']} capabilities"
+    )
 
 
 def _print(options: argparse.Namespace, found: list[Row]) -> int:

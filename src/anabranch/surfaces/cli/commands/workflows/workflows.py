@@ -85,20 +85,14 @@ async def template(options: argparse.Namespace, settings: Settings) -> int:
 async def _put(options: argparse.Namespace, templates: TemplateBackend) -> int:
     text = _text(options.file)
     kept = await templates.put(text, "<template>" if options.file == "-" else options.file)
-    if options.json:
-        print(render.json_line(kept))
-    else:
-        print(f"{kept['template_id']} version {kept['version']}")
-    return 0
+    return render.tell(options, kept, f"{kept['template_id']} version {kept['version']}")
 
 
 async def _delete(options: argparse.Namespace, templates: TemplateBackend) -> int:
     gone = await templates.delete(options.id)
-    if options.json:
-        print(render.json_line(gone))
-    else:
-        print(f"{gone['template_id']} is deleted (version {gone['version']} says so)")
-    return 0
+    return render.tell(
+        options, gone, f"{gone['template_id']} is deleted (version {gone['version']} says so)"
+    )
 
 
 def _text(file: str) -> str:
@@ -142,8 +136,7 @@ def _print_cards(options: argparse.Namespace, found: list[Row]) -> int:
 
 async def _show(options: argparse.Namespace, templates: TemplateBackend) -> int:
     found = await templates.show(options.id, options.kept)
-    print(render.json_line(found) if options.json else found["text"].rstrip("\n"))
-    return 0
+    return render.tell(options, found, found["text"].rstrip("\n"))
 
 
 async def _dry_run(options: argparse.Namespace, templates: TemplateBackend) -> int:
