@@ -9,19 +9,20 @@ twice.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from anabranch.errors import AnabranchError, InputError
+from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
 from anabranch.kernel import stimuli as s
 from anabranch.literals import BulkVerb, Reducer
 from anabranch.operations.runs.purge import STEPS_AT_ONCE, give_back, kept_back
 from anabranch.operations.runs.redrive_plan import RedrivePlan
-from anabranch.operations.runs.verbs import patches
-from anabranch.runtime.messages.codec import Sayable
+from anabranch.operations.runs.verbs import ANSWER_SECONDS, ASK_SECONDS, Verbs, patches
+from anabranch.runtime.messages.codec import Sayable, read_answer, write_message
 from anabranch.store.ports import Head, HeadFilter, Store
 
 VERBS: tuple[BulkVerb, ...] = get_args(BulkVerb)
@@ -236,3 +237,35 @@ def _outcome(
         code=code,
         message=message,
     )
+
+
+async def bulks_at(verbs: Verbs) -> Bulks:
+    """With the engine of this process, or through the mailbox of the one that owns the store."""
+    store = verbs.engine.store
+    try:
+        await verbs.engine.open(run_jobs=False)
+    except StoreInUse as error:
+        owner = error.message
+
+        async def post(run: str, said: Sayable) -> None:
+            await _post(store, run, said)
+
+        async def no_redrive(_run: str) -> str:
+            raise Refused(f"{owner} Runs are begun there: --server URL reaches it.", code="owned")
+
+        return Bulks(store, post, no_redrive, verbs.plan_redrive)
+    return Bulks(store, verbs.send, verbs.redrive, verbs.plan_redrive)
+
+
+async def _post(store: Store, run: str, said: Sayable) -> None:
+    message = store.post(run, write_message(said), int(time.time() * 1000))
+    until = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < until:
+        posted = store.message(message)
+        if posted is not None and posted.answer is not None:
+            answer = read_answer(posted.answer)
+            if not answer.ok:
+                raise Refused(answer.message, code=answer.code)
+            return
+        await asyncio.sleep(ASK_SECONDS)
+    raise AnabranchError("the engine has not answered; the message stays", code="no_answer")

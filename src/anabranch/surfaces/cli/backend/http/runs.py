@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +23,7 @@ from anabranch.surfaces.cli.backend.port import Row, Told
 
 if TYPE_CHECKING:
     from anabranch.operations.read.dispatches import Dispatch
-    from anabranch.operations.runs.bulk import Bulk
+    from anabranch.operations.runs.bulk import Bulk, BulkReport
     from anabranch.surfaces.cli.backend.port import BulkPage
 
 EVENTS = 1000
@@ -132,10 +132,30 @@ class HttpRunBackend(HttpTopic):
             space = msgspec.convert(page["space"], Space)
         return Purged(runs=gone.runs, payloads=gone.payloads, bytes=gone.bytes, space=space)
 
-    def bulk(self, asked: Bulk) -> AbstractAsyncContextManager[BulkPage]:
-        from anabranch.surfaces.cli.backend.http.bulk import bulk
+    @asynccontextmanager
+    async def bulk(self, _asked: Bulk) -> AsyncIterator[BulkPage]:
+        yield self._bulk_page
 
-        return bulk(self._client, asked)
+    async def _bulk_page(self, asked: Bulk) -> BulkReport:
+        from anabranch.operations.runs.bulk import PAGE_MAX, BulkReport
+        from anabranch.surfaces.http.io.request_body import cursor, read_cursor
+
+        wanted = asked.wanted
+        body = {
+            "verb": asked.verb,
+            "filter": values.bulk_fields(wanted),
+            "dry_run": asked.dry_run,
+            "everything": asked.everything,
+            "reason": asked.reason,
+            "values": dict(asked.values),
+            "reducer": asked.reducer,
+            "limit": min(wanted.limit, PAGE_MAX),
+        }
+        if wanted.before is not None:
+            body["cursor"] = cursor(*wanted.before)
+        told = await self._client.post("bulk", body=body)
+        told["next"] = read_cursor(told["next"], int, str) if told["next"] else None
+        return msgspec.convert(told, BulkReport)
 
 
 def route_of(said: Sayable) -> tuple[tuple[str, ...], Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +19,7 @@ from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.runtime.messages.codec import Sayable
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import HeadFilter
+from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.local.audit import SAID, note, noted
 from anabranch.surfaces.cli.backend.local.store import LocalTopic
 from anabranch.surfaces.cli.backend.port import Row, Told
@@ -112,7 +113,12 @@ class LocalRunBackend(LocalTopic):
                 note(store, self._store.actor, "runs.purge")
             return gone
 
-    def bulk(self, asked: Bulk) -> AbstractAsyncContextManager[BulkPage]:
-        from anabranch.surfaces.cli.backend.local.bulk import bulk  # brings an engine along
+    @asynccontextmanager
+    async def bulk(self, asked: Bulk) -> AsyncIterator[BulkPage]:
+        from anabranch.operations.runs.bulk import bulks_at  # brings an engine along
 
-        return bulk(self._store, asked)
+        dry = ".dry_run" if asked.dry_run else ""
+        subject = msgspec.json.encode(values.bulk_fields(asked.wanted)).decode()
+        async with self._store.parts(grace=0) as parts:
+            with noted(parts.store, self._store.actor, f"bulk.{asked.verb}{dry}", subject):
+                yield (await bulks_at(parts.verbs)).page
