@@ -10,7 +10,7 @@ from anabranch.dialects.xrc729.words import OWNER, SESSION
 from anabranch.errors import InputError, NotFound, Refused
 from anabranch.kernel import stimuli as s
 from anabranch.operations.read.processes import pid_of, run_and_token
-from anabranch.operations.sessions.sessions import LIVE, require_owner
+from anabranch.operations.sessions.sessions import require_owner
 from anabranch.surfaces.cli.backend.http.runs import HttpRunBackend
 from anabranch.surfaces.cli.backend.http.topic import HttpTopic
 from anabranch.surfaces.cli.backend.port import Row
@@ -52,14 +52,6 @@ class HttpSessionBackend(HttpTopic):
         except NotFound:
             return False
         return shown["finished_at"] is None
-
-    async def executed(self, run: str, iteration: int) -> bool | None:
-        try:
-            rows = await self.list_sessions(run=run)
-        except NotFound:
-            return None
-        found = [row["status"] for row in rows if row["iterationStep"] == iteration]
-        return found[0] not in LIVE if found else None
 
     async def wake(
         self, process: str, *, step: str, payload: Mapping[str, Any], runner: str

@@ -60,10 +60,6 @@ class LocalSessionBackend(LocalTopic):
         with self._reading() as sessions:
             return sessions.session_alive(run)
 
-    async def executed(self, run: str, iteration: int) -> bool | None:
-        with self._reading() as sessions:
-            return sessions.step_executed(run, iteration)
-
     async def wake(
         self, process: str, *, step: str, payload: Mapping[str, Any], runner: str
     ) -> Row:

@@ -57,13 +57,11 @@ async def catalog(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _list(options: argparse.Namespace, entries: CatalogBackend) -> int:
-    _print_rows(options, await entries.paths(options.prefix))
-    return 0
+    return _print_rows(options, await entries.paths(options.prefix))
 
 
 async def _versions(options: argparse.Namespace, entries: CatalogBackend) -> int:
-    _print_rows(options, await entries.versions(options.path))
-    return 0
+    return _print_rows(options, await entries.versions(options.path))
 
 
 async def _show(options: argparse.Namespace, entries: CatalogBackend) -> int:
@@ -75,16 +73,13 @@ async def _show(options: argparse.Namespace, entries: CatalogBackend) -> int:
     return 0
 
 
-def _print_rows(options: argparse.Namespace, found: list[Row]) -> None:
-    if options.json:
-        print(render.json_line(found))
-        return
+def _print_rows(options: argparse.Namespace, found: list[Row]) -> int:
     rows = [
         (one["path"], str(one["version"]), str(one["catalog_id"]), render.clean(one["name"]),
          one["dialect"], render.instant(one["created_at"]), render.clean(one["created_by"]))
         for one in found
     ]  # fmt: skip
-    print("\n".join(render.table(rows, HEAD)) if rows else "the catalog is empty")
+    return render.tell_rows(options, found, rows, HEAD, "the catalog is empty")
 
 
 ACTIONS = {"list": _list, "versions": _versions, "show": _show}

@@ -44,8 +44,7 @@ async def _add(options: argparse.Namespace, kept: CredentialBackend) -> int:
         "description": options.description,
     }
     card = await kept.add(draft)
-    _tell(options, card, "kept")
-    return 0
+    return _tell(options, card, "kept")
 
 
 async def _list(options: argparse.Namespace, kept: CredentialBackend) -> int:
@@ -79,14 +78,12 @@ async def _show(options: argparse.Namespace, kept: CredentialBackend) -> int:
 async def _rotate(options: argparse.Namespace, kept: CredentialBackend) -> int:
     found = _given(options)
     card = await kept.rotate(options.name, found.data)
-    _tell(options, card, "rotated")
-    return 0
+    return _tell(options, card, "rotated")
 
 
 async def _remove(options: argparse.Namespace, kept: CredentialBackend) -> int:
     card = await kept.remove(options.name)
-    _tell(options, card, "removed")
-    return 0
+    return _tell(options, card, "removed")
 
 
 async def _rekey(options: argparse.Namespace, settings: Settings) -> int:
@@ -131,9 +128,9 @@ def _next(options: argparse.Namespace, old: str) -> str:
     return f"set secret_key_file to {options.new_key_file}{beside}"
 
 
-def _tell(options: argparse.Namespace, card: Row, done: str) -> None:
+def _tell(options: argparse.Namespace, card: Row, done: str) -> int:
     said = f"{done}: {card['name']} ({card['type']}: {', '.join(card['fields'])})"
-    print(render.json_line(card) if options.json else said)
+    return render.tell(options, card, said)
 
 
 def _given(options: argparse.Namespace) -> Credential:

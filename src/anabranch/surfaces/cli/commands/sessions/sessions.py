@@ -8,6 +8,7 @@ from typing import Any
 
 from anabranch.errors import InputError, NotFound
 from anabranch.operations.read.processes import run_and_token
+from anabranch.operations.sessions.sessions import LIVE
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.factory import open_backend
@@ -97,14 +98,13 @@ async def _alive(options: argparse.Namespace, sessions: SessionBackend) -> int:
 async def _executed(options: argparse.Namespace, sessions: SessionBackend) -> int:
     try:
         run, iteration = run_and_token(await _run(sessions, options))
-        executed = await sessions.executed(run, iteration)
+        rows = await sessions.list_sessions(run=run)
+        found = [row["status"] for row in rows if row["iterationStep"] == iteration]
+        executed = found[0] not in LIVE if found else None
     except NotFound:
         executed = None
-    return render.tell(
-        options,
-        {"executed": executed},
-        {True: "executed", False: "not yet executed", None: "no such process"}[executed],
-    )
+    words = {True: "executed", False: "not yet executed", None: "no such process"}
+    return render.tell(options, {"executed": executed}, words[executed])
 
 
 # -- doing -----------------------------------------------------------------------------------
@@ -136,11 +136,8 @@ async def _gas(options: argparse.Namespace, sessions: SessionBackend) -> int:
         invalid_spawns=options.invalid_spawns,
         encrypted=options.encrypted,
     )
-    return render.tell(
-        options,
-        told,
-        "\n".join(f"{key}: {render.short(value, 100)}" for key, value in told.items()),
-    )
+    lines = [f"{key}: {render.short(value, 100)}" for key, value in told.items()]
+    return render.tell(options, told, "\n".join(lines))
 
 
 ACTIONS = {

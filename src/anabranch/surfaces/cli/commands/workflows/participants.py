@@ -40,9 +40,8 @@ async def _probe(options: argparse.Namespace, settings: Settings) -> int:
 async def _reload(options: argparse.Namespace, settings: Settings) -> int:
     async with open_backend(options, settings) as at:
         told = await at.participants.reload()
-    return render.tell(
-        options, told, f"{told['participants']} participants, {told['capabilities']} capabilities"
-    )
+    said = f"{told['participants']} participants, {told['capabilities']} capabilities"
+    return render.tell(options, told, said)
 
 
 def _print(options: argparse.Namespace, found: list[Row]) -> int:

@@ -90,9 +90,8 @@ async def _put(options: argparse.Namespace, templates: TemplateBackend) -> int:
 
 async def _delete(options: argparse.Namespace, templates: TemplateBackend) -> int:
     gone = await templates.delete(options.id)
-    return render.tell(
-        options, gone, f"{gone['template_id']} is deleted (version {gone['version']} says so)"
-    )
+    said = f"{gone['template_id']} is deleted (version {gone['version']} says so)"
+    return render.tell(options, gone, said)
 
 
 def _text(file: str) -> str:
