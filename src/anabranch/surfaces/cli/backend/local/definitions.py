@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,14 +19,17 @@ from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.definitions.catalog import SCHEME, Catalog, Draft, file_key
 from anabranch.operations.definitions.prepare import Prepared, Source, canonical_text, prepare
 from anabranch.operations.definitions.prepare import check as check_definition
-from anabranch.operations.definitions.templates import Templates
 from anabranch.operations.read.reader import draw
 from anabranch.settings import Settings
+from anabranch.store.ports import Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.local.store import LocalStore, LocalTopic
 from anabranch.surfaces.cli.backend.port import Row
 from anabranch.work.kinds.callables import default_toolbox
 from anabranch.work.secrets.credential_sources import outside_sources
+
+if TYPE_CHECKING:
+    from anabranch.operations.definitions.templates import Templates
 
 PATHS_MAX = 100_000
 
@@ -114,23 +117,23 @@ class LocalCatalogBackend(LocalTopic):
 class LocalTemplateBackend(LocalTopic):
     async def put(self, text: str, file: str) -> Row:
         with self._store.changing("templates.create", file, new=True) as store:
-            return Templates(store).put(text, file).fields()
+            return _templates(store).put(text, file).fields()
 
     async def delete(self, name: str) -> Row:
         with self._store.changing("templates.delete", name) as store:
-            return Templates(store).delete(name).fields()
+            return _templates(store).delete(name).fields()
 
     async def newest(self) -> list[Row]:
         with self._store.reading() as store:
-            return Templates(store).newest()
+            return _templates(store).newest()
 
     async def versions(self, name: str) -> list[Row]:
         with self._store.reading() as store:
-            return Templates(store).versions(name)
+            return _templates(store).versions(name)
 
     async def show(self, name: str, version: int | None) -> Row:
         with self._store.reading() as store:
-            return Templates(store).show(name, version)
+            return _templates(store).show(name, version)
 
     async def materialise(
         self, name: str, given: Mapping[str, Any], version: int | None
@@ -143,4 +146,10 @@ class LocalTemplateBackend(LocalTopic):
     ) -> tuple[Prepared, str]:
         """Ready to be run here, and its text."""
         with self._store.reading() as store:
-            return Templates(store).materialise(name, given, version)
+            return _templates(store).materialise(name, given, version)
+
+
+def _templates(store: Store) -> Templates:
+    from anabranch.operations.definitions.templates import Templates  # few definitions are of one
+
+    return Templates(store)

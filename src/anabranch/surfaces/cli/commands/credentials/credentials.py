@@ -43,8 +43,7 @@ async def _add(options: argparse.Namespace, kept: CredentialBackend) -> int:
         "data": found.data,
         "description": options.description,
     }
-    card = await kept.add(draft)
-    return _tell(options, card, "kept")
+    return _tell(options, await kept.add(draft), "kept")
 
 
 async def _list(options: argparse.Namespace, kept: CredentialBackend) -> int:
@@ -82,8 +81,7 @@ async def _rotate(options: argparse.Namespace, kept: CredentialBackend) -> int:
 
 
 async def _remove(options: argparse.Namespace, kept: CredentialBackend) -> int:
-    card = await kept.remove(options.name)
-    return _tell(options, card, "removed")
+    return _tell(options, await kept.remove(options.name), "removed")
 
 
 async def _rekey(options: argparse.Namespace, settings: Settings) -> int:

@@ -97,8 +97,7 @@ async def _create(options: argparse.Namespace, hooks: WebhookBackend) -> int:
         "secret_env": options.secret_env,
         "begin": "beginning" if options.from_beginning else "now",
     }
-    made = await hooks.create(draft)
-    return _print_made(options, made)
+    return _print_made(options, await hooks.create(draft))
 
 
 def _print_made(options: argparse.Namespace, card: Row) -> int:
@@ -155,8 +154,7 @@ async def _delete(options: argparse.Namespace, hooks: WebhookBackend) -> int:
 async def _redeliver(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     if options.delivery is not None:
         card = await hooks.redeliver(options.hook, options.delivery)
-        said = f"goes out again: {card['id']}"
-        return render.tell(options, card, said)
+        return render.tell(options, card, f"goes out again: {card['id']}")
     count = await hooks.redeliver_dead(options.hook)
     return render.tell(options, {"count": count}, f"go out again: {count:,}")
 

@@ -105,13 +105,11 @@ def _text(file: str) -> str:
 
 
 async def _list(options: argparse.Namespace, templates: TemplateBackend) -> int:
-    found = await templates.newest()
-    return _print_cards(options, found)
+    return _print_cards(options, await templates.newest())
 
 
 async def _versions(options: argparse.Namespace, templates: TemplateBackend) -> int:
-    found = await templates.versions(options.id)
-    return _print_cards(options, found)
+    return _print_cards(options, await templates.versions(options.id))
 
 
 def _print_cards(options: argparse.Namespace, found: list[Row]) -> int:
