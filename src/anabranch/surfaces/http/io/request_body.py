@@ -32,7 +32,6 @@ class Limits(msgspec.Struct, frozen=True):
     body_seconds: float = 30.0
     depth: int = 200  # as deep as a value may be that enters a run
     thread_bytes: int = 64 * 1024  # a larger body is parsed beside the event loop
-    head_seconds: float = 30.0  # until the head of a request is there
     stream_write_seconds: float = 20.0  # a follower that takes nothing for so long is dropped
     stream_beat_seconds: float = 15.0
     streams: int = 500  # followers at once
