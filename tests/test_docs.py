@@ -11,7 +11,7 @@ import pytest
 import anabranch
 from anabranch.kernel import events
 from anabranch.settings import PREFIX, Settings
-from anabranch.surfaces.cli.main import VERBS
+from anabranch.surfaces.cli.parser import VERBS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from anabranch.operations.definitions.templates import Templates
 from anabranch.operations.webhooks.sender import SendResult, WebhookSender
 from anabranch.settings import Settings
-from anabranch.surfaces.cli.main import VERBS
+from anabranch.surfaces.cli.parser import VERBS
 from anabranch.surfaces.http.app import ALL_ROUTES
 from anabranch.surfaces.http.openapi import PARAMETERS, document
 from anabranch.surfaces.http.resources.workflows import EXAMPLE as TEMPLATE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import anabranch
-from anabranch.surfaces.cli.main import VERBS
+from anabranch.surfaces.cli.parser import VERBS
 
 from .support import GATE, HELLO, Here, Terminal
 

@@ -32,47 +32,6 @@ LEFT = ("missing_requirements",)
 
 Verb = Callable[[argparse.Namespace, Settings], Coroutine[Any, Any, int]]
 
-#: The module below this package and the function; a command loads only what it needs.
-VERBS = {
-    "run": "commands.run.run.run",
-    "check": "commands.inspect.inspect.check",
-    "registry": "commands.inspect.registries.registry",
-    "fmt": "commands.inspect.inspect.fmt",
-    "register": "commands.catalog.catalog.register",
-    "catalog": "commands.catalog.catalog.catalog",
-    "graph": "commands.inspect.inspect.graph",
-    "runs": "commands.inspect.inspect.runs",
-    "show": "commands.inspect.inspect.show",
-    "events": "commands.inspect.inspect.events",
-    "explain": "commands.inspect.inspect.explain",
-    "get": "commands.inspect.inspect.get",
-    "resume": "commands.run.run.resume",
-    "pause": "commands.control.control.pause",
-    "cancel": "commands.control.control.cancel",
-    "patch": "commands.control.control.patch",
-    "loop": "commands.control.control.loop",
-    "decide": "commands.control.control.decide",
-    "redrive": "commands.run.run.redrive",
-    "purge": "commands.bulk.purge.purge",
-    "bulk": "commands.bulk.bulk.bulk",
-    "session": "commands.sessions.sessions.session",
-    "dispatches": "commands.workflows.workflows.dispatches",
-    "snapshot": "commands.workflows.workflows.snapshot",
-    "template": "commands.workflows.workflows.template",
-    "participants": "commands.workflows.participants.participants",
-    "passport": "commands.workflows.passports.passport",
-    "serve": "commands.serve.serve.serve",
-    "dev": "commands.serve.serve.dev",
-    "token": "commands.serve.tokens.token",
-    "credential": "commands.credentials.credentials.credential",
-    "store": "commands.stores.stores.store",
-    "webhook": "commands.webhooks.webhooks.webhook",
-    "simulate": "commands.run.simulate.simulate",
-    "test": "commands.run.plans.test",
-    "worker": "commands.serve.worker.worker",
-    "demo": "demo.demo.demo",
-}
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     render.set_up_streams()
@@ -110,7 +69,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _verb(name: str) -> Verb:
-    module, _, function = VERBS[name].rpartition(".")
+    module, _, function = parser.VERBS[name][1].rpartition(".")
     verb: Verb = getattr(import_module(f"anabranch.surfaces.cli.{module}"), function)
     return verb
 

@@ -20,45 +20,47 @@ from anabranch.surfaces.cli.commands.stores import arguments as stores
 from anabranch.surfaces.cli.commands.webhooks import arguments as webhooks
 from anabranch.surfaces.cli.commands.workflows import arguments as workflows
 
-_VERBS: tuple[Callable[[Any], None], ...] = (
-    run.add_run,
-    inspect.add_check,
-    inspect.add_registry,
-    inspect.add_fmt,
-    catalog.add_register,
-    catalog.add_catalog,
-    inspect.add_graph,
-    inspect.add_runs,
-    inspect.add_show,
-    inspect.add_events,
-    inspect.add_explain,
-    inspect.add_get,
-    run.add_resume,
-    control.add_pause,
-    control.add_cancel,
-    control.add_patch,
-    control.add_loop,
-    control.add_decide,
-    run.add_redrive,
-    bulk.add_purge,
-    bulk.add_bulk,
-    sessions.add_session,
-    workflows.add_dispatches,
-    workflows.add_snapshot,
-    workflows.add_template,
-    workflows.add_participants,
-    workflows.add_passport,
-    serve.add_serve,
-    serve.add_dev,
-    serve.add_token,
-    credentials.add_credential,
-    stores.add_store,
-    webhooks.add_webhook,
-    serve.add_worker,
-    run.add_simulate,
-    run.add_test,
-    run.add_demo,
-)
+#: Each verb in the order of the help: what adds its arguments, and the function below this package
+#: that does it. A command loads only what it needs.
+VERBS: dict[str, tuple[Callable[[Any], None], str]] = {
+    "run": (run.add_run, "commands.run.run.run"),
+    "check": (inspect.add_check, "commands.inspect.inspect.check"),
+    "registry": (inspect.add_registry, "commands.inspect.registries.registry"),
+    "fmt": (inspect.add_fmt, "commands.inspect.inspect.fmt"),
+    "register": (catalog.add_register, "commands.catalog.catalog.register"),
+    "catalog": (catalog.add_catalog, "commands.catalog.catalog.catalog"),
+    "graph": (inspect.add_graph, "commands.inspect.inspect.graph"),
+    "runs": (inspect.add_runs, "commands.inspect.inspect.runs"),
+    "show": (inspect.add_show, "commands.inspect.inspect.show"),
+    "events": (inspect.add_events, "commands.inspect.inspect.events"),
+    "explain": (inspect.add_explain, "commands.inspect.inspect.explain"),
+    "get": (inspect.add_get, "commands.inspect.inspect.get"),
+    "resume": (run.add_resume, "commands.run.run.resume"),
+    "pause": (control.add_pause, "commands.control.control.pause"),
+    "cancel": (control.add_cancel, "commands.control.control.cancel"),
+    "patch": (control.add_patch, "commands.control.control.patch"),
+    "loop": (control.add_loop, "commands.control.control.loop"),
+    "decide": (control.add_decide, "commands.control.control.decide"),
+    "redrive": (run.add_redrive, "commands.run.run.redrive"),
+    "purge": (bulk.add_purge, "commands.bulk.purge.purge"),
+    "bulk": (bulk.add_bulk, "commands.bulk.bulk.bulk"),
+    "session": (sessions.add_session, "commands.sessions.sessions.session"),
+    "dispatches": (workflows.add_dispatches, "commands.workflows.workflows.dispatches"),
+    "snapshot": (workflows.add_snapshot, "commands.workflows.workflows.snapshot"),
+    "template": (workflows.add_template, "commands.workflows.workflows.template"),
+    "participants": (workflows.add_participants, "commands.workflows.participants.participants"),
+    "passport": (workflows.add_passport, "commands.workflows.passports.passport"),
+    "serve": (serve.add_serve, "commands.serve.serve.serve"),
+    "dev": (serve.add_dev, "commands.serve.serve.dev"),
+    "token": (serve.add_token, "commands.serve.tokens.token"),
+    "credential": (credentials.add_credential, "commands.credentials.credentials.credential"),
+    "store": (stores.add_store, "commands.stores.stores.store"),
+    "webhook": (webhooks.add_webhook, "commands.webhooks.webhooks.webhook"),
+    "worker": (serve.add_worker, "commands.serve.worker.worker"),
+    "simulate": (run.add_simulate, "commands.run.simulate.simulate"),
+    "test": (run.add_test, "commands.run.plans.test"),
+    "demo": (run.add_demo, "demo.demo.demo"),
+}
 
 
 def build() -> argparse.ArgumentParser:
@@ -70,6 +72,6 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for add in _VERBS:
+    for add, _ in VERBS.values():
         add(verbs)
     return parser
