@@ -32,7 +32,6 @@ class ConnectionLimiter:
     def __init__(self, *, most: int = 1000, idle_seconds: float = 30.0) -> None:
         self.most = most
         self.idle_seconds = idle_seconds
-        self.turned_away = 0
         #: Frees the connection of a request that only waits, and gives it; None if none should go.
         self.spare: Callable[[], Any] = lambda: None
         self._since: dict[Any, float] = {}  # idle transports, longest first → when that began
@@ -47,7 +46,6 @@ class ConnectionLimiter:
 
     def came(self, transport: asyncio.Transport) -> bool:
         if len(self) >= self.most and not self._make_room():
-            self.turned_away += 1
             transport.abort()
             return False
         self._since[transport] = asyncio.get_running_loop().time()
