@@ -17,6 +17,7 @@ from anabranch.settings import Settings
 from anabranch.surfaces.cli import parser, stop_signals
 from anabranch.surfaces.cli.output import logs, render
 from anabranch.surfaces.cli.output.exit_codes import LEFT_WAITING
+from anabranch.surfaces.cli.parser import VERBS
 
 FAILED = 1
 BAD_USAGE = 2
@@ -69,7 +70,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _verb(name: str) -> Verb:
-    module, _, function = parser.VERBS[name][1].rpartition(".")
+    module, _, function = VERBS[name][1].rpartition(".")
     verb: Verb = getattr(import_module(f"anabranch.surfaces.cli.{module}"), function)
     return verb
 
