@@ -24,7 +24,7 @@ PLAIN = """
     plan policy position prepare publish purge query queue read ready record redactor referred
     refuse register registry replied reply report request result retry right rpc secret send
     sent service setting shell shown source spec sql stop target template text thread to too
-    underway unsealed wait want work write wrong
+    underway unfinished unsealed wait want work write wrong
 """
 
 
