@@ -255,7 +255,7 @@ def test_without_the_extra_a_setting_is_refused_and_a_variable_of_the_machine_is
 @pytest.mark.slow
 def test_where_nobody_asks_for_traces_nothing_of_opentelemetry_is_imported() -> None:
     async def work() -> None:
-        code = "import sys; from anabranch.surfaces.http import serving, traces; "
+        code = "import sys; from anabranch.surfaces.http import serve, traces; "
         code += "print([name for name in sys.modules if name.startswith('opentelemetry')])"
         made = await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
