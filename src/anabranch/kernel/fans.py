@@ -6,7 +6,6 @@ are told to stop and the token goes on at once, without waiting for them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from anabranch.kernel.rounds import FINAL, NOBODY, TOO_FEW
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Gather, Job, State, Token
 from anabranch.kernel.turn import Conclude, EndRun, FillWindow, SlotOver, Turn
-from anabranch.kernel.values import Fault
+from anabranch.kernel.values import Fault, is_number
 from anabranch.net.net import Fan
 
 LEFT_MS_MAX = 1_000
@@ -171,7 +170,7 @@ def _judge(turn: Turn, job: Job) -> tuple[str, float | None]:
     if outside or fan.score is None:
         return outside, None
     score = fan.score.evaluate(names)
-    if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
+    if not is_number(score):
         return "no score" if fan.rule.select == "score" else "", None
     return "", float(score)
 
@@ -189,13 +188,6 @@ def _said_no(answer: Any) -> str:
     error = answer.get("error") if isinstance(answer, Mapping) else None
     code = error.get("code") if isinstance(error, Mapping) else None
     return f"negative: {code[:40]}" if isinstance(code, str) and code else "negative"
-
-
-def _finite(score: float) -> bool:
-    try:
-        return math.isfinite(score)
-    except OverflowError:  # an integer that no float can hold
-        return False
 
 
 def _settle(turn: Turn, gather: Gather, last: Fault | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
@@ -149,3 +150,13 @@ def aborted(kind: str, message: str) -> Answer:
 def cancels_run(kind: str, message: str) -> Answer:
     """The work asks for the end of the whole run."""
     return Answer(status="cancel_run", fault=Fault(kind=kind, message=message, retryable=False))
+
+
+def is_number(value: Any) -> bool:
+    """A number that can be compared and counted with; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False

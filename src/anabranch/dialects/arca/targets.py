@@ -6,7 +6,6 @@ and only that, makes a step ask many.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
@@ -25,6 +24,7 @@ from anabranch.expressions.references import (
     compile_references,
     document_of,
 )
+from anabranch.kernel.values import is_number
 from anabranch.net.net import Fan, GatherRule, Retry, Work
 from anabranch.net.problems import Position
 
@@ -110,11 +110,11 @@ class Bounds(msgspec.Struct, frozen=True):
 
     def evaluate(self, names: Mapping[str, Any]) -> str:
         score = self.score.find(names["answer"])
-        if not _is_number(score):
+        if not is_number(score):
             return _NO_SCORE
         bounds = self.given.render(document_of(names))
         for key, bound in bounds.items():
-            if not _is_number(bound):
+            if not is_number(bound):
                 raise ExpressionError(f"`{key}` comes to {bound!r:.40}, which is no number")
         least, most = (bounds.get(key) for key in _BOUNDS)
         if least is not None and score < least:
@@ -291,13 +291,13 @@ def _score(section: Section) -> Path | None:
 def _read_bounds(section: Section, score: Path | None) -> Bounds | None:
     given = {key: plain(node) for key in _BOUNDS if (node := section.ask(key)) is not None}
     for key, value in given.items():
-        if not _is_number(value) and not _is_reference(value):
+        if not is_number(value) and not _is_reference(value):
             expected = 'a number or a reference such as "{{input.budget}}"'
             section.findings.wrong_type(
                 section.node.fields[key], f"`{key}` of {section.what}", expected
             )
             return None
-    least, most = (given[key] if _is_number(given.get(key)) else None for key in _BOUNDS)
+    least, most = (given[key] if is_number(given.get(key)) else None for key in _BOUNDS)
     if least is not None and most is not None and least > most:
         message = f"`min_score` {least:g} is above `max_score` {most:g}: no answer can be used"
         at = section.key_position("min_score")
@@ -318,15 +318,6 @@ def _is_reference(value: Any) -> bool:
         return False
     whole = isinstance(value, Mapping) or value.strip() == found[0].text if found else False
     return len(found) == 1 and whole
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
-        return False
 
 
 def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> Fan:

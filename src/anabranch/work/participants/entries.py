@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.kernel.values import is_number
 from anabranch.net.problems import Problem, did_you_mean
 from anabranch.work.kinds.http.request import bare
 from anabranch.work.network.addresses import read_policy
@@ -256,15 +256,6 @@ def _place_of(entry: Mapping[str, Any]) -> str:
         return "" if _problem_of_url(url) else bare(url)
     written = entry.get("function")
     return written if isinstance(written, str) else getattr(written, "__qualname__", "a function")
-
-
-def is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
-        return False
 
 
 def _problem_of_url(url: str) -> str:
