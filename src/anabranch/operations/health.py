@@ -182,7 +182,7 @@ class Health:
         return self._engine.store.backlog()
 
     def _webhooks(self, backlog: Mapping[str, Backlog]) -> list[Check]:
-        """A receiver that takes nothing is for people to see to; a courier that stands is ours."""
+        """A receiver that takes nothing is not our fault; a dispatcher that stands still is."""
         if self.dispatcher is None:
             return []
         now = self._engine.clock.now()

@@ -1,6 +1,6 @@
 """The audit trail as it is written while a server runs: durable before the answer, many at a time.
 
-Whoever did something waits until its entry is written; the clerk writes many of them together.
+A caller waits until its entry is written; the write batcher writes many of them together.
 
 What workers say all day is told in short: the first time that somebody does something to something
 is written like everything else, and how often it happened since then, once an hour.

@@ -1,8 +1,8 @@
-"""Reading in passing: what is small is read at once, what is not is for somebody with more time.
+"""Reading on the event loop: what is small is read at once, what is not is left to a thread.
 
-Whoever serves many must not be held up by one. `Glance` reads runs whose log is short and small,
-and raises `Far` for all others, before it has read them. It remembers the states it has worked out:
-whoever asks for a run again and again pays for what is new.
+A server must not be held up by one request. `InlineReader` reads runs whose log is short and small,
+and raises `TooLargeInline` for all others, before it has read them. It remembers the states it has
+worked out: asking for a run again and again costs only what is new.
 """
 
 from __future__ import annotations

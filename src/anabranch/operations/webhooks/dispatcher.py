@@ -1,4 +1,4 @@
-"""The courier: follows the log for every webhook and sends what they asked for.
+"""The dispatcher: follows the log for every webhook and sends what they asked for.
 
     log ─▶ look (cursor moves, deliveries are written: one transaction) ─▶ send ─▶ settle
 
@@ -100,7 +100,7 @@ class WebhookDispatcher:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """What is out is given up; it goes out again with the next courier."""
+        """What is out is given up; it goes out again with the next dispatcher."""
         self._closing = True  # a cancel alone can be lost in `wait_for` at the moment of a wake-up
         tasks = [task for task in (self._task, *self._out.values()) if task is not None]
         for task in tasks:

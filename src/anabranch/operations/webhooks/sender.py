@@ -138,7 +138,7 @@ class WebhookSender:
         import aiohttp
 
         self._session = aiohttp.ClientSession(
-            # No limit of its own: the courier has one a hook, so that slow receivers take no
+            # No limit of its own: the dispatcher has one a hook, so that slow receivers take no
             # connection away from the others.
             connector=aiohttp.TCPConnector(
                 limit=0,

@@ -1,7 +1,7 @@
 """Webhooks: who is told of what, how their deliveries stand, and sending one again.
 
-Sending itself is `operations.courier`. A secret is shown once, when it is made. The store has none:
-see `operations.hook_secrets`.
+Sending itself is `dispatcher.py`. A secret is shown once, when it is made. The store has none: see
+`secrets.py`.
 """
 
 from __future__ import annotations

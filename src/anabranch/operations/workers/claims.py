@@ -284,7 +284,7 @@ class Claims:
     async def _with_items(
         self, live: LiveRun, job: Job, leased: ClaimedJob, always: bool
     ) -> ClaimedJob:
-        """The parcel, with the items of a shard that only this machine can be sure to read."""
+        """The claimed job, with the items of a shard that only this machine can be sure to read."""
         if leased.shard is None:
             return leased
         source = live.state.loops[live.state.tokens[job.token].loop].source

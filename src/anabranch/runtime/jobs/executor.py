@@ -1,7 +1,7 @@
-"""The crew: carries out jobs and brings their answers back.
+"""The executor: carries out jobs and brings their answers back.
 
 Each execution is an asyncio task (or done in place, for work that never waits). Being told to stop
-cancels the task; the crew says "discharged" only when it has really ended.
+cancels the task; the executor says "discharged" only when it has really ended.
 """
 
 from __future__ import annotations

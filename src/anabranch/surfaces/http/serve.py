@@ -169,7 +169,7 @@ class Server:
             handle_signals=False,
             shutdown_timeout=STREAMS_SECONDS,
             keepalive_timeout=self.limiter.idle_seconds,
-            auto_decompress=False,  # a body comes as it is: see `limits.as_it_is`
+            auto_decompress=False,  # a body comes as it is: see `connection_limits.as_it_is`
         )
         await self._runner.setup()
         assert self._runner.server is not None

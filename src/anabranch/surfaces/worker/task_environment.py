@@ -1,4 +1,4 @@
-"""The bench of a worker: where a parcel becomes work, with the same performers as in the engine.
+"""Where a claimed job becomes work on a worker, with the same performers as in the engine.
 
 Definitions are compiled here from the source that the server has. Large values come from the server
 and go back there, by their hash. Secrets of a keychain are resolved here, from this machine's

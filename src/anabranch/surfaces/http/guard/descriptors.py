@@ -2,7 +2,7 @@
 
 A connection is a file. The store, the work and the readers need some too, so connections get what
 is left when those have theirs. As many as come at once are taken in small groups: asyncio accepts
-a whole group before it closes the first of those that the doorman turns away.
+a whole group before it closes the first of those that the limiter turns away.
 """
 
 from __future__ import annotations

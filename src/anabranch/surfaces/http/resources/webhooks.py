@@ -1,4 +1,4 @@
-"""Webhooks over HTTP, and the courier that lives as long as the application."""
+"""Webhooks over HTTP, and the dispatcher that lives as long as the application."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def redeliver_dead(request: web.Request) -> web.StreamResponse:
 
 
 async def carry(app: web.Application) -> AsyncIterator[None]:
-    """The courier works from the start of the application to its end."""
+    """The dispatcher works from the start of the application to its end."""
     dispatcher, engine = app[DISPATCHER], app[PARTS].engine
     left = await asyncio.to_thread(app[WEBHOOKS].protect)
     if left:
