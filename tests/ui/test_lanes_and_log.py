@@ -7,22 +7,12 @@ import json
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed
 from anabranch.operations.read.event_view import EventRecord
-from anabranch.operations.read.timeline import LANES_KEPT, Timeline
+from anabranch.operations.read.timeline import LANES_KEPT
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
 from anabranch.surfaces.ui.pages.log import PAGE, event_page
 from anabranch.surfaces.ui.views.lanes import lanes_of
-
-
-def told(*events: tuple[int, e.Event]) -> Timeline:
-    timeline = Timeline()
-    for at, event in events:
-        timeline.see(at, event)
-    return timeline
-
-
-def token(number: int, step: str, scope: int = 0) -> e.TokenCreated:
-    return e.TokenCreated(number, step, 0, scope, "arc")
+from timelines import token, told
 
 
 def test_of_very_many_step_runs_the_last_are_kept_and_the_others_counted() -> None:

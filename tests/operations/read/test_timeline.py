@@ -9,20 +9,10 @@ from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed, succeeded
 from anabranch.net.net import GatherRule
-from anabranch.operations.read.timeline import Timeline, Timelines
+from anabranch.operations.read.timeline import Timelines
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
-
-
-def told(*events: tuple[int, e.Event]) -> Timeline:
-    timeline = Timeline()
-    for at, event in events:
-        timeline.see(at, event)
-    return timeline
-
-
-def token(number: int, step: str, scope: int = 0) -> e.TokenCreated:
-    return e.TokenCreated(number, step, 0, scope, "arc")
+from timelines import token, told
 
 
 def test_a_retried_job_is_one_lane_with_its_tries_and_the_waits_between_them() -> None:
