@@ -26,8 +26,7 @@ from anabranch.net.problems import did_you_mean
 from anabranch.operations.workers.leases import NOBODY, LeaseHolder
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
-from anabranch.runtime.jobs.tasks import ClaimedJob, Item
-from anabranch.runtime.jobs.wire import shared_names, to_wire, travels
+from anabranch.runtime.jobs.wire import ClaimedJob, Item, shared_names, to_wire, travels
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from anabranch.kernel.fans import slot_value
-from anabranch.kernel.jobs import JUDGE_SLOT, idempotency_key, pool_of_job, work_of
+from anabranch.kernel.jobs import JUDGE_SLOT, idempotency_key, work_of
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.tracker import Shard, Tracker, loop_name
@@ -31,22 +31,17 @@ from anabranch.work.values.payloads import hash_of, is_ref
 _ANY_VALUE = ("slot", "answer")
 
 Fetch = Callable[[str], bytes | None]
-Item = tuple[int, str, Any]  # index, key, value
 
 
-class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job under a lease, as it travels."""  # the engine's own jobs take the same form
+class JobDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the run knows of one job, as its performer is to be told it."""
 
     run: str
     step: str
     job: str
     attempt: int
-    pool: str
-    definition: str  # the fingerprint
     key: str  # the idempotency key: the same for every attempt
     kind: str
-    lease_until: int
-    lease_seconds: float
     timeout_seconds: float | None = None
     inputs: dict[str, Any] | None = None  # rendered; without it `build_task` does that
     args: Any = None
@@ -56,61 +51,61 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     loop: str = ""
     source: Any = None
     shard: Shard | None = None
-    items: list[Item] | None = None  # of the shard, where the worker could not read them
     again: str = ""
     memory: Any = None
     heard: Answer | None = None
     progress: Any = None  # how far the execution that was lost said to be
     trace: str = ""  # the span of this execution, where runs are traced
-    sealed: dict[str, Any] = {}  # the secrets for which marks stand in the input of the run
     tries: int = 1
     postponed: int = 0
     postponed_ms: int = 0
-    sealed_keys: list[str] = []  # the keys of the input that hold such a mark
-
-    @property
-    def id(self) -> tuple[str, str, int]:
-        return self.run, self.job, self.attempt
+    sealed_keys: list[str] = []  # the keys of the input that hold the mark of a secret
 
 
-def describe_job(live: LiveRun, job: Job, work: Work, *, traces: bool = False) -> ClaimedJob:
+def describe_job(live: LiveRun, job: Job, work: Work, *, traces: bool = False) -> JobDescription:
     """Everything that the run knows of this job. Nothing is rendered or resolved yet."""
     state = live.state
     token = state.tokens[job.token]
     tracker = state.loops[token.loop] if token.loop else None
     shard = tracker.in_flight.get(job.id) if tracker is not None else None
-    in_fan = tracker is None and job.slot >= 0
-    failures = job.failures + (shard.tries if shard is not None else 0)
-    return ClaimedJob(
+    # CPython passes up to 15 keywords without a dictionary: most jobs are told no more than that.
+    plain = JobDescription(
         run=state.run,
         step=job.step,
         job=job.id,
         attempt=job.attempt,
-        pool=pool_of_job(live.net.steps[job.step], job),
-        definition=state.definition,
         key=idempotency_key(state.run, job.id),
         kind=work.kind,
-        lease_until=job.lease,
-        lease_seconds=max(0.0, (job.lease - job.since) / 1000),
         timeout_seconds=work.timeout_ms / 1000 if work.timeout_ms is not None else None,
         inputs=_loop_inputs(tracker, shard) if tracker is not None else None,
         args=token.args,
         payload=token.payload,
-        slot=slot_value(state.gathers[job.gather], job.slot) if in_fan else None,
-        has_slot=in_fan,
         loop=loop_name(state.run, tracker.id) if tracker is not None else "",
         source=tracker.source if tracker is not None else None,
         shard=shard,
-        again=f".r{failures}" if failures else "",  # items that go out again do so in another job
-        memory=job.memory,
-        heard=job.heard,
-        progress=job.progress,
         trace=traceparent(state.run, job.id, job.attempt, state.trace) if traces else "",
-        tries=job.failures + 1,
-        postponed=job.postponed,
-        postponed_ms=job.postponed_ms,
         sealed_keys=state.sealed,
     )
+    more = _earlier_executions(job, shard)
+    if tracker is None and job.slot >= 0:
+        more |= {"slot": slot_value(state.gathers[job.gather], job.slot), "has_slot": True}
+    return msgspec.structs.replace(plain, **more) if more else plain
+
+
+def _earlier_executions(job: Job, shard: Shard | None) -> dict[str, Any]:
+    """What executions before this one left: failures, what the job waited for, how far it came."""
+    failures = job.failures + (shard.tries if shard is not None else 0)
+    if not failures and job.attempt == 1 and job.progress is None:
+        return {}
+    return {
+        "tries": job.failures + 1,
+        "again": f".r{failures}" if failures else "",  # items that go out again have a new job
+        "memory": job.memory,
+        "heard": job.heard,
+        "progress": job.progress,
+        "postponed": job.postponed,
+        "postponed_ms": job.postponed_ms,
+    }
 
 
 def _loop_inputs(tracker: Tracker, shard: Shard | None) -> dict[str, Any]:
@@ -158,7 +153,7 @@ def _answer_of(state: State, job: Job) -> Any:
 
 
 def build_task(
-    job: ClaimedJob,
+    job: JobDescription,
     work: Work,
     shared: Mapping[str, Any],
     fetch: Fetch,
@@ -179,19 +174,12 @@ def build_task(
         names["keychain"] = keyring
     if job.sealed_keys or sealed.values:
         sealed.lay_over(names, names["workload"], job.sealed_keys)
-    memory, heard = job.memory, job.heard
-    if memory is not None and is_ref(memory):
-        memory = resolve(memory, fetch)
-    if heard is not None and holds_ref(heard.result):
-        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
-    return Task(
+    task = Task(
         run=job.run,
         step=job.step,
         job=job.job,
         attempt=job.attempt,
         tries=job.tries,
-        postponed=job.postponed,
-        postponed_ms=job.postponed_ms,
         key=job.key,
         kind=job.kind,
         inputs=job.inputs if job.inputs is not None else rendered_inputs(work, names),
@@ -201,15 +189,31 @@ def build_task(
         source=job.source,
         shard=job.shard,
         timeout_seconds=job.timeout_seconds,
+        trace=job.trace,
+    )
+    if job.attempt == 1 and not job.again and job.progress is None:
+        return task
+    return _after_earlier_executions(task, job, fetch)
+
+
+def _after_earlier_executions(task: Task, job: JobDescription, fetch: Fetch) -> Task:
+    memory, heard = job.memory, job.heard
+    if memory is not None and is_ref(memory):
+        memory = resolve(memory, fetch)
+    if heard is not None and holds_ref(heard.result):
+        heard = msgspec.structs.replace(heard, result=resolve(heard.result, fetch))
+    return msgspec.structs.replace(
+        task,
+        postponed=job.postponed,
+        postponed_ms=job.postponed_ms,
         again=job.again,
         memory=memory,
         heard=heard,
         progress=_checkpoint(job.progress, fetch) if job.progress is not None else None,
-        trace=job.trace,
     )
 
 
-def names_of_job(job: ClaimedJob, shared: Mapping[str, Any]) -> dict[str, Any]:
+def names_of_job(job: JobDescription, shared: Mapping[str, Any]) -> dict[str, Any]:
     names = {**shared, "run": job.run}
     names["args"] = job.args if job.args is not None else {}
     names["payload"] = job.payload if job.payload is not None else {}

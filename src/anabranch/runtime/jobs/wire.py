@@ -19,16 +19,15 @@ from typing import Any, Protocol
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.kernel.jobs import DEFAULT_WORK, pool_of_job
 from anabranch.kernel.routing import names_of_run
 from anabranch.kernel.state import State
 from anabranch.kernel.tracker import Shard
 from anabranch.net.net import Net, Work
 from anabranch.net.reads import reads_keychain
 from anabranch.runtime.jobs.tasks import (
-    ClaimedJob,
     Fetch,
-    Item,
+    JobDescription,
     build_task,
     checkpoint_hash,
     describe_job,
@@ -49,6 +48,24 @@ INPUT_BYTES_MAX = 256 * 1024  # larger ones are rendered by the worker
 _NO_KEYS: Mapping[str, Any] = {}
 _NO_VALUES = names_of_run(State())
 
+Item = tuple[int, str, Any]  # index, key, value
+
+
+class ClaimedJob(JobDescription, frozen=True, kw_only=True, omit_defaults=True):
+    """One job under a lease, as it travels."""
+
+    pool: str
+    definition: str  # the fingerprint
+    lease_until: int
+    lease_seconds: float
+    items: list[Item] | None = None  # of the shard, where the worker could not read them
+    #: The secrets for which marks stand in the input of the run.
+    sealed: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def id(self) -> tuple[str, str, int]:
+        return self.run, self.job, self.attempt
+
 
 def shared_names(live: LiveRun) -> dict[str, Any]:
     """What all jobs of the run can see at this instant; it travels once for all of them."""
@@ -59,14 +76,23 @@ def shared_names(live: LiveRun) -> dict[str, Any]:
 
 def to_wire(live: LiveRun, job_id: str, fetch: Fetch, *, traces: bool = False) -> ClaimedJob:
     """The job for its worker; raises `ExpressionError` where its inputs cannot be rendered."""
-    job = live.state.jobs[job_id]
-    work = live.net.steps[job.step].work or DEFAULT_WORK
-    leased = describe_job(live, job, work, traces=traces)
-    return msgspec.structs.replace(
-        leased,
-        inputs=leased.inputs if leased.inputs is not None else _rendered(live, leased, work, fetch),
-        source=leased.source if travels(leased.source) else None,
-        sealed=dict(live.sealed.marks) if leased.sealed_keys else {},
+    state = live.state
+    job = state.jobs[job_id]
+    step = live.net.steps[job.step]
+    work = step.work or DEFAULT_WORK
+    described = describe_job(live, job, work, traces=traces)
+    told = msgspec.structs.asdict(described)
+    if described.inputs is None:
+        told["inputs"] = _rendered(live, described, work, fetch)
+    if not travels(described.source):
+        told["source"] = None
+    return ClaimedJob(
+        **told,
+        pool=pool_of_job(step, job),
+        definition=state.definition,
+        lease_until=job.lease,
+        lease_seconds=max(0.0, (job.lease - job.since) / 1000),
+        sealed=dict(live.sealed.marks) if described.sealed_keys else {},
     )
 
 
@@ -76,7 +102,9 @@ def travels(source: Any) -> bool:
     return kind in ANYWHERE
 
 
-def _rendered(live: LiveRun, job: ClaimedJob, work: Work, fetch: Fetch) -> dict[str, Any] | None:
+def _rendered(
+    live: LiveRun, job: JobDescription, work: Work, fetch: Fetch
+) -> dict[str, Any] | None:
     """The inputs as JSON, for workers that do not compile definitions; secrets are not here."""
     if live.net.keychain or job.sealed_keys:
         return None

@@ -19,7 +19,7 @@ from anabranch.cancel import cancel_and_wait
 from anabranch.kernel.values import Answer, failed
 from anabranch.operations.workers.cancel_watch import CANCELLED
 from anabranch.operations.workers.pools import Beat
-from anabranch.runtime.jobs.tasks import ClaimedJob
+from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import CancelPoller
 from anabranch.surfaces.worker.server_client import (
     ServerAway,

@@ -19,8 +19,7 @@ from anabranch.kernel.values import Answer, failed
 from anabranch.net.net import Net
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.runtime.jobs.executor import carry_out
-from anabranch.runtime.jobs.tasks import ClaimedJob
-from anabranch.runtime.jobs.wire import SentOrReadItems, from_wire, refs_of
+from anabranch.runtime.jobs.wire import ClaimedJob, SentOrReadItems, from_wire, refs_of
 from anabranch.runtime.values.payloads import TooLarge, lighten
 from anabranch.runtime.values.sealing import Unsealed, seal
 from anabranch.settings import Settings

@@ -17,7 +17,7 @@ import msgspec
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.operations.workers.claims import Claimed
-from anabranch.runtime.jobs.tasks import ClaimedJob
+from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import CancelPoller
 from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS, JobRunner, Tally
 from anabranch.surfaces.worker.server_client import (
