@@ -15,15 +15,6 @@ from anabranch.work.chain.rpc import RpcOptions
 from ..support import server
 from .contracts import refusal
 
-_limit = sys.getrecursionlimit()
-from eth_tester import EthereumTester, PyEVMBackend  # type: ignore[import-untyped]  # noqa: E402
-from eth_tester.exceptions import (  # type: ignore[import-untyped]  # noqa: E402
-    TransactionFailed,
-    TransactionNotFound,
-)
-
-sys.setrecursionlimit(_limit)  # py-evm raises it, for every other test of the process too
-
 QUICK = RpcOptions(timeout_seconds=10, pause_seconds=0.001)
 KEY = "0x" + 31 * "00" + "01"  # the first account of eth-tester
 SENDER = "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf"
@@ -39,7 +30,13 @@ class Evm:
     """The chain. `asked` lists the calls of JSON-RPC it has answered."""
 
     def __init__(self) -> None:
+        # Imported here: it takes a second, which every process that collects tests would pay.
+        limit = sys.getrecursionlimit()
+        from eth_tester import EthereumTester, PyEVMBackend, exceptions  # type: ignore[import-untyped]
+
+        sys.setrecursionlimit(limit)  # py-evm raises it, for every other test of the process too
         self.tester: Any = EthereumTester(PyEVMBackend())
+        self.failed, self.not_found = exceptions.TransactionFailed, exceptions.TransactionNotFound
         self.asked: list[tuple[str, list[Any]]] = []
         self.before: Callable[[str], None] = lambda _method: None
 
@@ -82,7 +79,7 @@ class Evm:
             return {**said, "result": getattr(self, method)(*params)}
         except Refusal as refused:
             return {**said, "error": refused.error}
-        except TransactionFailed as failed:
+        except self.failed as failed:
             reason = str(failed)
             data = refusal(reason) if reason and not reason.startswith("b'") else b""
             words = f"execution reverted: {reason}" if data else "execution reverted"
@@ -122,7 +119,7 @@ class Evm:
     def eth_getTransactionReceipt(self, tx: str) -> dict[str, Any] | None:  # noqa: N802
         try:
             receipt = self.tester.get_transaction_receipt(tx)
-        except TransactionNotFound:
+        except self.not_found:
             return None
         if receipt["block_number"] is None:
             return None
