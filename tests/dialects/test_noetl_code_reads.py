@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.dialects.registry import compile_or_raise
+from anabranch.dialects.registry import compile_source
 from anabranch.net.reads import Reads, access
 
 
 def reads(tool: str) -> Reads:
-    net = compile_or_raise(f"""
+    net = compile_source(f"""
     metadata: {{name: t}}
     workflow:
       - {{step: fetch, tool: {{kind: noop}}, next: {{arcs: [{{step: use}}]}}}}
       - step: use
         tool: {tool}
-    """)
+    """).net
+    assert net is not None
     return access(net).steps["use"].work
 
 

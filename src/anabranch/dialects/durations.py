@@ -91,15 +91,3 @@ def _iso(text: str, value: Any) -> Decimal:
         )
     given = zip(parts.groups(), _ISO_UNITS_MS, strict=True)
     return sum((Decimal(number) * unit for number, unit in given if number), Decimal(0))
-
-
-def format_duration(milliseconds: int) -> str:
-    """The shortest spelling with units: `90_500` is "1m30s500ms"."""
-    if milliseconds == 0:
-        return "0s"
-    parts = []
-    for unit, size in _UNITS_MS.items():
-        count, milliseconds = divmod(milliseconds, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts)

@@ -11,9 +11,8 @@ import msgspec
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of
 from anabranch.dialects.port import Compiled, Dialect, Options, RegisteredTool, signatures
 from anabranch.dialects.source import Document, SourceLimits, read_source, too_large
-from anabranch.errors import DefinitionError, InputError
+from anabranch.errors import InputError
 from anabranch.net.analyse import analyse
-from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem
 from anabranch.store_files import refuse_store_file
 
@@ -114,16 +113,6 @@ def load(
     if size > limits.bytes_max:
         return Compiled(None, (too_large(str(path), size, limits),), "")
     return compile_source(data, file=str(path), tools=tools, limits=limits)
-
-
-def compile_or_raise(
-    text: str | bytes, *, file: str = "<text>", tools: Iterable[RegisteredTool] = ()
-) -> Net:
-    """The net; DefinitionError with all errors when there are any."""
-    compiled = compile_source(text, file=file, tools=tools)
-    if compiled.net is None:
-        raise DefinitionError(compiled.errors)
-    return compiled.net
 
 
 def _contents(path: str | os.PathLike[str], most: int) -> tuple[bytes, int]:

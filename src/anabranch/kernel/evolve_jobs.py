@@ -7,7 +7,7 @@ from anabranch.kernel.evolve_loops import job_given_up, note_stars, queue_time_r
 from anabranch.kernel.state import FAULTS_KEPT, Job, JobPhase, State, StepTally, Token, TokenPhase
 from anabranch.kernel.values import Answer
 
-PLAIN, CUT, JUDGE = -1, -2, -3  # slots of jobs that fill none
+PLAIN, CUT = -1, -2  # slots of jobs that fill none
 
 
 def enter(state: State, token: Token, phase: TokenPhase, at: int) -> None:

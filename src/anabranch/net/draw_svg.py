@@ -34,8 +34,6 @@ PALETTE: Mapping[Look, tuple[tuple[str, str, str], tuple[str, str, str]]] = {
     "failed": (("#fde8e7", "#d13c36", "#641b18"), ("#3c1614", "#f0716b", "#ffdedc")),
     "quiet": (("#f4f5f7", "#b4bbc5", "#6a7380"), ("#161c24", "#4a5463", "#98a2b0")),
 }
-PAPER = (("#fbfcfd", "#6b7787", "#39434f"), ("#10161e", "#8894a6", "#c3ccd8"))
-FRAME = (("#eef1f5", "#b3bcc8"), ("#1d2733", "#526072"))
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

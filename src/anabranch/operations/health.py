@@ -28,7 +28,6 @@ from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog
 
 Level = Literal["ok", "warn", "bad"]
-Which = Literal["live", "ready"]
 PROBE_SECONDS = 1.0  # who asks more often gets the same answer about the store
 HELD_AGO_SECONDS = 60.0  # for so long it is said that the event loop was held up
 

@@ -68,21 +68,8 @@ class Parked(msgspec.Struct, frozen=True):
 
 class Performer(Protocol):
     """One that parks also says when, with a method `parks(inputs)`, so that nothing is begun
-    where it could not be waited for."""
+    where it could not be waited for. One that never waits also has `perform_now(task)`: the engine
+    calls it in place and saves the trip. One that keeps something open (processes, sessions) also
+    has `async close()`."""
 
     async def perform(self, task: Task) -> Answer | Parked: ...
-
-
-class Immediate(Protocol):
-    """A performer that never waits: the engine calls it in place and saves the trip.
-
-    Offered beside `perform`, which does the same for callers that know only that.
-    """
-
-    def perform_now(self, task: Task) -> Answer: ...
-
-
-class Closing(Protocol):
-    """A performer that keeps something open (processes, sessions) also closes it."""
-
-    async def close(self) -> None: ...

@@ -49,11 +49,6 @@ LOOP_MODES: tuple[LoopMode, ...] = ("local", "fanout")
 MODES = ("sequential", "parallel")
 _LAZY = tuple(name for name in DESCRIPTORS if name != "range")
 FAILURES = ("fail_fast", "best_effort")
-FANOUT = (
-    *("fail_fast", "allow_partial", "max_job_retries", "max_shards", "max_concurrent"),
-    *("shard_size", "tolerated_failures", "tolerated_failure_percentage"),
-    *("queue_ttl_s", "lease_s", "iter_key", "reducers", "keep_results"),
-)
 
 
 class Looping(msgspec.Struct, frozen=True):

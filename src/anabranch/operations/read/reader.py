@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -315,7 +314,3 @@ def head_fields(head: Head) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(head)
     del fields["damage"]
     return {**fields, "damage": damage} if (damage := damage_of(head)) else fields
-
-
-def store_exists(path: str) -> bool:
-    return path == ":memory:" or os.path.exists(path)

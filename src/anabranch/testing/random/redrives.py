@@ -19,7 +19,6 @@ from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.work.port import Task
 
 _DONE = "{{ event.name == 'step.done' }}"
-_FAILED = "{{ event.name == 'step.failed' }}"
 _NUMBER = 1_000
 Fields = dict[str, Any]
 

@@ -33,7 +33,6 @@ from anabranch.work.values.payloads import (
 __all__ = ["ResultPolicy", "accumulated", "keep", "manifest", "read_policy", "seen_by_tasks"]
 
 STORE = "payloads"
-_COMPANIONS = (REF, "_preview", "_size_bytes", "_store")
 _ALIASES = {"__ref__": REF, "__preview__": "_preview"}
 _TEXT_MAX = 1000
 _LIST_MAX = 10

@@ -13,8 +13,6 @@ from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.respell.shape import Shape, merged
 from anabranch.net.problems import did_you_mean
 
-#: What a step's own task may say besides the name; everything else comes from the workbook.
-OWN = ("name", "kind", "task", "desc", "args", "spec", "timeout", "timeout_seconds", "auth")
 LAID_OVER = ("args", "spec")
 
 

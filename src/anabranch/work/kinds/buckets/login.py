@@ -54,10 +54,6 @@ class BucketLogin(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str = ""  # empty: that of the cloud
     region: str = ""
 
-    @property
-    def anonymous(self) -> bool:
-        return not (self.key or self.bearer or self.account)
-
 
 def read_login(scheme: str, given: Mapping[str, Any], what: str = "") -> BucketLogin:
     """What `auth` of a task or of the source of a script comes to."""
