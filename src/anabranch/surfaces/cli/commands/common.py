@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -133,73 +133,72 @@ def _at_least(least: int, text: str) -> int:
 
 # -- arguments -----------------------------------------------------------------------------------
 
+#: Options that several verbs take, all with the same meaning.
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "--rpc": {"metavar": "URL", "help": "a JSON-RPC node (setting chain_url)"},
+    "--actor": {"default": "", "metavar": "NAME", "help": "who does this, for the record"},
+    "--reason": {"default": "", "metavar": "TEXT", "help": "why, for the record"},
+    "--tools": {
+        "action": "append",
+        "default": [],
+        "metavar": "MODULE",
+        "help": "import tools from a module",
+    },
+    "--participants": {
+        "metavar": "FILE",
+        "help": "who can be asked, and how (YAML or JSON)",
+    },
+    "--catalog": {
+        "metavar": "DIR",
+        "help": "a folder of definitions that are found by their path (setting catalog)",
+    },
+    "--no-inline": {
+        "metavar": "KINDS",
+        "help": "do no work of these kinds, such as shell,python (setting no_inline)",
+    },
+    "--inline-user": {
+        "metavar": "NAME",
+        "help": "the user of this machine that shell and Python work runs as (setting inline_user)",
+    },
+    "--rules": {
+        "metavar": "DIR|BUNDLE",
+        "help": "the rules of an orchestration: a folder of <alias or address>.json, or a bundle",
+    },
+    "--allow-extra-input": {
+        "action": "store_true",
+        "help": "take input that the definition has no use for",
+    },
+    "--watch": {
+        "action": argparse.BooleanOptionalAction,
+        "default": None,
+        "help": "show a live view (default: when standard error is a terminal)",
+    },
+    "--lenient": {
+        "action": "store_true",
+        "help": "end with 0, not 3, when the run is completed with problems that nothing handled",
+    },
+}
+#: Where work finds what it needs, and how shell and Python work is kept apart.
+SURROUNDINGS = ("--tools", "--catalog", "--participants", "--no-inline", "--inline-user")
+
+
+def options(parser: argparse._ActionsContainer, *names: str) -> None:
+    for name in names:
+        parser.add_argument(name, **_OPTIONS[name])
+
 
 def run(parser: argparse.ArgumentParser, **more: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run id, its first letters, or `last`", **more)
 
 
-def rpc(parser: Any) -> None:
-    parser.add_argument("--rpc", metavar="URL", help="a JSON-RPC node (setting chain_url)")
-
-
 def registry(parser: argparse.ArgumentParser, one: str) -> None:
     parser.add_argument("--registry", metavar="0x…", help="of this contract, asked with --rpc")
     parser.add_argument("--ostc", metavar="ID", help=one)
-    rpc(parser)
-
-
-def actor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--actor", default="", metavar="NAME", help="who does this, for the record")
-
-
-def reason(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the record")
-
-
-def tools(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--tools", action="append", default=[], metavar="MODULE", help="import tools from a module"
-    )
+    options(parser, "--rpc")
 
 
 def labels(parser: argparse._ActionsContainer, text: str) -> None:
     parser.add_argument("--label", action="append", default=[], metavar="K=V", help=text)
-
-
-def participants(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--participants", metavar="FILE", help="who can be asked, and how (YAML or JSON)"
-    )
-
-
-def catalog(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--catalog",
-        metavar="DIR",
-        help="a folder of definitions that are found by their path (setting catalog)",
-    )
-
-
-def inline(parser: argparse._ActionsContainer) -> None:
-    """How shell and Python work is kept apart where it is done."""
-    parser.add_argument(
-        "--no-inline",
-        metavar="KINDS",
-        help="do no work of these kinds, such as shell,python (setting no_inline)",
-    )
-    parser.add_argument(
-        "--inline-user",
-        metavar="NAME",
-        help="the user of this machine that shell and Python work runs as (setting inline_user)",
-    )
-
-
-def rules(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--rules",
-        metavar="DIR|BUNDLE",
-        help="the rules of an orchestration: a folder of <alias or address>.json, or a bundle",
-    )
 
 
 def grace(parser: argparse.ArgumentParser, text: str) -> None:
@@ -207,26 +206,8 @@ def grace(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def watching(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--watch",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="show a live view (default: when standard error is a terminal)",
-    )
-    parser.add_argument(
-        "--lenient",
-        action="store_true",
-        help="end with 0, not 3, when the run is completed with problems that nothing handled",
-    )
+    options(parser, "--watch", "--lenient")
     grace(parser, "how long an interrupted engine waits for running jobs")
-
-
-def extra_input(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow-extra-input",
-        action="store_true",
-        help="take input that the definition has no use for",
-    )
 
 
 def starting(parser: argparse.ArgumentParser) -> None:
@@ -239,12 +220,9 @@ def starting(parser: argparse.ArgumentParser) -> None:
         help="one value of the input; V is JSON if it can be, text otherwise; K may be dotted",
     )
     parser.add_argument("--input-file", metavar="F", help="the input as a JSON or YAML file")
-    extra_input(parser)
+    options(parser, "--allow-extra-input")
     parser.add_argument("--start", metavar="STEP", help="start at this step instead of the entry")
     labels(parser, "label the run, for lists")
     parser.add_argument("--run-id", metavar="ID", help="use this id; refused if it exists")
-    tools(parser)
-    catalog(parser)
-    participants(parser)
-    inline(parser)
+    options(parser, *SURROUNDINGS)
     watching(parser)

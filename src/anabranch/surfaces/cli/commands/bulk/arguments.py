@@ -21,7 +21,7 @@ def add_purge(verbs: Verbs) -> None:
     )
     _filter(parser.add_argument_group("which of them (all conditions hold)"))
     parser.add_argument("--dry-run", action="store_true", help="count, and delete nothing")
-    c.actor(parser)
+    c.options(parser, "--actor")
 
 
 def add_bulk(verbs: Verbs) -> None:
@@ -44,8 +44,7 @@ def add_bulk(verbs: Verbs) -> None:
         "--reduce", default="set", choices=get_args(Reducer), metavar="REDUCER",
         help="of patch: how to write it (set)",
     )  # fmt: skip
-    c.reason(parser)
-    c.actor(parser)
+    c.options(parser, "--reason", "--actor")
 
 
 def _filter(which: argparse._ActionsContainer) -> None:

@@ -16,8 +16,7 @@ def add_register(verbs: Verbs) -> None:
     parser.add_argument(
         "--path", metavar="PATH", help="of one file: its path, instead of metadata.path"
     )
-    c.tools(parser)
-    c.actor(parser)
+    c.options(parser, "--tools", "--actor")
 
 
 def add_catalog(verbs: Verbs) -> None:

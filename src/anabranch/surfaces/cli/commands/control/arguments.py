@@ -14,15 +14,13 @@ if TYPE_CHECKING:
 def add_pause(verbs: Verbs) -> None:
     parser = c.verb(verbs, "pause", "Hold a run: what runs goes on, nothing new is started.")
     c.run(parser)
-    c.reason(parser)
-    c.actor(parser)
+    c.options(parser, "--reason", "--actor")
 
 
 def add_cancel(verbs: Verbs) -> None:
     parser = c.verb(verbs, "cancel", "End a run: what waits ends now, what runs is stopped.")
     c.run(parser)
-    c.reason(parser)
-    c.actor(parser)
+    c.options(parser, "--reason", "--actor")
 
 
 def add_patch(verbs: Verbs) -> None:
@@ -40,7 +38,7 @@ def add_patch(verbs: Verbs) -> None:
         default="set",
         help="how to combine with what is there",
     )
-    c.actor(parser)
+    c.options(parser, "--actor")
 
 
 def add_loop(verbs: Verbs) -> None:
@@ -52,8 +50,7 @@ def add_loop(verbs: Verbs) -> None:
         "--window", type=c.natural, metavar="N", help="shards at work at once from now on"
     )
     change.add_argument("--stop", action="store_true", help="begin nothing more")
-    c.reason(parser)
-    c.actor(parser)
+    c.options(parser, "--reason", "--actor")
 
 
 def add_decide(verbs: Verbs) -> None:
@@ -76,5 +73,4 @@ def add_decide(verbs: Verbs) -> None:
         help="answer in the place of the declared decision source; recorded as an override",
     )
     parser.add_argument("--evidence", metavar="JSON", help="kept with the decision")
-    c.reason(parser)
-    c.actor(parser)
+    c.options(parser, "--reason", "--actor")

@@ -30,7 +30,7 @@ def add_credential(verbs: Verbs) -> None:
         _value(one)
     _keys(rekey)
     for one in (add, rotate, remove, rekey):
-        c.actor(one)
+        c.options(one, "--actor")
 
 
 def _keys(parser: argparse.ArgumentParser) -> None:

@@ -20,10 +20,9 @@ def add_check(verbs: Verbs) -> None:
         help="check this book of participants, by itself or with the definitions",
     )
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
-    c.rules(parser)
+    c.options(parser, "--rules")
     c.registry(parser, "only this one of the registry")
-    c.tools(parser)
-    c.catalog(parser)
+    c.options(parser, "--tools", "--catalog")
 
 
 def add_registry(verbs: Verbs) -> None:
@@ -31,7 +30,7 @@ def add_registry(verbs: Verbs) -> None:
     why = "asks the chain from here: leave --server out"
     parser = c.verb(verbs, "registry", text, store=False, local=why)
     parser.add_argument("registry", metavar="0x…", help="the address of the contract")
-    c.rpc(parser)
+    c.options(parser, "--rpc")
 
 
 def add_fmt(verbs: Verbs) -> None:
@@ -49,9 +48,9 @@ def add_graph(verbs: Verbs) -> None:
         "--format", choices=("mermaid", "svg", "dot"), default="mermaid", help="(mermaid)"
     )
     parser.add_argument("--output", "-o", metavar="F", help="write to a file")
-    c.rules(parser)
+    c.options(parser, "--rules")
     c.registry(parser, "this one of the file or the registry")
-    c.tools(parser)
+    c.options(parser, "--tools")
 
 
 def add_runs(verbs: Verbs) -> None:

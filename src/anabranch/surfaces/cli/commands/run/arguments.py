@@ -25,10 +25,10 @@ def add_run(verbs: Verbs) -> None:
 
 def _from_chain(parser: argparse.ArgumentParser) -> None:
     chain = parser.add_argument_group("orchestrations")
-    c.rules(chain)
+    c.options(chain, "--rules")
     chain.add_argument("--registry", metavar="0x…", help="load it from this contract")
     chain.add_argument("--ostc", metavar="ID", help="under this id; also of a file with several")
-    c.rpc(chain)
+    c.options(chain, "--rpc")
     chain.add_argument("--hash", metavar="0x…", help="refuse any other text than this one")
     chain.add_argument(
         "--pin-rules", action="store_true", help="keep the rules as they are now for this session"
@@ -45,12 +45,8 @@ def _from_chain(parser: argparse.ArgumentParser) -> None:
 def add_resume(verbs: Verbs) -> None:
     parser = c.verb(verbs, "resume", "Go on with a run (or all) after a stop, a crash or a pause.")
     c.run(parser, nargs="?")
-    c.rpc(parser)
-    c.tools(parser)
-    c.actor(parser)
-    c.catalog(parser)
-    c.participants(parser)
-    c.inline(parser)
+    c.options(parser, "--rpc", "--tools", "--actor", "--catalog")
+    c.options(parser, "--participants", "--no-inline", "--inline-user")
     c.watching(parser)
 
 
@@ -60,10 +56,7 @@ def add_redrive(verbs: Verbs) -> None:
     c.run(parser)
     said = "say what would run again, why, and what would be reused; begin nothing"
     parser.add_argument("--dry-run", action="store_true", help=said)
-    c.tools(parser)
-    c.catalog(parser)
-    c.participants(parser)
-    c.inline(parser)
+    c.options(parser, *c.SURROUNDINGS)
     c.watching(parser)
 
 
@@ -74,12 +67,11 @@ def add_simulate(verbs: Verbs) -> None:
     parser.add_argument("file", metavar="FILE", help="a definition")
     parser.add_argument("--seeds", type=c.natural, default=100, metavar="N", help="how many (100)")
     parser.add_argument("--seed", type=int, metavar="S", help="only this one, to repeat a failure")
-    c.rules(parser)
+    c.options(parser, "--rules")
     parser.add_argument(
         "--input", action="append", default=[], metavar="K=V", help="one value of the input"
     )
-    c.extra_input(parser)
-    c.tools(parser)
+    c.options(parser, "--allow-extra-input", "--tools")
 
 
 def add_test(verbs: Verbs) -> None:

@@ -43,10 +43,7 @@ def _serving(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tls-cert", metavar="F", help="the certificate chain, for https")
     parser.add_argument("--tls-key", metavar="F", help="and its key")
-    c.tools(parser)
-    c.catalog(parser)
-    c.participants(parser)
-    c.inline(parser)
+    c.options(parser, *c.SURROUNDINGS)
     c.grace(parser, "how long a stop waits for running jobs")
 
 
@@ -66,8 +63,7 @@ def add_worker(verbs: Verbs) -> None:
     parser.add_argument(
         "--concurrency", type=c.positive, default=1, metavar="N", help="jobs at once (1)"
     )
-    c.tools(parser)
-    c.inline(parser)
+    c.options(parser, "--tools", "--no-inline", "--inline-user")
     parser.add_argument("--once", action="store_true", help="end when nothing waits any more")
     parser.add_argument("--name", metavar="NAME", help="as which it is known (host and process)")
     parser.add_argument(

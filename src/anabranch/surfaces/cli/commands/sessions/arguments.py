@@ -82,7 +82,7 @@ def _doing(actions: Verbs) -> None:
     kill.add_argument(
         "--as", dest="runner", default="", metavar="0x…", help="who asks; only the owner may"
     )
-    c.reason(kill)
+    c.options(kill, "--reason")
 
 
 def _gas(actions: Verbs) -> None:

@@ -30,4 +30,4 @@ def add_store(verbs: Verbs) -> None:
     backup.add_argument("--force", action="store_true", help="replace a file that is there")
     restore.add_argument("source", metavar="FROM", help="a backup")
     for one in (restore, compact):
-        c.actor(one)
+        c.options(one, "--actor")

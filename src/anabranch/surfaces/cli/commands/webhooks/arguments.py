@@ -29,7 +29,7 @@ def add_webhook(verbs: Verbs) -> None:
         parser = c.action(actions, name, words)
         _hook(parser)
         if name != "show":
-            c.actor(parser)
+            c.options(parser, "--actor")
     _change(actions)
     _deliveries(actions)
 
@@ -53,7 +53,7 @@ def _create(actions: Verbs) -> None:
         "--from-beginning", action="store_true", help="also what the store has already"
     )
     create.add_argument("--paused", action="store_true", help="send nothing before `resume`")
-    c.actor(create)
+    c.options(create, "--actor")
 
 
 def _kinds(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -74,7 +74,7 @@ def _change(actions: Verbs) -> None:
     )  # fmt: skip
     change.add_argument("--name", metavar="NAME", help="of this definition; '' for any")
     change.add_argument("--dialect", metavar="DIALECT", help="of this language; '' for any")
-    c.actor(change)
+    c.options(change, "--actor")
 
 
 def _deliveries(actions: Verbs) -> None:
@@ -91,4 +91,4 @@ def _deliveries(actions: Verbs) -> None:
     again = c.action(actions, "redeliver", "Send one again, or all that were given up.")
     _hook(again)
     again.add_argument("delivery", nargs="?", metavar="DELIVERY", help="its id; else all dead ones")
-    c.actor(again)
+    c.options(again, "--actor")
