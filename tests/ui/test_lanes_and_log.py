@@ -6,11 +6,11 @@ import json
 
 from anabranch.kernel import events as e
 from anabranch.kernel.values import failed
+from anabranch.operations.read.event_pages import PAGE, log_page
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.timeline import LANES_KEPT
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch, Commit, Head
-from anabranch.surfaces.ui.pages.log import PAGE, event_page
 from anabranch.surfaces.ui.views.lanes import lanes_of
 from timelines import token, told
 
@@ -62,7 +62,7 @@ def numbers(records: list[EventRecord]) -> list[int]:
 def test_pages_of_events_follow_one_another_without_a_gap() -> None:
     store, after, seen = log_of(3450), 0, list[int]()
     while True:
-        page = event_page(store, "r", private="", after=after)
+        page = log_page(store, "r", private="", after=after)
         seen += numbers(page.records)
         assert len(page.records) <= PAGE
         if page.next_after is None:
@@ -72,11 +72,11 @@ def test_pages_of_events_follow_one_another_without_a_gap() -> None:
 
 
 def test_a_page_far_inside_the_log_begins_where_it_was_asked_to() -> None:
-    page = event_page(log_of(5000), "r", private="", after=4321)
+    page = log_page(log_of(5000), "r", private="", after=4321)
     assert numbers(page.records)[0] == 4322
 
 
 def test_a_filter_looks_on_until_a_page_is_full() -> None:
     store = log_of(300)
-    assert event_page(store, "r", private="", after=0, kind="job.").records == []
-    assert len(event_page(store, "r", private="", after=0, kind="token").records) == PAGE
+    assert log_page(store, "r", private="", after=0, kind="job.").records == []
+    assert len(log_page(store, "r", private="", after=0, kind="token").records) == PAGE

@@ -3,6 +3,10 @@
 A page is bounded by its number of events and by the bytes it takes. Where somebody stopped reading
 is remembered for a while: the next page then costs as much as the page, not as the log before it.
 Whoever has seen everything is told what becomes durable without another look at the log.
+
+A page for people (`log_page`) may begin anywhere and costs what it shows and not what came before
+it. To name shards the few thousand events before it are looked at; what lies further back is needed
+by nobody any more in practice, and an event that is not recognised keeps its plain name.
 """
 
 from __future__ import annotations
@@ -11,9 +15,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
 
+import msgspec
+
 from anabranch.kernel import events as e
 from anabranch.operations.read.event_view import EventRecord, Shown
+from anabranch.operations.read.task_events import with_tasks
 from anabranch.runtime.effects import Published
+from anabranch.runtime.live_run import history
 from anabranch.store.damage import events_of
 from anabranch.store.ports import Journal
 
@@ -21,6 +29,10 @@ ROWS_AT_ONCE = 128
 ROWS_AT_FIRST = 8  # rows may be large: how large is known when the first have been read
 PAGE_BYTES = 4 * 1024 * 1024
 PLACES_KEPT = 256
+PAGE = 100  # events of a page for people
+BEFORE = 2000
+SCAN_MAX = 50_000  # events looked through for one page
+ROWS_SCANNED = 64  # at once
 
 
 class Follower:
@@ -96,3 +108,34 @@ class Places:
             self._kept[follower.run, follower.seq] = follower
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
+
+
+class LogPage(msgspec.Struct):
+    records: list[EventRecord] = []
+    after: int = 0  # the page begins behind this event
+    next_after: int | None = None  # where the next one begins; None at the end of the log
+
+
+def log_page(log: Journal, run: str, *, private: str, after: int, kind: str = "") -> LogPage:
+    """Events numbered above `after`, of kinds that contain `kind`; what tasks did where that asks
+    for it. A report counts as one event, whatever its tasks did."""
+    page = LogPage(after=after)
+    shown = Shown(run, private)
+    shown.seq = start = max(0, after - BEFORE)
+    looked = 0
+    while True:
+        rows = log.read(run, start, ROWS_SCANNED)
+        for at, event in history(rows, start, run):
+            start += 1
+            record = shown.record(at, event)
+            if record.seq <= after:
+                continue
+            if len(page.records) >= PAGE or looked == SCAN_MAX:
+                page.next_after = record.seq - 1
+                return page
+            looked += 1
+            for each in with_tasks([record]) if kind.startswith("task") else (record,):
+                if kind in each.kind:
+                    page.records.append(each)
+        if len(rows) < ROWS_SCANNED:
+            return page

@@ -14,6 +14,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
+from anabranch.operations.read.event_pages import PAGE, LogPage, log_page
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import (
     Ui,
@@ -24,13 +25,11 @@ from anabranch.surfaces.ui.context import (
     ui_of,
 )
 from anabranch.surfaces.ui.pages import actions
-from anabranch.surfaces.ui.pages.log import EventPage, event_page
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered, trusted
 from anabranch.surfaces.ui.views import run_facts
 from anabranch.surfaces.ui.views.lanes import lanes_of
 
 LANES = 200
-LAST_EVENTS = 100
 #: For the list of suggestions; anything that a kind contains can be asked for.
 EVENT_KINDS = sorted(one.__struct_config__.tag for one in get_args(e.Event))
 
@@ -146,8 +145,8 @@ async def events(request: web.Request) -> web.StreamResponse:
         found=found,
         kind=request.query.get("kind", ""),
         kinds=EVENT_KINDS,
-        last=max(0, head.seq - LAST_EVENTS),
-        previous=max(0, found.after - LAST_EVENTS) if found.after else None,
+        last=max(0, head.seq - PAGE),
+        previous=max(0, found.after - PAGE) if found.after else None,
         follows=found.next_after is None and not head.finished,
         **await frame(ui, head, "events"),
     )
@@ -163,11 +162,11 @@ async def event_rows(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _events(ui: Ui, head: Head, request: web.Request) -> EventPage:
+async def _events(ui: Ui, head: Head, request: web.Request) -> LogPage:
     private = ui.net(head).private
     after, kind = _number(request, "after"), request.query.get("kind", "")
     return await ui.look(
-        lambda by: event_page(by.store, head.run, private=private, after=after, kind=kind)
+        lambda by: log_page(by.store, head.run, private=private, after=after, kind=kind)
     )
 
 
