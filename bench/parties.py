@@ -19,7 +19,7 @@ import aiohttp
 from anabranch.app import Parts
 from anabranch.kernel import events as e
 from anabranch.operations.definitions.prepare import Prepared, prepare
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from bench import world
 from bench.rows import Row
 
@@ -249,7 +249,7 @@ class Fans:
         self.settled: Counter[str] = Counter()
         parts.engine.listen(self._hear)
 
-    def _hear(self, news: Published) -> None:
+    def _hear(self, news: DurableEvents) -> None:
         for event in news.events:
             if isinstance(event, e.GatherOpened):
                 self._due[news.run] = news.at + self._timeout_ms

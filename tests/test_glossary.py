@@ -18,13 +18,13 @@ ROOMS = ("kernel", "net", "runtime", "operations", "work")
 #: means more than a dictionary of programming says, and into this list if it does not.
 PLAIN = """
     access admit again ahead api artifact audit available bad batch beat bucket bulk call card
-    chain change check container control counter data error execute extra fail failure follow
-    guess health here hold http inner iteration json key known lag large lazy light limit live
-    log mail match method name nats need noop not offload option or page path patience place
-    plan policy position prepare publish purge query queue read ready record redactor referred
-    refuse register registry replied reply report request result retry right rpc secret send
-    sent service setting shell shown source spec sql stop target template text thread to too
-    underway unfinished unsealed wait want work write wrong
+    chain change check container control counter data durable error execute extra fail failure
+    filter follow guess health here hold http inner input iteration json key known lag large lazy
+    light limit live log mail match method name nats need noop not offload option or page path
+    patience place plan policy position prepare purge query queue read ready record redactor
+    referred refuse register registry replied reply report request result retry right rpc secret
+    send sent service setting shell source spec sql stop target template text thread to too
+    underway unfinished unsealed view wait work write wrong
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from work.participants_at_large import Behaviour, Visit, engine, never, party, reply, solicit
 
 LIMIT_SECONDS = 120  # for what happens at once; nobody here answers later by himself
@@ -119,7 +119,7 @@ def test_no_timeout_of_two_hundred_runs_is_missed_or_comes_twice() -> None:
     answers: Counter[str] = Counter()
     settled: Counter[str] = Counter()
 
-    def hear(news: Published) -> None:
+    def hear(news: DurableEvents) -> None:
         for event in news.events:
             if isinstance(event, e.GatherOpened):
                 due[news.run] = news.at + 5000

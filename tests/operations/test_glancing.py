@@ -22,7 +22,7 @@ from anabranch.operations.read.inline_reader import (
 )
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.runs.verbs import patches
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
@@ -202,7 +202,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_follower_that_is_told_shows_what_one_that_reads_the_log_shows() -> None:
     async def go() -> None:
         async with world() as here:
-            heard: list[Published] = []
+            heard: list[DurableEvents] = []
             here.parts.engine.listen(heard.append)
             name = await here.start(held())
             await here.patch(name, go=True)
@@ -219,7 +219,7 @@ def test_a_follower_that_is_told_shows_what_one_that_reads_the_log_shows() -> No
 def test_a_follower_that_missed_something_says_so_and_goes_on_from_the_log() -> None:
     async def go() -> None:
         async with world() as here:
-            heard: list[Published] = []
+            heard: list[DurableEvents] = []
             here.parts.engine.listen(heard.append)
             name = await here.start(held())
             await here.patch(name, go=True)

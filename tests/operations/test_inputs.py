@@ -10,7 +10,12 @@ import pytest
 import anabranch
 from anabranch.dialects.arca.templates import read_template
 from anabranch.errors import InputError
-from anabranch.operations.definitions.inputs import Wanted, inputs_of, parameters_of, require_known
+from anabranch.operations.definitions.inputs import (
+    RunInput,
+    inputs_of,
+    parameters_of,
+    require_known,
+)
 from anabranch.operations.definitions.prepare import prepare
 
 RULE = {
@@ -22,7 +27,7 @@ RULE = {
 }
 
 
-def wanted(text: str, rules: dict[str, Any] | None = None) -> dict[str, Wanted]:
+def wanted(text: str, rules: dict[str, Any] | None = None) -> dict[str, RunInput]:
     return {one.name: one for one in inputs_of(prepare(text, (), rules).net)}
 
 
@@ -44,7 +49,7 @@ def test_a_playbook_wants_its_workload_with_the_types_of_the_defaults() -> None:
 def test_an_orchestration_wants_what_its_first_rule_declares() -> None:
     text = '{"id": "a", "structure": {"A": {"rule": "cm:xrc137:A"}}}'
     found = wanted(text, {"A": RULE})
-    assert found["amount"] == Wanted(
+    assert found["amount"] == RunInput(
         "amount", "integer", required=True, has_default=False, description="int64"
     )
     assert (found["price"].type, found["price"].default) == ("string", 1)

@@ -23,7 +23,7 @@ from anabranch.runtime.messages.subscribers import Subscribers
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.metrics.registry import OTHER, SERIES_MAX
 from anabranch.runtime.nets import Nets
-from anabranch.runtime.timers import SLACK, Timers
+from anabranch.runtime.timers import SLACK, RunTimers
 from anabranch.runtime.values import read_rights
 from anabranch.runtime.values.read_rights import ReadRights
 from anabranch.store.memory.store import MemoryStore
@@ -124,7 +124,7 @@ def test_runs_of_more_definitions_than_nets_are_kept_for_are_not_compiled_again(
 
 
 def test_alarms_that_are_out_of_date_do_not_pile_up() -> None:
-    timers, dice = Timers(), random.Random(7)
+    timers, dice = RunTimers(), random.Random(7)
     wanted: dict[str, int] = {}
     timers.set("first", 1)
     wanted["first"] = 1

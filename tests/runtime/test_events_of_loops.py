@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anabranch
-from anabranch.operations.read.event_view import EventRecord, Shown
+from anabranch.operations.read.event_view import EventRecord, EventView
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -96,6 +96,6 @@ def test_following_a_run_remembers_only_what_is_out(tmp_path: Path) -> None:
                 most = max(most, len(shown._shards) + len(shown._reports))
             assert shown.seq > 3000
             assert most <= 2 * 2
-            assert isinstance(shown, Shown)
+            assert isinstance(shown, EventView)
 
     asyncio.run(whole())

@@ -20,7 +20,7 @@ from anabranch.surfaces.cli.demo import demo
 def test_the_cheapest_who_answers_gets_the_order_and_everybody_is_accounted_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage = demo.Stage(tmp_path, argparse.Namespace(fast=True, json=False))
+    stage = demo.Presenter(tmp_path, argparse.Namespace(fast=True, json=False))
     stage.facts["ok"] = True
     shutil.copy(demo.SCENES / "offers.yaml", tmp_path)
     asyncio.run(demo._offers(stage))

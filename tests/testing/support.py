@@ -20,7 +20,7 @@ from anabranch.net.net import (
     Work,
 )
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.random.steps import Function
+from anabranch.testing.random.steps import PythonExpression
 from anabranch.testing.scripted.answers import Scripted
 from anabranch.testing.scripted.played import Played
 from anabranch.testing.scripted.script import Script, Scripts
@@ -28,8 +28,8 @@ from anabranch.testing.scripted.script import Script, Scripts
 BEFORE, AFTER, AMID = "before commit", "after commit", "amid effects"
 
 
-def when(text: str, function: Callable[[Mapping[str, Any]], Any]) -> Function:
-    return Function(text, function)
+def when(text: str, function: Callable[[Mapping[str, Any]], Any]) -> PythonExpression:
+    return PythonExpression(text, function)
 
 
 def calls(

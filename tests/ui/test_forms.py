@@ -8,7 +8,7 @@ import pytest
 from multidict import MultiDict
 
 from anabranch.errors import InputError
-from anabranch.operations.definitions.inputs import Wanted
+from anabranch.operations.definitions.inputs import RunInput
 from anabranch.surfaces.ui.views.forms import blamed, fields_of, given_of
 
 
@@ -21,7 +21,7 @@ def form(**typed: str) -> Any:
 
 
 def value(kind: str, text: str, **more: Any) -> Any:
-    given = given_of([Wanted("x", kind, **more)], form(x=text))
+    given = given_of([RunInput("x", kind, **more)], form(x=text))
     return given.errors.get("x") or given.values.get("x", "left out")
 
 
@@ -68,16 +68,16 @@ def test_a_field_that_nobody_touched_follows_the_definition() -> None:
     untouched = MultiDict({"was:x": "old", "value:x": "old"})
     touched = MultiDict({"was:x": "old", "value:x": "mine"})
     for typed, shown in ((untouched, "new"), (touched, "mine")):
-        (field,) = fields_of([Wanted("x", "string", default="new")], typed)
+        (field,) = fields_of([RunInput("x", "string", default="new")], typed)
         assert (field.value, field.was) == (shown, "new")
 
 
 def test_the_whole_as_json_goes_before_the_fields() -> None:
     typed = form(x="1")
     typed["input"] = '{"y": 2}'
-    assert given_of([Wanted("x", "number")], typed).values == {"y": 2}
+    assert given_of([RunInput("x", "number")], typed).values == {"y": 2}
     typed["input"] = "[]"
-    assert given_of([Wanted("x", "number")], typed).errors == {"": "the input is one JSON object"}
+    assert given_of([RunInput("x", "number")], typed).errors == {"": "the input is one JSON object"}
 
 
 def test_an_error_is_blamed_on_the_input_that_it_names() -> None:

@@ -29,7 +29,7 @@ from anabranch.kernel.step import step
 from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Net
 from anabranch.runtime.child_runs import Arrival, ChildRuns
-from anabranch.runtime.effects import Effect, Published, Replied
+from anabranch.runtime.effects import DurableEvents, Effect, Replied
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.runtime.jobs.pools import EVERY_POOL, PoolQueues
 from anabranch.runtime.live_run import LiveRun, load_state
@@ -38,14 +38,14 @@ from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.reactions import ENGINE, Reactions
 from anabranch.runtime.run_limits import RunLimits
-from anabranch.runtime.timers import Timers
+from anabranch.runtime.timers import RunTimers
 from anabranch.runtime.values.payload_refs import PayloadRefs
 from anabranch.runtime.values.payloads import Light, brings_ref
 from anabranch.runtime.values.read_rights import ReadRights, before
 from anabranch.runtime.values.sealing import Sealed, opened
 from anabranch.runtime.values.stored_values import READ_BYTES_MAX, RunValues, StoredValues
 from anabranch.store.damage import require_end, require_sound
-from anabranch.store.ports import Batch, Commit, Head, Record, Snapshot, Store
+from anabranch.store.ports import Batch, Commit, Head, Record, StateSnapshot, Store
 
 TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
 RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is until a purge
@@ -93,7 +93,7 @@ class Core:
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
-        self.wake_times = Timers()
+        self.wake_times = RunTimers()
         self.family = ChildRuns(store, self.live, self.run, ENGINE)
         self._holds = PayloadRefs(retention_ms, rights)
         self.family.passed_on = self._holds.passed_on
@@ -318,7 +318,7 @@ class Core:
         if len(self._ended) > ENDED_KEPT:
             del self._ended[next(iter(self._ended))]
 
-    def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, Published]:
+    def _seal_run(self, live: LiveRun, now: int) -> tuple[Commit, DurableEvents]:
         state, events = live.state, live.fresh
         live.fresh = []
         status, finished = status_of(state), state.finished
@@ -347,7 +347,7 @@ class Core:
         )
         first = state.seq - len(events) + 1
         final = state if finished else None
-        return commit, Published(state.run, first, now, events, status, final)
+        return commit, DurableEvents(state.run, first, now, events, status, final)
 
     def _snapshot(self, live: LiveRun) -> bytes | None:
         """Worth taking when replaying the tail would cost more than decoding the state."""
@@ -388,7 +388,7 @@ class Core:
             self._set_aside(run, damage)
             raise self.aside(run) from damage
 
-    def adopt(self, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]) -> LiveRun:
+    def adopt(self, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]) -> LiveRun:
         """Bring a stored run into memory; raises `DamagedRun` where that makes no sense."""
         require_sound(head)
         state = load_state(snapshot, tail, head.run)

@@ -31,7 +31,7 @@ class Stop(msgspec.Struct, frozen=True):
     abandoned: bool = False  # it was told, and did not: whatever its attempt, it is left behind
 
 
-class Published(msgspec.Struct, frozen=True):
+class DurableEvents(msgspec.Struct, frozen=True):
     """These events of a run are durable now."""
 
     run: str
@@ -51,4 +51,4 @@ class Replied(msgspec.Struct, frozen=True):
     message: int = 0  # of another process; its answer is in the same batch as the effect
 
 
-Effect = Execute | Stop | Published | Replied
+Effect = Execute | Stop | DurableEvents | Replied

@@ -31,7 +31,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
-from anabranch.runtime.effects import Execute, Published, Replied, Stop
+from anabranch.runtime.effects import DurableEvents, Execute, Replied, Stop
 from anabranch.runtime.jobs.concurrency import job_queues_for
 from anabranch.runtime.jobs.executor import Executor, SecretScope
 from anabranch.runtime.jobs.pools import PoolQueues
@@ -239,7 +239,7 @@ class EngineLoop:
                     self._executor.execute(self._core.live.get(effect.run), effect)
                 case Stop():
                     self._executor.stop(effect)
-                case Published():
+                case DurableEvents():
                     self._publish(effect)
                     if effect.final is not None and self._safe is not None:
                         self._safe.release(effect.run)
@@ -450,7 +450,7 @@ class EngineLoop:
         """Hear of every durable change; returns how to stop that."""
         return self._subscribers.listen(listener)
 
-    def _publish(self, news: Published) -> None:
+    def _publish(self, news: DurableEvents) -> None:
         ended = news.status if news.final is not None else ""
         self.engine_metrics.published(news.first_seq, news.events, ended)
         live = self._core.live.get(news.run)

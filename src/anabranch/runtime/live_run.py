@@ -14,7 +14,7 @@ from anabranch.net.net import Net
 from anabranch.runtime.metrics.job_counters import JobCounters
 from anabranch.runtime.values.sealing import Sealed
 from anabranch.store.damage import events_of, require_next, state_in
-from anabranch.store.ports import Record, Snapshot
+from anabranch.store.ports import Record, StateSnapshot
 
 
 class LiveRun(msgspec.Struct):
@@ -37,7 +37,7 @@ class LiveRun(msgspec.Struct):
     )  # job → kind, since when
 
 
-def load_state(snapshot: Snapshot | None, tail: Sequence[Record], run: str) -> State:
+def load_state(snapshot: StateSnapshot | None, tail: Sequence[Record], run: str) -> State:
     """Snapshot plus tail; raises `DamagedRun` where they are not what was written."""
     state = state_in(run, snapshot) if snapshot is not None else State()
     return replayed(tail, state, run)

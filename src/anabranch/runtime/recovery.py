@@ -15,7 +15,7 @@ from anabranch.kernel.state import Job
 from anabranch.runtime.core import Core
 from anabranch.runtime.live_run import LiveRun
 from anabranch.store.damage import damage_of
-from anabranch.store.ports import Head, Record, Snapshot, Store
+from anabranch.store.ports import Head, Record, StateSnapshot, Store
 
 PAGE = 1000
 #: A lease that ran out while no engine was there could not be extended: it gets so long again.
@@ -38,7 +38,7 @@ def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
 
 
 def _bring_back(
-    core: Core, now: int, head: Head, snapshot: Snapshot | None, tail: Sequence[Record]
+    core: Core, now: int, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]
 ) -> None:
     """One run that cannot be read must not keep the others from going on."""
     try:

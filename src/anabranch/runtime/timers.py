@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 SLACK = 64  # how many entries may be out of date, beside as many as there are alarms
 
 
-class Timers:
+class RunTimers:
     def __init__(self) -> None:
         self._heap: list[tuple[int, str]] = []
         self._wanted: dict[str, int] = {}  # what the heap says beyond this is out of date

@@ -12,7 +12,7 @@ from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.state import State, decode_state
 from anabranch.literals import RunStatus
-from anabranch.store.ports import Head, Record, Snapshot
+from anabranch.store.ports import Head, Record, StateSnapshot
 
 _STATUSES = frozenset(get_args(RunStatus))
 _QUOTED = 120  # letters of what the decoder says
@@ -35,7 +35,7 @@ def require_next(run: str, record: Record, after: int) -> None:
         raise DamagedRun(run, f"{_row(record)} stands where event {after + 1} is expected")
 
 
-def state_in(run: str, snapshot: Snapshot) -> State:
+def state_in(run: str, snapshot: StateSnapshot) -> State:
     """The state that was kept in a snapshot."""
     try:
         state = decode_state(snapshot.state)

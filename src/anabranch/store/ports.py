@@ -89,7 +89,7 @@ class DefinitionFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class StateSnapshot(msgspec.Struct, frozen=True):
     seq: int
     state: bytes
 
@@ -184,7 +184,9 @@ class Journal(Protocol):
         """How many rows, and how many bytes of events, that `read` would return."""
         ...
 
-    def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
+    def read_many(
+        self, runs: Sequence[str]
+    ) -> Mapping[str, tuple[StateSnapshot | None, list[Record]]]:
         """For each run its newest snapshot and the rows after it, in few statements."""
         ...
 

@@ -20,7 +20,7 @@ import msgspec
 from anabranch.errors import DamagedRun
 from anabranch.kernel import events as e
 from anabranch.kernel.values import Fault
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.live_run import history
 from anabranch.store.ports import Store
 from anabranch.work import tracing as ids
@@ -92,7 +92,7 @@ class Builder:
         self._traces: OrderedDict[str, _Trace] = OrderedDict()
         self._dialects: OrderedDict[str, str] = OrderedDict()
 
-    def hear(self, news: Published) -> list[Span]:
+    def hear(self, news: DurableEvents) -> list[Span]:
         """The spans that end with this."""
         trace = self._traces.pop(news.run, None)
         if trace is None or trace.seq != news.first_seq - 1:

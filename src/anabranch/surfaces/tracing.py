@@ -22,7 +22,7 @@ from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InputError
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.metrics.registry import Counter
 from anabranch.store.ports import Store
 from anabranch.surfaces.spans import Builder, Span
@@ -81,7 +81,7 @@ class Tracer:
         self._exporter = exporter
         self._builder = Builder(store)
         self._known_to = store.position()  # rows that somebody before us has heard of
-        self._queue: Queue[Published | None] = Queue(QUEUE_MAX)
+        self._queue: Queue[DurableEvents | None] = Queue(QUEUE_MAX)
         self._thread: threading.Thread | None = None
         self.dropped = Counter(
             "anabranch_trace_changes_dropped_total",
@@ -96,7 +96,7 @@ class Tracer:
         self._thread = threading.Thread(target=self._work, name="anabranch-traces", daemon=True)
         self._thread.start()
 
-    def hear(self, news: Published) -> None:
+    def hear(self, news: DurableEvents) -> None:
         try:
             self._queue.put_nowait(news)
         except Full:

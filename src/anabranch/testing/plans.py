@@ -26,7 +26,7 @@ from anabranch.testing.plan.documents import (
     read_tests,
 )
 from anabranch.testing.plan.judge import LIVE, Judged, judge, statuses_of, verdict_of
-from anabranch.testing.plan.stage import Begun, Mocks, Stage
+from anabranch.testing.plan.stage import Mocks, Stage, StartedSession
 from anabranch.testing.virtual.world import EPOCH
 
 TIMEOUT_MS = 60_000
@@ -125,7 +125,7 @@ def _refusal(plan: Plan, starter: str) -> Judged | None:
     return Judged("start", "failed", f"{starter} may start it", who)
 
 
-def _judged(stage: Stage, begun: Begun, expects: Expectations) -> list[Judged]:
+def _judged(stage: Stage, begun: StartedSession, expects: Expectations) -> list[Judged]:
     """Time passes until it is decided; not where the session is expected to stand still."""
     wanted = set(expects.final_statuses)
     if wanted and wanted <= set(LIVE):
@@ -163,7 +163,7 @@ class _Acting:
         self._scenario = scenario
         self._nets = nets
         self._stage = stage
-        self._sessions: dict[str, Begun] = {}
+        self._sessions: dict[str, StartedSession] = {}
 
     def do(self, step: ScenarioStep) -> list[Judged]:
         match step.kind:
@@ -225,7 +225,7 @@ class _Acting:
         came = ", ".join(one.status for one in runs) or "it did not run"
         return [Judged(step.id, "failed", f"{expected} in time", came)]
 
-    def _session(self, step: ScenarioStep) -> Begun:
+    def _session(self, step: ScenarioStep) -> StartedSession:
         name = str(step.given.get("session", ""))
         name = name.removeprefix("$session.id:")
         if name not in self._sessions:

@@ -25,7 +25,7 @@ from anabranch.kernel.state import State
 from anabranch.kernel.summary import summarise
 from anabranch.kernel.values import ContextPatch
 from anabranch.operations.definitions.prepare import Rules
-from anabranch.operations.read.event_view import Shown
+from anabranch.operations.read.event_view import EventView
 from anabranch.operations.read.waiting import worded
 from anabranch.runtime.live_run import history
 from anabranch.runtime.values.payloads import resolve
@@ -170,7 +170,7 @@ class Theatre(World):
         )
 
     def _events(self) -> list[PlayedEvent]:
-        shown = Shown(RUN, self.net.private)
+        shown = EventView(RUN, self.net.private)
         records = [shown.record(at, event) for at, event in history(self.store.read(RUN))]
         return [
             PlayedEvent(record.seq, (record.at - EPOCH) / 1000, record.kind, record.fields)

@@ -27,7 +27,7 @@ from anabranch.store.ports import (
     Definition,
     HeadFilter,
     Record,
-    Snapshot,
+    StateSnapshot,
     Store,
     total_events,
 )
@@ -189,7 +189,7 @@ class StoreSuite(
         idle = a_commit("r1", 2, 0, next_wake=NOW + 9, snapshot=b"state")
         self.store.commit(a_batch(idle))
         assert self.store.head("r1") == idle.head
-        assert self.store.read_many(["r1"]) == {"r1": (Snapshot(2, b"state"), [])}
+        assert self.store.read_many(["r1"]) == {"r1": (StateSnapshot(2, b"state"), [])}
         assert len(self.store.read("r1")) == 1
         with refused(Conflict, "r1"):
             self.store.commit(a_batch(a_commit("r1", 3, 0)))
@@ -204,7 +204,7 @@ class StoreSuite(
         self.store.commit(a_batch(a_commit("r1", 2, snapshot=b"two"), tail))
         rows = [Record(3, 2, tail.at, tail.events)]
         assert self.store.read_many(["r1", "r2", "r3", "r1"]) == {
-            "r1": (Snapshot(2, b"two"), rows),
+            "r1": (StateSnapshot(2, b"two"), rows),
             "r2": (None, self.store.read("r2")),
             "r3": (None, []),
         }
@@ -365,7 +365,7 @@ class DurableStoreSuite(StoreSuite):
         again = self.another()
         assert again.head("r1") == commit.head
         assert again.read("r1") == [Record(1, 3, commit.at, commit.events)]
-        assert again.read_many(["r1"])["r1"] == (Snapshot(3, b"s"), [])
+        assert again.read_many(["r1"])["r1"] == (StateSnapshot(3, b"s"), [])
         assert again.payload(sha256(b"p")) == b"p"
         assert again.definition("f") is not None
         assert again.message(message_id) is not None

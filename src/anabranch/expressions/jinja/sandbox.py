@@ -46,7 +46,7 @@ class Missing(ChainableUndefined):
     __slots__ = ()
 
 
-class Nothing(Missing):
+class EmptyValue(Missing):
     """What `{{ a if b }}` gives when b does not hold: no name is missing, so it is empty."""
 
     __slots__ = ()
@@ -225,8 +225,8 @@ def _written(scope: EvaluationScope, value: Any) -> str:
 
 
 @pass_context
-def _nothing(_scope: EvaluationScope, _value: Any) -> Nothing:
-    return Nothing()
+def _nothing(_scope: EvaluationScope, _value: Any) -> EmptyValue:
+    return EmptyValue()
 
 
 @pass_context

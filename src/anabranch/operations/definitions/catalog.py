@@ -38,7 +38,7 @@ _PATH = re.compile(r"[^\s@:\\/]+(?:/[^\s@:\\/]+)*")
 _VERSION = re.compile(r"(.+)@([0-9]{1,9}|latest)")
 
 
-class Wanted(NamedTuple):
+class CatalogTarget(NamedTuple):
     """What a target means."""
 
     path: str
@@ -79,20 +79,20 @@ class Draft(msgspec.Struct, frozen=True):
     path: str = ""
 
 
-def wanted(target: str) -> Wanted:
+def wanted(target: str) -> CatalogTarget:
     """What is meant by a target, such as the `path` of a child."""
     if target.startswith(BY_ID):
         number = target.removeprefix(BY_ID)
         if not re.fullmatch(r"[0-9]{1,18}", number):
             raise InputError(f"a catalog_id is a number, not {number[:40]!r}", code="catalog_path")
-        return Wanted("", id=int(number), only_here=True)
+        return CatalogTarget("", id=int(number), only_here=True)
     here = target.startswith(SCHEME)
     path = target.removeprefix(SCHEME)
     numbered = _VERSION.fullmatch(path)
     if numbered is None:
-        return Wanted(path, only_here=here)
+        return CatalogTarget(path, only_here=here)
     version = None if numbered[2] == "latest" else int(numbered[2])
-    return Wanted(numbered[1], version, only_here=True)
+    return CatalogTarget(numbered[1], version, only_here=True)
 
 
 def plain_path(target: str) -> str:
@@ -141,7 +141,7 @@ class Catalog:
             return None
         return prepare(_as_text(found.text), tuple(self._tools()), file=found.file)
 
-    def _in_folder(self, asked: Wanted) -> Found | None:
+    def _in_folder(self, asked: CatalogTarget) -> Found | None:
         file = self._folder.find(asked.path, asked.version) if self._folder is not None else None
         if file is None or asked.id is not None:
             return None
@@ -149,7 +149,7 @@ class Catalog:
         text = files.read_limited(file, most).decode("utf-8", "replace")
         return Found(text, str(file), str(file))
 
-    def _in_store(self, asked: Wanted) -> Found | None:
+    def _in_store(self, asked: CatalogTarget) -> Found | None:
         entry = self._entry(asked)
         if entry is None or self._store is None:
             return None
@@ -158,14 +158,14 @@ class Catalog:
             raise NotFound(f"the store has no definition {entry.fingerprint}")
         return Found(kept.source, kept.origin or entry.path, f"{SCHEME}{entry.path}")
 
-    def _entry(self, asked: Wanted) -> CatalogEntry | None:
+    def _entry(self, asked: CatalogTarget) -> CatalogEntry | None:
         if self._store is None:
             return None
         if asked.id is not None:
             return self._store.catalog_by_id(asked.id)
         return self._store.catalog_entry(asked.path, asked.version)
 
-    def _missing(self, target: str, asked: Wanted) -> NotFound:
+    def _missing(self, target: str, asked: CatalogTarget) -> NotFound:
         hint = "`anabranch register FILE` keeps one, `anabranch catalog list` has them"
         if self._store is not None and asked.version is not None:
             newest = self._store.catalog_entry(asked.path)
@@ -192,7 +192,7 @@ class Catalog:
     def versions(self, path: str, limit: int = 1000) -> list[Registered]:
         found = self._kept.catalog_versions(path, limit)
         if not found:
-            raise self._missing(path, Wanted(path, only_here=True))
+            raise self._missing(path, CatalogTarget(path, only_here=True))
         return [shown(one) for one in found]
 
     def show(self, target: str) -> tuple[Registered, Definition]:

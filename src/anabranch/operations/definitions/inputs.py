@@ -35,7 +35,7 @@ _OF_RULES: Mapping[str, Type] = {
 NAMES_SHOWN = 12  # of those that an error lists
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RunInput(msgspec.Struct, frozen=True):
     """One input of a run."""
 
     name: str
@@ -46,12 +46,12 @@ class Wanted(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-def inputs_of(net: Net) -> list[Wanted]:
+def inputs_of(net: Net) -> list[RunInput]:
     """In the order of the definition; what has no default comes last."""
-    found = {name: Wanted(name, type_of(value), default=value) for name, value in _defaults(net)}
+    found = {name: RunInput(name, type_of(value), default=value) for name, value in _defaults(net)}
     for name, expression in net.computed.items():
         said = f"worked out when it starts: {expression.text}"
-        found.setdefault(name, Wanted(name, has_default=False, description=said))
+        found.setdefault(name, RunInput(name, has_default=False, description=said))
     for wanted in (*_of_rule(net.steps[net.entry]), *_of_references(net)):
         found.setdefault(wanted.name, wanted)
     return list(found.values())
@@ -96,9 +96,9 @@ def _is_private(net: Net, name: str) -> bool:
     return any(prefix and name.startswith(prefix) for prefix in (net.private, net.sealed))
 
 
-def parameters_of(template: Template) -> list[Wanted]:
+def parameters_of(template: Template) -> list[RunInput]:
     return [
-        Wanted(
+        RunInput(
             one.name,
             one.type,
             required=one.required,
@@ -132,7 +132,7 @@ def _defaults(net: Net) -> Iterator[tuple[str, Any]]:
         yield str(name), value
 
 
-def _of_rule(step: Step) -> Iterator[Wanted]:
+def _of_rule(step: Step) -> Iterator[RunInput]:
     """The payload that the rule of a step declares, where the rule is at hand."""
     work = step.work
     if work is None or work.kind != RULE or work.program.text is None:
@@ -141,7 +141,7 @@ def _of_rule(step: Step) -> Iterator[Wanted]:
 
     document, _ = read_rule(work.program.text)
     for one in document.inputs if document is not None else ():
-        yield Wanted(
+        yield RunInput(
             one.name,
             _OF_RULES.get(one.type, "string"),
             required=one.required,
@@ -151,13 +151,13 @@ def _of_rule(step: Step) -> Iterator[Wanted]:
         )
 
 
-def _of_references(net: Net) -> Iterator[Wanted]:
+def _of_references(net: Net) -> Iterator[RunInput]:
     """What steps of a workflow definition read of the input and nobody gives by default."""
     for step in net.steps.values():
         source = step.decision.source if step.decision is not None else None
         for work in (step.work, source):
             for name in _names_read(work):
-                yield Wanted(name, required=True, has_default=False)
+                yield RunInput(name, required=True, has_default=False)
 
 
 def _names_read(work: Work | None) -> Iterator[str]:

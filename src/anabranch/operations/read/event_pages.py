@@ -18,9 +18,9 @@ from threading import Lock
 import msgspec
 
 from anabranch.kernel import events as e
-from anabranch.operations.read.event_view import EventRecord, Shown
+from anabranch.operations.read.event_view import EventRecord, EventView
 from anabranch.operations.read.task_events import with_tasks
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.live_run import history
 from anabranch.store.damage import events_of
 from anabranch.store.ports import Journal
@@ -40,7 +40,7 @@ class Follower:
 
     def __init__(self, run: str, private: str = "") -> None:
         self.run = run
-        self._shown = Shown(run, private)
+        self._shown = EventView(run, private)
 
     @property
     def seq(self) -> int:
@@ -67,7 +67,7 @@ class Follower:
                 break
         return found
 
-    def hear(self, news: Published) -> list[EventRecord] | None:
+    def hear(self, news: DurableEvents) -> list[EventRecord] | None:
         """What is new to it in these events, without a look at the log; None: some are missing."""
         seen = self.seq + 1 - news.first_seq
         if seen < 0:
@@ -120,7 +120,7 @@ def log_page(log: Journal, run: str, *, private: str, after: int, kind: str = ""
     """Events numbered above `after`, of kinds that contain `kind`; what tasks did where that asks
     for it. A report counts as one event, whatever its tasks did."""
     page = LogPage(after=after)
-    shown = Shown(run, private)
+    shown = EventView(run, private)
     shown.seq = start = max(0, after - BEFORE)
     looked = 0
     while True:

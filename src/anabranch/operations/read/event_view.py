@@ -2,7 +2,7 @@
 
 The log keeps what cannot be worked out, in as few bytes as it takes. Who reads it wants the names
 of the fan-out profile (`loop.fanout.started`, `loop.shard.done`, …) and, on everything that belongs
-to a shard, `loop_id`, `shard_id` and which items it is about. `Shown` adds that while it goes
+to a shard, `loop_id`, `shard_id` and which items it is about. `EventView` adds that while it goes
 through the events of one run in order. Of shards it remembers those that are out.
 
     loop.opened          loop.fanout.started, or loop.started for a local loop
@@ -38,7 +38,7 @@ class EventRecord(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-class Shown:
+class EventView:
     """The records of one run; every event must be shown to it, from the first on."""
 
     def __init__(self, run: str, private: str = "") -> None:

@@ -32,7 +32,7 @@ PAGE_MAX = 10_000
 Range = tuple[int, int]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which items, by rising index. `error` is the kind of failure."""
 
     state: ItemState | None = None
@@ -70,7 +70,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     failures: Mapping[str, int] | None  # kind → items; only where failures were asked for
 
 
-def page_of(store: Store, state: State, name: str, wanted: Wanted) -> Page:
+def page_of(store: Store, state: State, name: str, wanted: ItemFilter) -> Page:
     """One page of the items of a loop, which is named by its step or its id."""
     if not 1 <= wanted.limit <= PAGE_MAX:
         raise InputError(f"a page has 1 to {PAGE_MAX:,} items, not {wanted.limit:,}")
@@ -132,7 +132,7 @@ def _failed(record: LoopRecord, tracker: Tracker | None) -> int:
 # -- what is not finished --------------------------------------------------------------------
 
 
-def _unfinished(state: State, tracker: Tracker | None, wanted: Wanted) -> list[LoopItem]:
+def _unfinished(state: State, tracker: Tracker | None, wanted: ItemFilter) -> list[LoopItem]:
     """Running or pending ones, one more than the page has; the log has nothing about them."""
     if tracker is None:
         return []
@@ -203,7 +203,7 @@ def _failed_item(failure: ItemFailure, shard: Shard) -> LoopItem:
 class _Failures(Scan):
     """All failures are counted by kind; the first ones of the page are kept."""
 
-    def __init__(self, loop: str, wanted: Wanted, total: int) -> None:
+    def __init__(self, loop: str, wanted: ItemFilter, total: int) -> None:
         super().__init__(loop)
         self._wanted = wanted
         self._left = total
@@ -301,7 +301,7 @@ def _in_order(
     record: LoopRecord,
     tracker: Tracker | None,
     loop: str,
-    wanted: Wanted,
+    wanted: ItemFilter,
 ) -> list[LoopItem]:
     """Items of any state, or only those that succeeded, one more than the page has."""
     if tracker is not None:

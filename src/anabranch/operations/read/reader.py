@@ -17,8 +17,8 @@ from anabranch.literals import ItemState
 from anabranch.net.net import Net
 from anabranch.operations.definitions.keychain_files import look_at_files
 from anabranch.operations.definitions.preflight import Preflight
-from anabranch.operations.read.event_view import EventRecord, Shown
-from anabranch.operations.read.items import Page, Wanted, page_of
+from anabranch.operations.read.event_view import EventRecord, EventView
+from anabranch.operations.read.items import ItemFilter, Page, page_of
 from anabranch.operations.read.timeline import Timeline, Timelines
 from anabranch.operations.read.waiting import Waiting, worded
 from anabranch.runtime.live_run import history, load_state
@@ -39,7 +39,7 @@ class Reader:
         self._nets = nets
         #: Knows what the engine has; None where that is not known.
         self._preflight = preflight
-        self._followed = ("", Shown(""))
+        self._followed = ("", EventView(""))
         #: When a worker last asked for jobs of a pool, 0 for never; only an engine knows.
         self.asked: Callable[[str], int] | None = None
         self.timelines = Timelines()  # readers in several threads share them
@@ -172,7 +172,7 @@ class Reader:
 
         The next page is asked for with `after=page.more_after`, until that is None.
         """
-        wanted = Wanted(state=state, error=error, after=after, limit=limit)
+        wanted = ItemFilter(state=state, error=error, after=after, limit=limit)
         return page_of(self._store, self.state(self.find(run).run), loop, wanted)
 
     def explain(self, run: str) -> dict[str, Any]:
@@ -221,12 +221,12 @@ class Reader:
         self._followed = (run, shown)
         return records
 
-    def shown(self, run: str, after: int = 0) -> Shown:
+    def shown(self, run: str, after: int = 0) -> EventView:
         """What has to be known of the events up to `after` to show those that follow."""
         followed, shown = self._followed
         if followed == run and shown.seq == after and after:
             return shown  # whoever follows a run asks again and again for what is new
-        shown = Shown(run, self.private(run))
+        shown = EventView(run, self.private(run))
         if after:
             shown.skip(history(self._store.read(run), run=run)[:after])
         return shown

@@ -19,7 +19,7 @@ from anabranch.kernel.gates import source_of
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import Gate, State, Token
 from anabranch.net.net import Net
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
 from anabranch.store.ports import Head, Store
@@ -32,7 +32,7 @@ _MOVING = (
 )
 
 
-def moves_gates(news: Published) -> bool:
+def moves_gates(news: DurableEvents) -> bool:
     """Whether other gates may be open after this than before."""
     return any(isinstance(event, _MOVING) for event in news.events)
 
@@ -77,7 +77,7 @@ class Approvals:
         self._lock = Lock()
         self._asking = Lock()
 
-    def hear(self, news: Published) -> None:
+    def hear(self, news: DurableEvents) -> None:
         if moves_gates(news):
             with self._lock:
                 self._stale.add(news.run)

@@ -20,7 +20,7 @@ from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.timing import next_wake
 from anabranch.runtime.nets import Compile
 from anabranch.store.damage import damage_of, events_of, require_next, state_in
-from anabranch.store.ports import Definition, Head, Snapshot
+from anabranch.store.ports import Definition, Head, StateSnapshot
 from anabranch.store.sqlite.inspect import Inspection
 
 PROBLEMS_KEPT = 1000  # more are counted
@@ -146,7 +146,7 @@ def _replay(store: Inspection, head: Head, report: StoreReport, tick: Callable[[
         report.add(head.run, "head", what)
 
 
-def _compare_snapshot(run: str, snapshot: Snapshot, state: State, report: StoreReport) -> None:
+def _compare_snapshot(run: str, snapshot: StateSnapshot, state: State, report: StoreReport) -> None:
     try:
         kept = state_in(run, snapshot)
     except DamagedRun as damage:

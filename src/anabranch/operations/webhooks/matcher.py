@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from anabranch.errors import AnabranchError, DamagedRun, InputError
 from anabranch.kernel import events as e
 from anabranch.net.problems import did_you_mean
-from anabranch.operations.read.event_view import SHOWN_KINDS, EventRecord, Shown
+from anabranch.operations.read.event_view import SHOWN_KINDS, EventRecord, EventView
 from anabranch.runtime.live_run import history
 from anabranch.runtime.nets import Nets
 from anabranch.store.hook_ports import Entry, Hook, WebhookDelivery
@@ -91,7 +91,7 @@ class WebhookMatcher:
         self._store = store
         self._nets = nets
         self._body_bytes = body_bytes
-        self._followed: OrderedDict[tuple[str, str], Shown] = OrderedDict()
+        self._followed: OrderedDict[tuple[str, str], EventView] = OrderedDict()
 
     def find(
         self, hook: Hook, entries: Iterable[Entry], now: int, bytes_max: int = BYTES_AT_ONCE
@@ -139,19 +139,19 @@ class WebhookMatcher:
         if wish.follows:
             shown = self._follow(wish.hook.id, entry, private)
         else:
-            shown = Shown(entry.run, private)
+            shown = EventView(entry.run, private)
             shown.seq = entry.first_seq - 1
         row = Record(entry.first_seq, entry.count, entry.at, entry.events)
         return [
             shown.record(at, event) for at, event in history([row], entry.first_seq - 1, entry.run)
         ]
 
-    def _follow(self, hook: str, entry: Entry, private: str) -> Shown:
+    def _follow(self, hook: str, entry: Entry, private: str) -> EventView:
         """What came before in this run, from memory or from its log."""
         key = hook, entry.run
         shown = self._followed.pop(key, None)
         if shown is None or shown.seq != entry.first_seq - 1:
-            shown = Shown(entry.run, private)
+            shown = EventView(entry.run, private)
             if entry.first_seq > 1:
                 shown.skip(
                     history(self._store.read(entry.run), run=entry.run)[: entry.first_seq - 1]

@@ -17,7 +17,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
 from anabranch.operations.workers.claims import CLAIM_MAX, WAIT_SECONDS_MAX
 from anabranch.operations.workers.leases import LeaseClaim, require_lease
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.engine import EngineLoop
 
 LOOK_SECONDS = 1.0  # whoever has hung up, and an engine that stops, are noticed that soon
@@ -86,7 +86,7 @@ class CancelWatch:
             code, reason = CANCELLED, job.reason
         return JobToStop(run=out.run, job=out.job, attempt=out.attempt, code=code, reason=reason)
 
-    def _hear(self, news: Published) -> None:
+    def _hear(self, news: DurableEvents) -> None:
         """Something of a run is durable: whoever watches a job of it looks again."""
         watchers = self._watchers.get(news.run)
         if watchers and any(isinstance(event, STOPPING) for event in news.events):

@@ -14,9 +14,9 @@ from typing import Any
 from anabranch.errors import AnabranchError
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
-from anabranch.runtime.effects import Published, Replied
+from anabranch.runtime.effects import DurableEvents, Replied
 
-Listener = Callable[[Published], None]
+Listener = Callable[[DurableEvents], None]
 FINISHED_KEPT = 256
 STAND_BY_SECONDS = 60
 
@@ -81,7 +81,7 @@ class Subscribers:
         else:
             waiting.set_result(None)
 
-    def publish(self, news: Published, state: State | None) -> None:
+    def publish(self, news: DurableEvents, state: State | None) -> None:
         """`state` is that of the run now, where it is in memory."""
         if news.final is not None:
             self.finished[news.run] = news.final
@@ -95,7 +95,7 @@ class Subscribers:
         if news.run in self._waiters:
             self._tell_waiters(news, news.final or state)
 
-    def _tell_waiters(self, news: Published, state: State | None) -> None:
+    def _tell_waiters(self, news: DurableEvents, state: State | None) -> None:
         still = state is not None and news.status in ("waiting", "paused")
         at_rest = still and state is not None and stands(state, news.at)
         left = []

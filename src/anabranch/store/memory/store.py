@@ -31,8 +31,8 @@ from anabranch.store.ports import (
     Hold,
     Message,
     Record,
-    Snapshot,
     Space,
+    StateSnapshot,
 )
 
 
@@ -44,7 +44,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         self._lock = RLock()
         self._log: dict[str, list[Record]] = {}
         self._heads: dict[str, Head] = {}
-        self._snapshots: dict[str, Snapshot] = {}
+        self._snapshots: dict[str, StateSnapshot] = {}
         self._definitions: dict[str, Definition] = {}
         self._payloads: dict[str, bytes] = {}
         self._holds: dict[tuple[str, str, str], int] = {}  # sha256, run, scope → until
@@ -87,7 +87,9 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         rows = self.read(run, after, limit)
         return len(rows), sum(len(row.events) for row in rows)
 
-    def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
+    def read_many(
+        self, runs: Sequence[str]
+    ) -> Mapping[str, tuple[StateSnapshot | None, list[Record]]]:
         with self._open():
             return {run: self._tail(run) for run in runs}
 
@@ -115,7 +117,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             self._log.setdefault(head.run, []).append(record)
             self._note(head.run, record)
         if commit.snapshot is not None:
-            self._snapshots[head.run] = Snapshot(head.seq, commit.snapshot)
+            self._snapshots[head.run] = StateSnapshot(head.seq, commit.snapshot)
 
     def _answer(self, message_id: int, answer: bytes) -> None:
         old = self._mailbox[message_id]
@@ -123,7 +125,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             id=old.id, run=old.run, body=old.body, posted_at=old.posted_at, answer=answer
         )
 
-    def _tail(self, run: str) -> tuple[Snapshot | None, list[Record]]:
+    def _tail(self, run: str) -> tuple[StateSnapshot | None, list[Record]]:
         snapshot = self._snapshots.get(run)
         return snapshot, self.read(run, snapshot.seq if snapshot else 0)
 

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from anabranch.store.ports import Definition, Head, Record, Snapshot
+from anabranch.store.ports import Definition, Head, Record, StateSnapshot
 from anabranch.store.private_file import exposure
 from anabranch.store.sqlite.commits import Row
 from anabranch.store.sqlite.file import STATEMENTS, open_reader, prepare, reporting
@@ -105,9 +105,9 @@ class Inspection:
             for row in self._db.execute(STATEMENTS["read"], parameters):
                 yield Record(*row)
 
-    def snapshot(self, run: str) -> Snapshot | None:
+    def snapshot(self, run: str) -> StateSnapshot | None:
         row = self._one("SELECT seq, state FROM snapshots WHERE run = ?", run)
-        return Snapshot(*row) if row else None
+        return StateSnapshot(*row) if row else None
 
     def definitions(self) -> Iterator[Definition]:
         with reporting(self.path):

@@ -30,8 +30,8 @@ from anabranch.store.ports import (
     Hold,
     Message,
     Record,
-    Snapshot,
     Space,
+    StateSnapshot,
 )
 from anabranch.store.sqlite import commits, retention, space
 from anabranch.store.sqlite.access import SqliteAccess
@@ -143,15 +143,19 @@ class SqliteStore(
         ((rows, size),) = self._rows(STATEMENTS["weight_of_log"], parameters)
         return rows, size
 
-    def read_many(self, runs: Sequence[str]) -> Mapping[str, tuple[Snapshot | None, list[Record]]]:
-        found: dict[str, tuple[Snapshot | None, list[Record]]] = {run: (None, []) for run in runs}
+    def read_many(
+        self, runs: Sequence[str]
+    ) -> Mapping[str, tuple[StateSnapshot | None, list[Record]]]:
+        found: dict[str, tuple[StateSnapshot | None, list[Record]]] = {
+            run: (None, []) for run in runs
+        }
         wanted = list(found)
         for start in range(0, len(wanted), _RUNS_AT_ONCE):
             self._read_some(wanted[start : start + _RUNS_AT_ONCE], found)
         return found
 
     def _read_some(
-        self, runs: list[str], found: dict[str, tuple[Snapshot | None, list[Record]]]
+        self, runs: list[str], found: dict[str, tuple[StateSnapshot | None, list[Record]]]
     ) -> None:
         parameters = {"runs": msgspec.json.encode(runs).decode()}
         with self._read() as db:
@@ -159,7 +163,7 @@ class SqliteStore(
             db.execute("BEGIN")
             try:
                 for run, seq, state in db.execute(STATEMENTS["read_snapshots"], parameters):
-                    found[run] = (Snapshot(seq, state), [])
+                    found[run] = (StateSnapshot(seq, state), [])
                 for run, *record in db.execute(STATEMENTS["read_tails"], parameters):
                     found[run][1].append(Record(*record))
             finally:

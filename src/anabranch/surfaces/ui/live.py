@@ -20,7 +20,7 @@ from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.read.paths_taken import Paths
 from anabranch.operations.runs.approvals import Approval, moves_gates
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.readers import ReadHandle
@@ -71,7 +71,7 @@ class Stream:
 
 
 async def _streamed(
-    request: web.Request, heard: Callable[[Published], bool], talk: Talk
+    request: web.Request, heard: Callable[[DurableEvents], bool], talk: Talk
 ) -> web.StreamResponse:
     """Tell a browser something for as long as it listens; `heard` says what is news to it."""
     with long_request(request, "streams"):
@@ -79,7 +79,7 @@ async def _streamed(
 
 
 async def _listened(
-    request: web.Request, heard: Callable[[Published], bool], talk: Talk
+    request: web.Request, heard: Callable[[DurableEvents], bool], talk: Talk
 ) -> web.StreamResponse:
     ui = ui_of(request)
     if len(ui.streams) >= STREAMS_MAX:
@@ -89,7 +89,7 @@ async def _listened(
     await response.prepare(request)
     stream = Stream(ui, response)
 
-    def listener(published: Published) -> None:
+    def listener(published: DurableEvents) -> None:
         if heard(published):
             stream.news.set()
 
@@ -127,7 +127,7 @@ class Watch(msgspec.Struct):
     before: run_facts.Moving | None = None
     parts: dict[str, str] = {}
 
-    def hear(self, published: Published) -> bool:
+    def hear(self, published: DurableEvents) -> bool:
         if published.run != self.run:
             return False
         for event in published.events:
@@ -204,7 +204,7 @@ async def follow_runs(request: web.Request) -> web.StreamResponse:
     moved: dict[str, dict[str, Any]] = {}
     begun: set[str] = set()
 
-    def heard(published: Published) -> bool:
+    def heard(published: DurableEvents) -> bool:
         run = published.run
         if published.first_seq == 1 and len(begun) < CHANGED_MAX:
             begun.add(run)

@@ -94,7 +94,7 @@ def mocks_from(given: Any, where: str) -> Mocks:
     return Mocks(parts[0], parts[1])
 
 
-class Begun(msgspec.Struct, frozen=True):
+class StartedSession(msgspec.Struct, frozen=True):
     """A session that was started."""
 
     run: str
@@ -112,7 +112,7 @@ class Stage(World):
 
     def start(
         self, net: Net, owner: str, payload: Mapping[str, Any], *, step: str, max_gas: int
-    ) -> Begun:
+    ) -> StartedSession:
         """Begin a session; raises what keeps it from beginning."""
         run = f"session-{len(self._inputs) + 1}"
         number = self.store.take_session_number(owner, run) or 0
@@ -123,7 +123,7 @@ class Stage(World):
         start = s.Start(run=run, input=shown, step=step or None, labels=labels)
         self.hand_over(Letter(run, start, must=True))
         self.settle()
-        return Begun(run, owner, number)
+        return StartedSession(run, owner, number)
 
     def plan(self, key: JobKey, task: Task, label: str) -> Planned:
         program = task.program

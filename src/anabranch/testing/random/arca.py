@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from anabranch.expressions.port import Constant
 from anabranch.net.net import Decision, Fan, Retry, RunPolicy, Step, Work
-from anabranch.testing.random.steps import Function, Names
+from anabranch.testing.random.steps import Names, PythonExpression
 
 POLICIES = ("auto", "output_match", "external_decision", "requester_confirmation", "never")
 
@@ -58,7 +58,7 @@ def _fan(dice: Random, fan: Fan, work: Work, unit_ms: int) -> Fan:
     search = dice.random() < 0.5
     return replace(
         fan,
-        over=Function("found", _found) if search else fan.over,
+        over=PythonExpression("found", _found) if search else fan.over,
         targets=replace(work, inputs=None, retry=_retry(dice, unit_ms)) if search else None,
         rounds=_retry(dice, unit_ms) if dice.random() < 0.7 else Retry(),
         keeps_targets=dice.random() < 0.3,
@@ -75,8 +75,8 @@ def _found(names: Names) -> Any:
 def _decision(dice: Random, work: Work) -> Decision:
     asks = dice.random() < 0.4
     rules = (None, Constant(True), Constant(False), Constant({"fulfilled": True, "reason": "so"}))
-    broken = Function("reply.missing", lambda names: names["reply"]["missing"])
-    when = dice.choice((*rules, Function("answer.n % 2", _is_odd), broken))
+    broken = PythonExpression("reply.missing", lambda names: names["reply"]["missing"])
+    when = dice.choice((*rules, PythonExpression("answer.n % 2", _is_odd), broken))
     return Decision(
         ask="is it done?",
         actors=dice.choice(((), (), ("ann",))),

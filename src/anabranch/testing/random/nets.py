@@ -21,8 +21,8 @@ from anabranch.testing.random.arca import soliciting, with_room
 from anabranch.testing.random.steps import (
     RANDOM_PATCHES,
     RANDOM_WORK,
-    Function,
     Names,
+    PythonExpression,
     random_answer,
     random_rule,
     random_step,
@@ -118,7 +118,7 @@ class _Garden:
         options: tuple[Expression | None, ...] = (
             None,
             Constant({"from": "arc"}),
-            Function("{n: event.result.n}", _n_of_result),
+            PythonExpression("{n: event.result.n}", _n_of_result),
         )
         return self.dice.choices(options, (6, 3, 1))[0]
 
@@ -198,7 +198,9 @@ class _Garden:
         self._link(body.last, test)
         patches = (*self.steps[test].patches, Patch(counter, Constant(1), "sum"))
         last = self._step()
-        again = Arc(body.first, Function(f"ctx.{counter} < {rounds}", _again(counter, rounds)))
+        again = Arc(
+            body.first, PythonExpression(f"ctx.{counter} < {rounds}", _again(counter, rounds))
+        )
         self._change(test, patches=patches, branches=(Branch(arcs=(again, Arc(last))),))
         return _Block(body.first, last)
 
@@ -223,10 +225,10 @@ class _Garden:
     def _guard(self) -> Expression:
         number = self.dice.randint(2, 4)
         options = (
-            Function(f"event.result.n % {number}", _divides(number)),
-            Function("event.ending == 'done'", _is_done),
-            Function("workload.seed % 2", lambda names: names["workload"]["seed"] % 2),
-            Function("args.none", lambda names: names["args"]["none"]),  # raises
+            PythonExpression(f"event.result.n % {number}", _divides(number)),
+            PythonExpression("event.ending == 'done'", _is_done),
+            PythonExpression("workload.seed % 2", lambda names: names["workload"]["seed"] % 2),
+            PythonExpression("args.none", lambda names: names["args"]["none"]),  # raises
         )
         return self.dice.choices(options, (12, 8, 6, 1))[0]
 

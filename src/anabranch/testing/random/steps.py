@@ -46,7 +46,7 @@ UNREAD = "unread"
 Names = Mapping[str, Any]
 
 
-class Function(msgspec.Struct, frozen=True):
+class PythonExpression(msgspec.Struct, frozen=True):
     """An expression written in Python."""
 
     text: str
@@ -60,7 +60,7 @@ class Function(msgspec.Struct, frozen=True):
 
 
 #: An expression that cannot be evaluated.
-_BROKEN = Function("args.missing", lambda names: names["args"]["missing"])
+_BROKEN = PythonExpression("args.missing", lambda names: names["args"]["missing"])
 
 
 #: Steps whose names end so are for workers elsewhere.
@@ -123,8 +123,8 @@ def random_fan(dice: Random) -> Fan:
         over=_over(dice, labels),
         rule=random_rule(dice, size, scored=scored),
         window=dice.choice((None, None, 1, 2)),
-        score=Function("answer.score", _score) if scored else None,
-        usable=dice.choice((None, None, None, Function("answer.n % 5", _usable))),
+        score=PythonExpression("answer.score", _score) if scored else None,
+        usable=dice.choice((None, None, None, PythonExpression("answer.n % 5", _usable))),
     )
 
 
@@ -234,13 +234,13 @@ def random_decision(dice: Random) -> Decision:
         ask="go on?",
         actors=dice.choice(((), (), ("ann",), ("ann", "bob"))),
         on_reject=dice.choice(("fail", "retry", "pause")),
-        when=dice.choice((None, None, Function("ctx.open >= 2", _is_open(2)), _BROKEN)),
+        when=dice.choice((None, None, PythonExpression("ctx.open >= 2", _is_open(2)), _BROKEN)),
     )
 
 
 def random_admission(dice: Random) -> Admission:
     need = dice.randint(1, 3)
-    rules = [AdmitRule(Function(f"ctx.open >= {need}", _is_open(need)), True)]
+    rules = [AdmitRule(PythonExpression(f"ctx.open >= {need}", _is_open(need)), True)]
     if dice.random() < 0.4:
         rules.append(AdmitRule(None, dice.random() < 0.5))
     return Admission(tuple(rules), dice.choice(("pending", "pending", "discard", "skip")))
@@ -255,7 +255,9 @@ def random_patches(dice: Random) -> tuple[Patch, ...]:
         Patch("sum", Constant(1), "sum"),
         Patch("least", Constant(dice.randint(0, 9)), "min"),
         Patch("most", Constant(dice.randint(0, 9)), "max"),
-        Patch("list", Function("event.step", lambda names: names["event"]["step"]), "append"),
+        Patch(
+            "list", PythonExpression("event.step", lambda names: names["event"]["step"]), "append"
+        ),
         Patch("map", Constant({"a": 1}), "merge"),
         Patch("open", Constant(dice.randint(0, 2))),
         Patch("list", Constant(1), "sum"),  # may not fit what is there: the step fails

@@ -18,7 +18,7 @@ from anabranch.work.kinds.child import Child
 from anabranch.work.port import Parked, Task
 
 
-class Parts:
+class ScriptedParts:
     def __init__(self, script: Script, step: str, spoiled: Callable[[Task], Answer | None]) -> None:
         self._script = script
         self._step = step

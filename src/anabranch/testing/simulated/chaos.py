@@ -17,7 +17,7 @@ from anabranch.kernel.explain import explain
 from anabranch.kernel.state import Job, State
 from anabranch.kernel.summary import summarise
 from anabranch.runtime.core import Turned
-from anabranch.runtime.effects import Execute, Published
+from anabranch.runtime.effects import DurableEvents, Execute
 from anabranch.runtime.live_run import load_state
 from anabranch.runtime.values.payloads import resolve
 from anabranch.testing.simulated.parties import RUN, Parties
@@ -114,7 +114,7 @@ class Chaos(Parties):
         self.audits[effect.run].executed(effect.job, effect.attempt)
         super().execute(effect)
 
-    def published(self, news: Published) -> None:
+    def published(self, news: DurableEvents) -> None:
         if news.final is not None:
             self.audits[news.run].same(news.final, "the finished run")
 

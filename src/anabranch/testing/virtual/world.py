@@ -24,7 +24,7 @@ from anabranch.kernel.state import Job, State
 from anabranch.kernel.values import Answer, succeeded
 from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
-from anabranch.runtime.effects import Effect, Execute, Published, Replied, Stop
+from anabranch.runtime.effects import DurableEvents, Effect, Execute, Replied, Stop
 from anabranch.runtime.jobs.executor import nobody_waits, not_built
 from anabranch.runtime.jobs.pools import PoolQueues
 from anabranch.runtime.jobs.tasks import task_of
@@ -51,7 +51,7 @@ from anabranch.testing.scripted.participants import (
     name_of,
     see_participants,
 )
-from anabranch.testing.scripted.parts import Parts
+from anabranch.testing.scripted.parts import ScriptedParts
 from anabranch.testing.scripted.performing import perform_inside
 from anabranch.testing.scripted.rules import RULE, RulesInside, judged
 from anabranch.testing.scripted.script import UNSCRIPTED, Scripts
@@ -163,7 +163,7 @@ class World:
         if turned.batch.commits:
             self.store.commit(turned.batch)
         for effect in turned.effects:
-            if isinstance(effect, Published):
+            if isinstance(effect, DurableEvents):
                 state = effect.final or self.core.live[effect.run].state
                 self.recorded(effect.run, effect.events, state)
 
@@ -174,7 +174,7 @@ class World:
                     self.execute(effect)
                 case Stop():
                     self.stop(effect)
-                case Published():
+                case DurableEvents():
                     self.published(effect)
                 case Replied():
                     self.replied(effect)
@@ -273,7 +273,7 @@ class World:
 
     def _composed(self, task: Task) -> Planned:
         """A pipeline or a shard: its tasks answer by script, or do what they do."""
-        parts = Parts(self.scripts.answers, task.step, self.spoiled)
+        parts = ScriptedParts(self.scripts.answers, task.step, self.spoiled)
         answer = perform_composed(task, self.store, parts.perform)
         if parts.outside:
             self.unscripted[task.step] = True
@@ -336,7 +336,7 @@ class World:
         if effect.discharge:
             self.core.offer(effect.run, s.JobDischarge(effect.job))
 
-    def published(self, news: Published) -> None:
+    def published(self, news: DurableEvents) -> None:
         """Somebody who listens hears of it; nobody does here."""
 
     def replied(self, reply: Replied) -> None:

@@ -25,7 +25,7 @@ SCENES = Path(__file__).parent / "scenes"
 TIDE_AT = 20  # the leg at which the voyage of the third scene waits
 
 
-class Stage:
+class Presenter:
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.folder = folder
         self.pause = 0.0 if options.fast or options.json else 1.2
@@ -71,7 +71,7 @@ class Stage:
 async def demo(options: argparse.Namespace, settings: Settings) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as folder:
-        stage = Stage(Path(folder), options)
+        stage = Presenter(Path(folder), options)
         for scene in SCENES.glob("*.yaml"):
             (stage.folder / scene.name).write_text(scene.read_text())
         for play_scene in (_pilots, _offers, _crash, _broken, _simulated):
@@ -84,7 +84,7 @@ async def demo(options: argparse.Namespace, settings: Settings) -> int:
     return 0 if stage.facts["ok"] else 1
 
 
-async def _pilots(stage: Stage) -> None:
+async def _pilots(stage: Presenter) -> None:
     stage.title("1. Fan-out, retry, timeout, join")
     stage.tell((stage.folder / "pilots.yaml").read_text().split("apiVersion")[0].rstrip())
     code, output = await stage.anabranch("run", "pilots.yaml", *_json(stage))
@@ -93,7 +93,7 @@ async def _pilots(stage: Stage) -> None:
     stage.tell("bo needed three tries, chen was stopped after 2 s, and choose ran once.")
 
 
-async def _offers(stage: Stage) -> None:
+async def _offers(stage: Presenter) -> None:
     """Real servers, one a provider; `demo_providers` says what each of them is like."""
     from anabranch.surfaces.cli.demo.providers import providers  # brings a server along
 
@@ -111,7 +111,7 @@ async def _offers(stage: Stage) -> None:
     )
 
 
-async def _crash(stage: Stage) -> None:
+async def _crash(stage: Presenter) -> None:
     stage.title("3. kill -9 in the middle, then resume")
     stage.tell((stage.folder / "voyage.yaml").read_text().split("apiVersion")[0].rstrip())
     process = await stage.spawn("run", "voyage.yaml", "--run-id", "voyage1", "--no-watch")
@@ -128,7 +128,7 @@ async def _crash(stage: Stage) -> None:
     stage.facts["ok"] = stage.facts["ok"] and under_way and code == 0 and exact
 
 
-async def _reaches_the_tide(stage: Stage, process: asyncio.subprocess.Process) -> bool:
+async def _reaches_the_tide(stage: Presenter, process: asyncio.subprocess.Process) -> bool:
     """Whether the voyage waits at that leg; false if its process ended before."""
     log = stage.folder / "ship.log"
     ended = asyncio.create_task(process.wait())
@@ -140,7 +140,7 @@ async def _reaches_the_tide(stage: Stage, process: asyncio.subprocess.Process) -
     return True
 
 
-async def _exactly_once(stage: Stage) -> bool:
+async def _exactly_once(stage: Presenter) -> bool:
     """Count the transitions in the log."""
     _, text = await stage.anabranch("events", "voyage1", "--json", show=False)
     records = [json.loads(line) for line in text.splitlines()]
@@ -155,13 +155,13 @@ async def _exactly_once(stage: Stage) -> bool:
     return gapless and whole and kinds["job.lost"] == 1
 
 
-async def _broken(stage: Stage) -> None:
+async def _broken(stage: Presenter) -> None:
     stage.title("4. Every problem at once, with the change that mends it")
     code, _ = await stage.anabranch("check", "broken.yaml")
     stage.facts["ok"] = stage.facts["ok"] and code == 2
 
 
-async def _simulated(stage: Stage) -> None:
+async def _simulated(stage: Presenter) -> None:
     stage.title("5. The same voyage under 50 random schedules with crashes, in virtual time")
     code, _ = await stage.anabranch(
         "simulate", "voyage.yaml", "--seeds", "50", "--input", "legs=10"
@@ -173,5 +173,5 @@ async def _simulated(stage: Stage) -> None:
     stage.facts["ok"] = stage.facts["ok"] and code == 0
 
 
-def _json(stage: Stage) -> tuple[str, ...]:
+def _json(stage: Presenter) -> tuple[str, ...]:
     return ("--json",) if stage.quiet else ()

@@ -20,7 +20,7 @@ from aiohttp import web
 from anabranch.operations.read.event_pages import Follower, Places
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
-from anabranch.runtime.effects import Published
+from anabranch.runtime.effects import DurableEvents
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io import shapes
@@ -50,10 +50,10 @@ class Ear:
     def __init__(self) -> None:
         self.behind = True
         self._rests = False
-        self._news: list[Published] = []
+        self._news: list[DurableEvents] = []
         self._bell = asyncio.Event()
 
-    def hear(self, news: Published) -> None:
+    def hear(self, news: DurableEvents) -> None:
         if self._rests and len(self._news) < NEWS_KEPT:
             self._news.append(news)
         else:
@@ -69,7 +69,7 @@ class Ear:
         if not self.behind:
             await self._bell.wait()
 
-    def take(self) -> list[Published]:
+    def take(self) -> list[DurableEvents]:
         """What it heard; from now on it does not listen until it rests again."""
         news, self._news = self._news, []
         self._rests = False
@@ -89,7 +89,7 @@ class Streams:
     def __len__(self) -> int:
         return len(self._all)
 
-    def hear(self, news: Published) -> None:
+    def hear(self, news: DurableEvents) -> None:
         for ear in self._following.get(news.run, ()):
             ear.hear(news)
 

@@ -46,7 +46,7 @@ WORDS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-class Told(msgspec.Struct):
+class BulkTotals(msgspec.Struct):
     """What became of them, added up over pages."""
 
     found: int = 0
@@ -125,15 +125,15 @@ def _cursor(form: Any) -> tuple[int, str] | None:
     return (int(at), run) if at.isdecimal() and len(at) <= 16 else None
 
 
-async def _these(ui: Ui, asked: Bulk, runs: list[str]) -> Told:
-    told = Told()
+async def _these(ui: Ui, asked: Bulk, runs: list[str]) -> BulkTotals:
+    told = BulkTotals()
     told.add(await _bulks(ui).these(asked, runs))
     return told
 
 
-async def _all(ui: Ui, asked: Bulk, cursor: tuple[int, str] | None) -> Told:
+async def _all(ui: Ui, asked: Bulk, cursor: tuple[int, str] | None) -> BulkTotals:
     """Page by page, while there is time."""
-    told, until = Told(next=cursor), time.monotonic() + BUDGET_SECONDS
+    told, until = BulkTotals(next=cursor), time.monotonic() + BUDGET_SECONDS
     while True:
         wanted = replace(asked.wanted, before=told.next)
         told.add(await _bulks(ui).page(replace(asked, wanted=wanted)))

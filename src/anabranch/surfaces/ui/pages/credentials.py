@@ -27,7 +27,7 @@ SHOWN = 5  # definitions that are named for one credential
 BYTES_MAX = 256 * 1024  # of one definition that is searched
 
 
-class Shown(msgspec.Struct):
+class CredentialRow(msgspec.Struct):
     card: CredentialCard
     users: list[tuple[str, str]] = msgspec.field(
         default_factory=list
@@ -50,8 +50,8 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _with_users(by: ReadHandle, cards: Sequence[CredentialCard]) -> list[Shown]:
-    rows = {card.name: Shown(card) for card in cards}
+def _with_users(by: ReadHandle, cards: Sequence[CredentialCard]) -> list[CredentialRow]:
+    rows = {card.name: CredentialRow(card) for card in cards}
     # The longest first: `pg-main` is not `pg`.
     names = "|".join(re.escape(name) for name in sorted(rows, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")

@@ -13,8 +13,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from anabranch.errors import AnabranchError, InputError, NotFound
-from anabranch.operations.definitions.catalog import Catalog, wanted
-from anabranch.operations.definitions.catalog import Draft as Registration
+from anabranch.operations.definitions.catalog import Catalog, Draft, wanted
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.guard.audit import SUBJECT
@@ -24,7 +23,7 @@ from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, text_of, 
 from anabranch.surfaces.ui.guard import Upload
 from anabranch.surfaces.ui.pages.run import run_path
 from anabranch.surfaces.ui.rendering import HEADERS, rendered, trusted
-from anabranch.surfaces.ui.views.drafts import TEXT_MAX, Draft, examined, keep, runnable
+from anabranch.surfaces.ui.views.drafts import TEXT_MAX, DraftView, examined, keep, runnable
 from anabranch.surfaces.ui.views.examples import EXAMPLES
 from anabranch.surfaces.ui.views.forms import blamed, fields_of, given_of, read_json
 
@@ -104,7 +103,7 @@ async def register(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     ui, text = ui_of(request), _text(form)
     try:
-        drafts = [Registration(text, "<text>", text_of(form, "path").strip())]
+        drafts = [Draft(text, "<text>", text_of(form, "path").strip())]
         keep_it = ui.parts.catalog.register
         (row,) = await in_thread(keep_it, drafts, ui.now(), actor_of(request))
     except AnabranchError as error:
@@ -166,13 +165,13 @@ async def _checked(
     }
 
 
-async def _draft(ui: Ui, text: str, rules: str, form: Any) -> Draft:
+async def _draft(ui: Ui, text: str, rules: str, form: Any) -> DraftView:
     if not text.strip():
-        return Draft(text)
+        return DraftView(text)
     try:
         read = _rules(rules)
     except InputError as error:
-        return Draft(text, refused=error)
+        return DraftView(text, refused=error)
     return await in_thread(examined, ui, text, read, form)
 
 
@@ -197,7 +196,7 @@ async def _recent(ui: Ui, request: web.Request) -> dict[str, Any]:
     }
 
 
-async def _by_path(ui: Ui, request: web.Request, draft: Draft) -> dict[str, Any]:
+async def _by_path(ui: Ui, request: web.Request, draft: DraftView) -> dict[str, Any]:
     """The catalog: its paths, or the versions of the one that is in the editor."""
     prefix = request.query.get("prefix", "").strip()
     after = request.query.get("after", "")

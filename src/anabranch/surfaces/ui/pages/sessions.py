@@ -22,7 +22,7 @@ SESSIONS = 25
 PROCESSES = 100
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessRow(msgspec.Struct, frozen=True):
     """One process, and whether somebody can wake it."""
 
     row: dict[str, Any]
@@ -33,7 +33,7 @@ class Process(msgspec.Struct, frozen=True):
 class Session(msgspec.Struct, frozen=True):
     head: Head
     owner: str
-    processes: list[Process]  # unfinished ones first, then the newest
+    processes: list[ProcessRow]  # unfinished ones first, then the newest
     total: int
     open: int
     number: str = ""  # among the sessions of its owner
@@ -106,10 +106,10 @@ def _whys(ui: Ui, head: Head, state: State) -> dict[int, Unfinished]:
     return found
 
 
-def _process(row: dict[str, Any], state: State | None, whys: dict[int, Unfinished]) -> Process:
+def _process(row: dict[str, Any], state: State | None, whys: dict[int, Unfinished]) -> ProcessRow:
     token = state.tokens.get(row["iterationStep"]) if state is not None else None
     asleep = token is not None and token.phase == "sleeping"
-    return Process(row, asleep, whys.get(row["iterationStep"]) if token is not None else None)
+    return ProcessRow(row, asleep, whys.get(row["iterationStep"]) if token is not None else None)
 
 
 # -- changes ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from anabranch.errors import AnabranchError, DefinitionError
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
-from anabranch.operations.definitions.inputs import Wanted, inputs_of, parameters_of
+from anabranch.operations.definitions.inputs import RunInput, inputs_of, parameters_of
 from anabranch.operations.definitions.prepare import Prepared, check, prepare
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.operations.definitions.templates import Templates
@@ -27,7 +27,7 @@ from anabranch.surfaces.ui.views.forms import given_of
 TEXT_MAX = 2 * 1024 * 1024
 
 
-class Draft(msgspec.Struct, frozen=True):
+class DraftView(msgspec.Struct, frozen=True):
     text: str
     dialect: str = ""
     name: str = ""
@@ -36,7 +36,7 @@ class Draft(msgspec.Struct, frozen=True):
     net: Net | None = None
     template: Template | None = None
     problems: list[Problem] = []
-    wanted: list[Wanted] = []
+    wanted: list[RunInput] = []
     refused: AnabranchError | None = None  # it could not even be looked at
 
     @property
@@ -53,22 +53,22 @@ class Draft(msgspec.Struct, frozen=True):
         return self.net is not None or self.template is not None
 
 
-def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = None) -> Draft:
+def examined(ui: Ui, text: str, rules: Mapping[str, Any] | None, form: Any = None) -> DraftView:
     """In a thread: compiling a long text takes a while. `form` has values for parameters."""
     if _is_template(text):
         return _template(text, form)
     try:
         compiled = check(text, _tools(ui), rules)
     except AnabranchError as error:
-        return Draft(text, refused=error)
+        return DraftView(text, refused=error)
     net, problems = compiled.net, list(compiled.problems)
     if net is None:
-        return Draft(text, compiled.dialect, problems=problems)
+        return DraftView(text, compiled.dialect, problems=problems)
     problems += _without_rules(ui, net, problems)
     problems += ui.parts.preflight.kinds_off(net)
     problems += ui.parts.preflight.missing_extras(net)
     problems += ui.parts.needs_of_book(net)
-    return Draft(
+    return DraftView(
         text, net.dialect, net.name, net.description, net.fingerprint, net,
         problems=problems, wanted=inputs_of(net),
     )  # fmt: skip
@@ -93,7 +93,7 @@ def _is_template(text: str) -> bool:
     return isinstance(root, Fields) and "template_id" in root and "workflow_id" not in root
 
 
-def _template(text: str, form: Any) -> Draft:
+def _template(text: str, form: Any) -> DraftView:
     """A template is drawn as the definition that its parameters make of it, once they do."""
     try:
         template = read_template(text, file="<text>")
@@ -101,7 +101,7 @@ def _template(text: str, form: Any) -> Draft:
     except DefinitionError as error:
         problems = list(error.problems)
     if problems:
-        return Draft(text, TEMPLATE, problems=problems)
+        return DraftView(text, TEMPLATE, problems=problems)
     wanted = parameters_of(template)
     net = None
     try:
@@ -111,11 +111,11 @@ def _template(text: str, form: Any) -> Draft:
         pass  # it is said when somebody starts it
     said = template.label or template.description
     mark = fingerprint(TEMPLATE, text)
-    return Draft(text, TEMPLATE, template.template_id, said, mark, net, template, [], wanted)
+    return DraftView(text, TEMPLATE, template.template_id, said, mark, net, template, [], wanted)
 
 
 async def runnable(
-    ui: Ui, draft: Draft, rules: Mapping[str, Any] | None, given: Mapping[str, Any]
+    ui: Ui, draft: DraftView, rules: Mapping[str, Any] | None, given: Mapping[str, Any]
 ) -> Prepared:
     """What is started; raises with everything that is wrong."""
     if draft.template is None:

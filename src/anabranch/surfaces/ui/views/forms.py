@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import AnabranchError, InputError
-from anabranch.operations.definitions.inputs import Wanted
+from anabranch.operations.definitions.inputs import RunInput
 from anabranch.surfaces.ui.context import text_of
 
 _KINDS = {
@@ -53,12 +53,12 @@ class Given(msgspec.Struct):
 
 
 def fields_of(
-    wanted: Iterable[Wanted], form: Any = None, errors: Mapping[str, str] | None = None
+    wanted: Iterable[RunInput], form: Any = None, errors: Mapping[str, str] | None = None
 ) -> list[Field]:
     return [_field(one, form, (errors or {}).get(one.name, "")) for one in wanted]
 
 
-def _field(one: Wanted, form: Any, error: str) -> Field:
+def _field(one: RunInput, form: Any, error: str) -> Field:
     was = _text(one)
     kind = _KINDS.get(one.type, "any" if one.type == "any" else "text")
     if kind == "text" and "\n" in was:
@@ -70,7 +70,7 @@ def _field(one: Wanted, form: Any, error: str) -> Field:
     )  # fmt: skip
 
 
-def _text(one: Wanted) -> str:
+def _text(one: RunInput) -> str:
     """The default as the form shows it."""
     if not one.has_default:
         return "false" if one.type == "boolean" else ""
@@ -100,7 +100,7 @@ def _lines(text: str) -> str:
 # -- what it brings --------------------------------------------------------------------------------
 
 
-def given_of(wanted: Iterable[Wanted], form: Any) -> Given:
+def given_of(wanted: Iterable[RunInput], form: Any) -> Given:
     """Field by field, or the whole as JSON where that was chosen."""
     whole = text_of(form, "input").strip()
     if whole:

@@ -24,7 +24,12 @@ from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.isolation import Isolation
 from anabranch.work.kinds.python.context import layers_of
 from anabranch.work.kinds.python.inline import LAYERS, InlineJob, execute
-from anabranch.work.kinds.python.processes import Failure, Processes, ProcessOptions, ProcessOutcome
+from anabranch.work.kinds.python.processes import (
+    Processes,
+    ProcessFailure,
+    ProcessOptions,
+    ProcessOutcome,
+)
 from anabranch.work.kinds.script_sources import ScriptSources, script_text
 from anabranch.work.port import Task
 from anabranch.work.secrets.redaction import given_to_work
@@ -101,7 +106,7 @@ def run_inline(
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         reply = execute(job)
     text = printed.getvalue()
-    error = msgspec.convert(reply.error, Failure) if reply.error else None
+    error = msgspec.convert(reply.error, ProcessFailure) if reply.error else None
     outcome = ProcessOutcome(
         result=msgspec.json.decode(reply.result),
         error=error,

@@ -28,7 +28,7 @@ _FAREWELL_SECONDS = 0.5
 _SMALLEST_LIMIT = 64 * 1024  # the worker's own failures are below that
 
 
-class Failure(msgspec.Struct, frozen=True):
+class ProcessFailure(msgspec.Struct, frozen=True):
     kind: str
     message: str
     retryable: bool = True
@@ -39,7 +39,7 @@ class ProcessOutcome(msgspec.Struct, frozen=True):
     """What came of one job, and the last of what it printed."""
 
     result: Any = None
-    error: Failure | None = None
+    error: ProcessFailure | None = None
     output: str = ""
     output_bytes: int = 0
 
@@ -195,7 +195,7 @@ class _Worker:
             raise ValueError("not written by the worker")  # the code found the channel
         return memoryview(await self._reader.readexactly(size))
 
-    async def _lost(self) -> Failure:
+    async def _lost(self) -> ProcessFailure:
         """Why there is no proper reply; afterwards the process is gone."""
         self._fit = False
         try:
@@ -209,7 +209,7 @@ class _Worker:
             message = f"the process that ran the code was ended by {ending(code)}"
         else:
             message = f"the code ended its process with {ending(code)}; return or raise instead"
-        return Failure("python", message, details={"exit_code": code})
+        return ProcessFailure("python", message, details={"exit_code": code})
 
     def _start(self, channel: int) -> ChildProcess:
         try:

@@ -11,7 +11,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.kernel import stimuli as s
-from anabranch.operations.read.items import Page, Wanted
+from anabranch.operations.read.items import ItemFilter, Page
 from anabranch.operations.read.references import Referred
 from anabranch.operations.runs.purge import Purged, added, age_ms
 from anabranch.operations.runs.redrive_plan import RedrivePlan
@@ -45,7 +45,7 @@ class HttpRunBackend(HttpTopic):
         shown = await self._client.get("runs", run)
         return {key: value for key, value in shown.items() if key not in ("created", "updated")}
 
-    async def items(self, run: str, step: str, wanted: Wanted) -> Page:
+    async def items(self, run: str, step: str, wanted: ItemFilter) -> Page:
         fields = msgspec.structs.asdict(wanted)
         page = await self._client.get("runs", run, "loops", step, "items", **fields)
         page["more_after"] = page.pop("next")

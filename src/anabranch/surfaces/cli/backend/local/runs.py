@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anabranch.operations.definitions.prepare import compiler
-from anabranch.operations.read.items import Page, Wanted
+from anabranch.operations.read.items import ItemFilter, Page
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.read.references import Referred, read_reference
 from anabranch.operations.runs.purge import Purged, age_ms, purge
@@ -50,7 +50,7 @@ class LocalRunBackend(LocalTopic):
             await read.look_at_files([read.find(run)])
             return read.show(run)
 
-    async def items(self, run: str, step: str, wanted: Wanted) -> Page:
+    async def items(self, run: str, step: str, wanted: ItemFilter) -> Page:
         with self._reading() as read:
             return read.items(run, step, **msgspec.structs.asdict(wanted))
 

@@ -17,7 +17,7 @@ from anabranch.net.problems import Position, Problem
 from anabranch.operations.definitions.prepare import prepare, replace_text
 from anabranch.operations.participants import BookCheck
 from anabranch.operations.read.event_view import EventRecord
-from anabranch.operations.read.items import Wanted
+from anabranch.operations.read.items import ItemFilter
 from anabranch.operations.read.reader import draw
 from anabranch.operations.read.task_events import with_tasks
 from anabranch.settings import Settings
@@ -253,7 +253,7 @@ async def show(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
-    wanted = Wanted(
+    wanted = ItemFilter(
         state=options.state,
         error=options.error,
         after=-1 if options.after is None else options.after,
