@@ -11,7 +11,7 @@ A store is supported when `anabranch.testing.stores` passes on it, nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -92,6 +92,10 @@ class DefinitionFilter(msgspec.Struct, frozen=True, kw_only=True):
 class StateSnapshot(msgspec.Struct, frozen=True):
     seq: int
     state: bytes
+
+
+#: The newest snapshot of a run, and the rows of its log after it.
+Tail: TypeAlias = tuple[StateSnapshot | None, list[Record]]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,9 +188,7 @@ class Journal(Protocol):
         """How many rows, and how many bytes of events, that `read` would return."""
         ...
 
-    def read_many(
-        self, runs: Sequence[str]
-    ) -> Mapping[str, tuple[StateSnapshot | None, list[Record]]]:
+    def read_many(self, runs: Sequence[str]) -> Mapping[str, Tail]:
         """For each run its newest snapshot and the rows after it, in few statements."""
         ...
 

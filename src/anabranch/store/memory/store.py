@@ -33,6 +33,7 @@ from anabranch.store.ports import (
     Record,
     Space,
     StateSnapshot,
+    Tail,
 )
 
 
@@ -87,9 +88,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         rows = self.read(run, after, limit)
         return len(rows), sum(len(row.events) for row in rows)
 
-    def read_many(
-        self, runs: Sequence[str]
-    ) -> Mapping[str, tuple[StateSnapshot | None, list[Record]]]:
+    def read_many(self, runs: Sequence[str]) -> Mapping[str, Tail]:
         with self._open():
             return {run: self._tail(run) for run in runs}
 
@@ -125,7 +124,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             id=old.id, run=old.run, body=old.body, posted_at=old.posted_at, answer=answer
         )
 
-    def _tail(self, run: str) -> tuple[StateSnapshot | None, list[Record]]:
+    def _tail(self, run: str) -> Tail:
         snapshot = self._snapshots.get(run)
         return snapshot, self.read(run, snapshot.seq if snapshot else 0)
 

@@ -32,6 +32,7 @@ from anabranch.store.ports import (
     Record,
     Space,
     StateSnapshot,
+    Tail,
 )
 from anabranch.store.sqlite import commits, retention, space
 from anabranch.store.sqlite.access import SqliteAccess
@@ -143,20 +144,14 @@ class SqliteStore(
         ((rows, size),) = self._rows(STATEMENTS["weight_of_log"], parameters)
         return rows, size
 
-    def read_many(
-        self, runs: Sequence[str]
-    ) -> Mapping[str, tuple[StateSnapshot | None, list[Record]]]:
-        found: dict[str, tuple[StateSnapshot | None, list[Record]]] = {
-            run: (None, []) for run in runs
-        }
+    def read_many(self, runs: Sequence[str]) -> Mapping[str, Tail]:
+        found: dict[str, Tail] = {run: (None, []) for run in runs}
         wanted = list(found)
         for start in range(0, len(wanted), _RUNS_AT_ONCE):
             self._read_some(wanted[start : start + _RUNS_AT_ONCE], found)
         return found
 
-    def _read_some(
-        self, runs: list[str], found: dict[str, tuple[StateSnapshot | None, list[Record]]]
-    ) -> None:
+    def _read_some(self, runs: list[str], found: dict[str, Tail]) -> None:
         parameters = {"runs": msgspec.json.encode(runs).decode()}
         with self._read() as db:
             # One view of both tables: a snapshot replaced in between would hide rows.
