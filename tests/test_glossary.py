@@ -19,8 +19,8 @@ ROOMS = ("kernel", "net", "runtime", "operations", "work")
 PLAIN = """
     access admit again ahead api artifact audit available bad batch beat bucket bulk call card
     chain change check container control counter data durable error execute extra fail failure
-    filter follow guess health here hold http inner input iteration json key known lag large lazy
-    light limit live log mail match method name nats need noop not offload option or page path
+    field filter follow guess health here hold http inner input iteration json key known lag large
+    lazy light limit live log mail match method name nats need noop not offload option or page path
     patience place plan policy position prepare purge query queue read ready record redactor
     referred refuse register registry replied reply report request result retry right rpc secret
     send sent service setting shell source spec sql stop target template text thread to too

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,8 @@ from anabranch.kernel.jobs import pool_of_job
 from anabranch.kernel.state import Gather, Job, State, Token
 from anabranch.net.net import Net
 from anabranch.net.reach import reachability
+
+M = TypeVar("M")  # who can move it, as the kernel says it or in words
 
 FEW = 5  # names before they are only counted
 PROGRESS_SHOWN = 200  # characters
@@ -42,18 +44,20 @@ class Mover(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()  # decide: the gate and the answer to it; wake: the token
 
 
-class Unfinished(msgspec.Struct, frozen=True):
-    """One unfinished thing and what it takes to move it."""
-
+class UnfinishedFields(msgspec.Struct, Generic[M], frozen=True):
     what: str  # "run", "token", "job", "gather", "work"
     id: str
     step: str
     waits_for: str
     since: int
     until: int | None = None
-    movers: tuple[Mover, ...] = ()
+    movers: tuple[M, ...] = ()
     slots: tuple[SlotState, ...] = ()  # of a join
     pool: str = ""  # of a job that waits for a worker from outside
+
+
+class Unfinished(UnfinishedFields[Mover], frozen=True):
+    """One unfinished thing and what it takes to move it."""
 
 
 def _named(*names: str) -> tuple[Mover, ...]:

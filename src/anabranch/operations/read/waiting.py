@@ -6,24 +6,13 @@ command line, which JSON carries too. A surface with buttons goes by the verb an
 
 from __future__ import annotations
 
-import msgspec
 from msgspec.structs import asdict
 
-from anabranch.kernel.explain import Mover, SlotState, Unfinished
+from anabranch.kernel.explain import Mover, Unfinished, UnfinishedFields
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+class Waiting(UnfinishedFields[str], frozen=True, omit_defaults=True):
     """One unfinished thing and what it takes to move it."""
-
-    what: str  # "run", "token", "job", "gather", "work"
-    id: str
-    step: str
-    waits_for: str
-    since: int
-    until: int | None = None
-    movers: tuple[str, ...] = ()
-    slots: tuple[SlotState, ...] = ()  # of a join
-    pool: str = ""  # of a job that waits for a worker from outside
 
 
 def worded(one: Unfinished) -> Waiting:
