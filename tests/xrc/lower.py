@@ -8,9 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from anabranch.dialects.nodes import Fields
-from anabranch.dialects.port import Options
 from anabranch.dialects.source import read_source
-from anabranch.dialects.xrc729.dialect import Xrc729
+from anabranch.dialects.xrc729.compile import compile_orchestration
 from anabranch.net.net import Arc, Branch, GatherRule, Join, Net, RunPolicy, Slot, Step, Work
 
 _WHEN = {"valid": "valid", "invalid": "invalid"}
@@ -24,7 +23,7 @@ def compiled(document: dict[str, Any], work: Work = LEFT) -> Net:
     """The net the dialect makes; its rules are not evaluated here, so any work will do."""
     read = read_source(json.dumps(document))
     assert isinstance(read.root, Fields)
-    net, problems = Xrc729().compile(read, read.root, Options())
+    net, problems = compile_orchestration(read, read.root)
     assert net is not None, problems
     return replace(net, steps={n: replace(step, work=work) for n, step in net.steps.items()})
 

@@ -1,14 +1,11 @@
-"""What a dialect is, and what compiling gives."""
+"""What a dialect is told, and what compiling gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from anabranch.dialects.nodes import Fields
-from anabranch.dialects.source import Document
 from anabranch.net.net import Net
 from anabranch.net.problems import Problem
 
@@ -53,19 +50,3 @@ class Compiled(msgspec.Struct, frozen=True):
     @property
     def errors(self) -> tuple[Problem, ...]:
         return tuple(problem for problem in self.problems if problem.severity == "error")
-
-
-class Dialect(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def tolerates(self) -> frozenset[str]:
-        """Codes of errors that have a meaning at run time: told, and no reason not to run."""
-        ...
-
-    def compile(
-        self, document: Document, root: Fields, options: Options
-    ) -> tuple[Net | None, Sequence[Problem]]:
-        """The net, as far as it can be built, and everything wrong with the document."""
-        ...

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of
-from anabranch.dialects.port import Compiled, Dialect, Options, RegisteredTool, signatures
+from anabranch.dialects.port import Compiled, Options, RegisteredTool, signatures
 from anabranch.dialects.source import Document, SourceLimits, read_source, too_large
 from anabranch.errors import InputError
 from anabranch.net.analyse import analyse
+from anabranch.net.net import Net
 from anabranch.net.problems import Position, Problem
 from anabranch.store_files import refuse_store_file
 
 
-class Known(msgspec.Struct, frozen=True):
-    """A dialect by the signs of its documents; it is loaded when the first of them comes."""
+class Dialect(msgspec.Struct, frozen=True):
+    """A dialect by the signs of its documents; it is imported when the first of them comes."""
 
     name: str
     recognises: Callable[[Fields], bool]
-    load: Callable[[], Dialect]
+    #: The net, as far as it can be built, and everything wrong with the document.
+    compile: Callable[[Document, Fields, Options], tuple[Net | None, Sequence[Problem]]]
+    #: Codes of errors that have a meaning at run time: told, and no reason not to run.
+    tolerates: frozenset[str] = frozenset()
 
 
 def _is_playbook(root: Fields) -> bool:
@@ -48,29 +52,36 @@ def _is_workflow(root: Fields) -> bool:
     return isinstance(steps, Items) or named
 
 
-def _noetl() -> Dialect:
-    from anabranch.dialects.noetl.dialect import Noetl
+def _playbook(
+    document: Document, root: Fields, options: Options
+) -> tuple[Net | None, Sequence[Problem]]:
+    from anabranch.dialects.noetl.playbook import Playbook
 
-    return Noetl()
-
-
-def _xrc729() -> Dialect:
-    from anabranch.dialects.xrc729.dialect import Xrc729
-
-    return Xrc729()
+    return Playbook(document, root, options).compile()
 
 
-def _arca() -> Dialect:
-    from anabranch.dialects.arca.dialect import Arca
+def _orchestration(
+    document: Document, root: Fields, _options: Options
+) -> tuple[Net | None, Sequence[Problem]]:
+    from anabranch.dialects.xrc729.compile import compile_orchestration
 
-    return Arca()
+    return compile_orchestration(document, root)
+
+
+def _workflow(
+    document: Document, root: Fields, _options: Options
+) -> tuple[Net | None, Sequence[Problem]]:
+    from anabranch.dialects.arca.plan import Plans
+
+    return Plans(document, root).compile()
 
 
 #: Asked in this order; the first that recognises a document compiles it.
-DIALECTS: tuple[Known, ...] = (
-    Known("noetl", _is_playbook, _noetl),
-    Known("xrc729", _is_orchestration, _xrc729),
-    Known("arca", _is_workflow, _arca),
+DIALECTS: tuple[Dialect, ...] = (
+    Dialect("noetl", _is_playbook, _playbook),
+    # A join that nobody can fill aborts its target when it opens, and the session goes on.
+    Dialect("xrc729", _is_orchestration, _orchestration, frozenset({"join-impossible"})),
+    Dialect("arca", _is_workflow, _workflow),
 )
 
 
@@ -147,7 +158,7 @@ def _recognised(document: Document) -> Dialect | None:
     root = document.root
     if not isinstance(root, Fields):
         return None
-    return next((known.load() for known in DIALECTS if known.recognises(root)), None)
+    return next((dialect for dialect in DIALECTS if dialect.recognises(root)), None)
 
 
 def _unknown(document: Document) -> Problem:

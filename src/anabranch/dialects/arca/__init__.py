@@ -2,5 +2,5 @@
 
 `spelling.py` brings the three ways to write a plan into one form, `plan.py` reads the whole and
 makes the net, `steps.py` one step with the help of `targets.py`, `timing.py` and `fulfilment.py`;
-`requests.py` is what a step sends. `dialect.py` is what the registry loads.
+`requests.py` is what a step sends.
 """
