@@ -21,9 +21,7 @@ class ToolSignature(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True):
     """What a dialect may need to know about the place a definition will run in."""
 
-    tools: Mapping[str, ToolSignature] = msgspec.field(
-        default_factory=dict
-    )  # registered as task kinds
+    tools: Mapping[str, ToolSignature] = {}  # registered as task kinds
     any_tool: bool = False  # every unknown kind is taken for one
 
 

@@ -52,9 +52,7 @@ class Cache(msgspec.Struct):
     refused: list[str] = []  # what was there and does not count
     issuers: Issuers = msgspec.field(default_factory=Issuers)
     #: Where each node is reached: the URLs that can be asked, and those that cannot.
-    endpoints: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = msgspec.field(
-        default_factory=dict
-    )
+    endpoints: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     read_at: int | None = None
 
 

@@ -29,12 +29,8 @@ class LiveRun(msgspec.Struct):
     idle_since: int = 0
     holds_refs: bool = False  # some result of it is too large to travel
     sealed: Sealed = msgspec.field(default_factory=Sealed)
-    fresh: list[e.Event] = msgspec.field(
-        default_factory=list
-    )  # recorded in this turn, not yet sealed
-    at_work: dict[str, tuple[JobCounters, int]] = msgspec.field(
-        default_factory=dict
-    )  # job → kind, since when
+    fresh: list[e.Event] = []  # recorded in this turn, not yet sealed
+    at_work: dict[str, tuple[JobCounters, int]] = {}  # job → kind, since when
 
 
 def load_state(snapshot: StateSnapshot | None, tail: Sequence[Record], run: str) -> State:

@@ -73,9 +73,7 @@ class RuleFindings(msgspec.Struct):
     inputs_missing: list[str] = []
     failures: list[str] = []  # reads and calls that gave nothing
     rules_failed: list[int] = []
-    softly: list[str] = msgspec.field(
-        default_factory=list
-    )  # why it cannot be valid, beside the rules
+    softly: list[str] = []  # why it cannot be valid, beside the rules
     contract_saves: dict[str, Any] = {}
     api_saves: dict[str, Any] = {}
     call: ContractCall | None = None

@@ -29,9 +29,7 @@ BYTES_MAX = 256 * 1024  # of one definition that is searched
 
 class CredentialRow(msgspec.Struct):
     card: CredentialCard
-    users: list[tuple[str, str]] = msgspec.field(
-        default_factory=list
-    )  # what it is called, and its page
+    users: list[tuple[str, str]] = []  # what it is called, and its page
     more: int = 0
 
 
