@@ -20,7 +20,6 @@ from anabranch.kernel.reducers import preview
 from anabranch.kernel.routing import (
     Taken,
     boundary_event,
-    branch_for,
     names_for,
     outcome_of,
     taken_arcs,
@@ -122,7 +121,7 @@ def _not_hidden(fault: Fault | None, error: AnabranchError) -> Fault | None:
 
 def _routes(turn: Turn, step: Step, plan: _Plan, token: Token, names: Mapping[str, Any]) -> _Plan:
     ending, fault, patches = plan.ending, plan.fault, plan.patches
-    branch = branch_for(step, outcome_of(token, ending))
+    branch = step.branch_for(outcome_of(token, ending))
     if token.via == "final" or branch is None or not (branch.arcs or branch.join):
         return _Plan(ending, fault, patches, end="leaf")
     if ending == "failed" and _fails_fast_anyway(turn):

@@ -17,7 +17,7 @@ from anabranch.expressions.port import Expression
 from anabranch.kernel.state import State, Token
 from anabranch.kernel.value_access import INLINE, ValueAccess
 from anabranch.kernel.values import Fault
-from anabranch.net.net import Arc, Branch, Step
+from anabranch.net.net import Arc, Branch
 
 _EMPTY: Mapping[str, Any] = {}
 
@@ -97,13 +97,6 @@ def outcome_of(token: Token, ending: str) -> str:
     if ending == "done":
         return token.answer.outcome if token.answer is not None and token.answer.outcome else "ok"
     return {"failed": "error"}.get(ending, ending)
-
-
-def branch_for(step: Step, outcome: str) -> Branch | None:
-    for branch in step.branches:
-        if branch.outcome is None or branch.outcome == outcome:
-            return branch
-    return None
 
 
 class Taken(msgspec.Struct, frozen=True):

@@ -6,14 +6,14 @@ author hardly meant. All positions come from the net, so no dialect is needed to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from anabranch.net.analyse_joins import JoinReach, analyse_joins, join_slots_reachable
 from anabranch.net.cycles import Following, rings
 from anabranch.net.forks import meetings
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import Position, Problem, Severity
-from anabranch.net.reach import successors
+from anabranch.net.reach import reached_from, successors
 
 __all__ = ["JoinReach", "analyse", "join_slots_reachable"]
 
@@ -44,23 +44,11 @@ def _problem(
     return Problem(at or Position(1, 1), code, message, hint, severity)
 
 
-def _reached(starts: Iterable[str], following: Following) -> set[str]:
-    """Every step control can come to."""
-    seen = set(starts)
-    frontier = list(seen)
-    while frontier:
-        for target in following[frontier.pop()]:
-            if target not in seen:
-                seen.add(target)
-                frontier.append(target)
-    return seen
-
-
 # -- reaching --------------------------------------------------------------------------------
 
 
 def _unreachable(net: Net, following: Following) -> Iterator[Problem]:
-    reached = _reached([net.entry], following)
+    reached = reached_from(net.entry, following)
     for name, step in net.steps.items():
         if name not in reached and name != net.final:
             yield _problem(
@@ -84,7 +72,7 @@ def _final_step(net: Net, following: Following) -> Iterator[Problem]:
             "begin with another step (`entry_step`): the final one is run by itself at the end",
             "note",
         )
-    elif net.final in _reached([net.entry], following):
+    elif net.final in reached_from(net.entry, following):
         yield _problem(
             final.position,
             "final-step-routed",

@@ -239,6 +239,12 @@ class Step(msgspec.Struct, frozen=True):
     #: Keys its result puts into the payload, where they are known; the analysis compares them.
     writes: frozenset[str] = frozenset()
 
+    def branch_for(self, outcome: str) -> Branch | None:
+        for branch in self.branches:
+            if branch.outcome is None or branch.outcome == outcome:
+                return branch
+        return None
+
 
 class RunPolicy(msgspec.Struct, frozen=True):
     deadline_ms: int | None = None

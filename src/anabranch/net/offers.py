@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from anabranch.cancel import poll
-from anabranch.net.net import Branch, GatherRule, Join, Net, Slot, Step
+from anabranch.net.net import Branch, GatherRule, Join, Net, Slot
 
 Vector = tuple[int, ...]
 Front = frozenset[Vector]
@@ -132,7 +132,7 @@ class Offers:
     def _ways(self, name: str) -> Iterator[Way]:
         step = self._net.steps[name]
         for outcome in self._outcomes(name):
-            branch = _branch_for(step, outcome)
+            branch = step.branch_for(outcome)
             if branch is None:
                 yield outcome, ()
             elif branch.join is not None:
@@ -248,13 +248,6 @@ def _outcomes_asked_for(joins: Iterable[Declared]) -> dict[str, list[str]]:
             if slot.when != "any":
                 asked.setdefault(slot.node, []).append(slot.when)
     return asked
-
-
-def _branch_for(step: Step, outcome: str) -> Branch | None:
-    for branch in step.branches:
-        if branch.outcome is None or branch.outcome == outcome:
-            return branch
-    return None
 
 
 def _best(vectors: set[Vector]) -> Front:

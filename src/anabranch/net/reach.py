@@ -47,7 +47,8 @@ def predecessors(net: Net) -> dict[str, list[str]]:
     return found
 
 
-def _from(start: str, following: Mapping[str, list[str]]) -> frozenset[str]:
+def reached_from(start: str, following: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Every step control can come to, itself among them."""
     seen = {start}
     frontier = [start]
     while frontier:
@@ -73,7 +74,7 @@ class _Closure(Mapping[str, frozenset[str]]):
         kept = self._kept
         found = kept.get(name)
         if found is None:
-            found = _from(name, self._following)
+            found = reached_from(name, self._following)
             if len(kept) >= KEPT_MAX:
                 kept.pop(next(iter(kept)), None)
             kept[name] = found

@@ -10,7 +10,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from anabranch.errors import InputError
+from anabranch.errors import AnabranchError, InputError
 from anabranch.files import FileTimeout
 from anabranch.kernel.values import INTERNAL, Answer, failed
 from anabranch.work.secrets.redaction import head_of
@@ -75,6 +75,12 @@ def unexpected(error: BaseException, what: str) -> Answer:
     text = str(error) if not isinstance(error, RecursionError) else "it nests too deep"
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return fault(INTERNAL, f"{what}: {reason}")
+
+
+def not_prepared(error: AnabranchError) -> Answer:
+    """A task that could not be put together, for a reason that has words of its own."""
+    may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
+    return failed(getattr(error, "kind", error.code), str(error), retryable=may_heal)
 
 
 class Unavailable(InputError):

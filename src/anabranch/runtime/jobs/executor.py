@@ -24,7 +24,7 @@ from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
-from anabranch.work.faults import out_of_files, unexpected
+from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.run_at_work import run_at_work
 from anabranch.work.secrets.redaction import Redactor, given_to_work, giving, with_credentials
@@ -126,9 +126,7 @@ class Executor:
             if task is None:
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
         except AnabranchError as error:
-            kind = getattr(error, "kind", error.code)
-            may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
-            return failed(kind, str(error), retryable=may_heal)
+            return not_prepared(error)
         except Exception as error:
             return unexpected(error, _NOT_PREPARED)
         performer = self._performers.get(task.kind)

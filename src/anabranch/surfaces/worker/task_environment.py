@@ -32,7 +32,7 @@ from anabranch.surfaces.worker.remote_values import (
     job_at_work,
 )
 from anabranch.surfaces.worker.server_client import Key, ServerClient, ServerRefused, until_heard
-from anabranch.work.faults import out_of_files, unexpected
+from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
 from anabranch.work.loops.collection_reader import CollectionReader
@@ -146,9 +146,7 @@ class TaskEnvironment:
             message = f"this worker (anabranch {__version__}) cannot compile it: {error}"
             return failed("config", message, retryable=False)
         except AnabranchError as error:
-            kind = getattr(error, "kind", error.code)
-            may_heal = bool(getattr(error, "retryable", False)) or out_of_files(error)
-            return failed(kind, str(error), retryable=may_heal)
+            return not_prepared(error)
         except Exception as error:
             return unexpected(error, "the worker cannot prepare the task")
         performer = self._performers.get(task.kind)
