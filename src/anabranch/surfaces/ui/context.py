@@ -101,6 +101,12 @@ def ui_of(request: web.Request) -> Ui:
     return request.app[UI]
 
 
+def run_of(request: web.Request) -> tuple[Ui, Head]:
+    """And the run that the address names."""
+    ui = ui_of(request)
+    return ui, ui.head(request.match_info["run"])
+
+
 @web.middleware
 async def answer_in_pages(request: web.Request, handler: Page) -> web.StreamResponse:
     """Errors become a page that says what is wrong; the API and its problems are left alone."""

@@ -25,7 +25,7 @@ from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.readers import ReadHandle
 from anabranch.surfaces.ui import guard
-from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, ui_of
+from anabranch.surfaces.ui.context import UI, Ui, actor_of, may, run_of, ui_of
 from anabranch.surfaces.ui.pages.run import run_path
 from anabranch.surfaces.ui.pages.runs import counters
 from anabranch.surfaces.ui.rendering import HEADERS, fragment
@@ -142,8 +142,7 @@ class Watch(msgspec.Struct):
 
 
 async def follow_run(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     loop, csrf = request.query.get("loop", ""), guard.form_secret(request)
     watch = Watch(ui, head.run, loop, csrf, may(request), Paths())
     watch.paths.start_from(ui.state(head))

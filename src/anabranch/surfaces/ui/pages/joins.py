@@ -14,7 +14,7 @@ from anabranch.net.net import Net
 from anabranch.operations.read.joins import GatherRound, gathered_steps, waiting_by_token
 from anabranch.operations.read.timeline import Timeline
 from anabranch.store.ports import Head
-from anabranch.surfaces.ui.context import Ui, show, ui_of
+from anabranch.surfaces.ui.context import Ui, run_of, show
 from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import html, rendered
 
@@ -22,16 +22,14 @@ WHYS_SHOWN = 12
 
 
 async def page(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     given = await _panel(ui, head)
     return show(request, "joins.html", **given, **await frame(ui, head, "joins"))
 
 
 async def panel(request: web.Request) -> web.StreamResponse:
     """Only the cards, for a page that follows the run."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     values = {**await _panel(ui, head), "base": run_path(head.run), "finished": head.finished}
     return html(rendered("joins_panel.html", values))
 

@@ -11,7 +11,7 @@ from anabranch.kernel import stimuli as s
 from anabranch.literals import ItemState
 from anabranch.operations.read.items import Page, find_loop
 from anabranch.store.ports import Head
-from anabranch.surfaces.ui.context import Ui, actor_of, form_of, see, show, text_of, ui_of
+from anabranch.surfaces.ui.context import Ui, actor_of, form_of, run_of, see, show, text_of, ui_of
 from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import html, rendered
 from anabranch.surfaces.ui.views import run_facts
@@ -23,8 +23,7 @@ STATES = ("succeeded", "failed", "running", "pending")
 
 
 async def panel(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     loop = find_loop(ui.state(head), request.match_info["loop"])
     row = next((one for one in _rows(ui, head) if one["loop"] == loop), None)
     if row is None:
@@ -86,8 +85,7 @@ def _wanted(request: web.Request) -> tuple[ItemState | None, str | None, int]:
 async def tune(request: web.Request) -> web.StreamResponse:
     """Another number of shards at once, or no new items."""
     form = await form_of(request)
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     loop = find_loop(ui.state(head), request.match_info["loop"])
     stop = text_of(form, "stop") == "yes"
     window = text_of(form, "window").strip()

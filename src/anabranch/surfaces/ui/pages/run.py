@@ -9,17 +9,19 @@ from urllib.parse import quote
 from aiohttp import web
 from msgspec.structs import asdict
 
-from anabranch.errors import InputError, NotFound
+from anabranch.errors import AnabranchError, InputError, NotFound
 from anabranch.kernel import events as e
 from anabranch.kernel.privacy import public
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.read.event_pages import PAGE, LogPage, log_page
+from anabranch.operations.runs.redrive_plan import RedrivePlan, prepare_redrive
 from anabranch.store.ports import Head
 from anabranch.surfaces.ui.context import (
     Ui,
     actor_of,
     form_of,
+    run_of,
     see,
     show,
     ui_of,
@@ -73,8 +75,7 @@ def _aside(ui: Ui, head: Head, net: Net, state: State) -> str:
 
 
 async def overview(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     if head.run != request.match_info["run"]:
         raise see(run_path(head.run))
     drawn = await ui.graphs.of(ui.net(head))
@@ -91,15 +92,13 @@ async def overview(request: web.Request) -> web.StreamResponse:
 
 async def ways(request: web.Request) -> web.StreamResponse:
     """Which arrows of the graph were taken so far; asked for by the page once it stands."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     timeline = await ui.timeline(head)
     return _json({"ways": timeline.ways()})
 
 
 async def timeline(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     skip = _number(request, "skip")
     timeline = await ui.timeline(head)
     lanes = lanes_of(timeline, skip, LANES)
@@ -117,8 +116,7 @@ async def timeline(request: web.Request) -> web.StreamResponse:
 
 async def timeline_table(request: web.Request) -> web.StreamResponse:
     """Only the table, for a page that follows the run."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     timeline = await ui.timeline(head)
     lanes = lanes_of(timeline, _number(request, "skip"), LANES)
     return html(rendered("lanes.html", {"lanes": lanes}))
@@ -126,8 +124,7 @@ async def timeline_table(request: web.Request) -> web.StreamResponse:
 
 async def timeline_data(request: web.Request) -> web.StreamResponse:
     """The lanes as JSON, for the drawing."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     timeline = await ui.timeline(head)
     lanes = lanes_of(timeline, _number(request, "skip"), LANES)
     lanes |= {"now": ui.now(), "started": head.created_at, "finished": head.finished}
@@ -136,8 +133,7 @@ async def timeline_data(request: web.Request) -> web.StreamResponse:
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     found = await _events(ui, head, request)
     return show(
         request,
@@ -172,8 +168,7 @@ async def _events(ui: Ui, head: Head, request: web.Request) -> LogPage:
 
 async def data(request: web.Request) -> web.StreamResponse:
     """Input, output, context, and the result of each step."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     given = await frame(ui, head, "data")
     state, net = given["state"], given["net"]
     summary = await _summary(ui, head, state)
@@ -202,8 +197,7 @@ async def _whole(ui: Ui, value: Any) -> Any:
 
 async def whole_data(request: web.Request) -> web.StreamResponse:
     """One of the values in full, as a file: a page shows only the beginning of large ones."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     state, net = ui.state(head), ui.net(head)
     match request.match_info["what"]:
         case "input":
@@ -220,10 +214,23 @@ async def whole_data(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def redrive(request: web.Request) -> web.StreamResponse:
+    """What a redrive would do, before anybody asks for it."""
+    ui, head = run_of(request)
+    plan: RedrivePlan | None = None
+    refused = ""
+    try:
+        plan = await ui.look(lambda by: prepare_redrive(by.read, head.run).plan())
+    except AnabranchError as error:  # it has not ended, or nothing failed: the page says so
+        refused = error.message
+    return show(
+        request, "redrive.html", plan=plan, refused=refused, **await frame(ui, head, "redrive")
+    )
+
+
 async def definition(request: web.Request) -> web.StreamResponse:
     """The text that this run runs, at the version it began with."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     kept = ui.parts.store.definition(head.definition)
     if kept is None:
         raise NotFound(f"the definition of run {head.run} is not in the store")

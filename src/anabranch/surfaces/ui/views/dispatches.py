@@ -22,7 +22,7 @@ from anabranch.operations.read.dispatches import Dispatch, by_step
 from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.io.readers import ReadHandle
-from anabranch.surfaces.ui.context import Ui, show, ui_of
+from anabranch.surfaces.ui.context import Ui, run_of, show, ui_of
 from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import HEADERS, html, rendered
 from anabranch.work.participants.port import is_negative
@@ -63,8 +63,7 @@ class DispatchView(msgspec.Struct, frozen=True):
 
 
 async def page(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     steps = await ui.look(lambda by: _askings(by, head, ui.net(head)))
     given = await frame(ui, head, "dispatches")
     return show(request, "dispatches.html", askings=steps, **given)
@@ -72,8 +71,7 @@ async def page(request: web.Request) -> web.StreamResponse:
 
 async def panel(request: web.Request) -> web.StreamResponse:
     """Only the tables, for a page that follows the run."""
-    ui = ui_of(request)
-    head = ui.head(request.match_info["run"])
+    ui, head = run_of(request)
     steps = await ui.look(lambda by: _askings(by, head, ui.net(head)))
     values = {"askings": steps, "base": run_path(head.run), "finished": head.finished}
     return html(rendered("dispatches_panel.html", values))
