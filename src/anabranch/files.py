@@ -113,10 +113,10 @@ def _chunks(descriptor: int, path: Path, limit: int, setting: str) -> Iterator[b
         raise FileRefused(f"{os.fspath(path)} is larger than {limit:,} bytes{changed}")
 
 
-def read_text(path: Path, limit: int, setting: str = "") -> str:
+def read_text(path: Path, limit: int) -> str:
     """The same as text."""
     try:
-        return read_limited(path, limit, setting).decode("utf-8")
+        return read_limited(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 at byte {error.start:,}"
         raise FileRefused(f"{os.fspath(path)} cannot be read: {reason}") from None

@@ -102,7 +102,7 @@ def _bundle(node: Node, file: str, findings: Findings) -> NamedBundle | None:
     (graph,) = orchestrations
     _check_item(graph, bundle_id, findings)
     rules = _rules([part for part in parts if part is not graph], bundle_id, file, findings)
-    text = registry_text(graph)
+    text = canonical_text(plain(graph))
     made = BundleDocument(text, f"{file}/orchestration", node=_without(graph, ("ostcHash", "hash")))
     _check_hash(graph, ("ostcHash", "hash"), hash_of(text), findings)
     return NamedBundle(bundle_id, _word(graph.get("id")), Bundle(made, rules))
@@ -205,14 +205,10 @@ def _check_hash(item: Fields, keys: tuple[str, ...], found: str, findings: Findi
 # -- what a registry keeps ---------------------------------------------------------------------
 
 
-def registry_text(item: Fields, *, sort: bool = False, without_any: bool = False) -> str:
-    """The text that the deploy tool stores for this orchestration, of which the hash is taken."""
-    return canonical_text(plain(item), sort=sort, without_any=without_any)
-
-
 def canonical_text(
     document: Mapping[str, Any], *, sort: bool = False, without_any: bool = False
 ) -> str:
+    """The text that the deploy tool stores for an orchestration, of which the hash is taken."""
     structure = document.get("structure")
     steps = structure if isinstance(structure, Mapping) else {}
     made = {

@@ -44,19 +44,14 @@ def next_after(hook: Hook, key: SecretKey, now: int) -> str:
     return _OLD.join((made, protected(hook.id, current, key), str(now + OVERLAP_MS)))
 
 
-def secrets_of(
-    hook: Hook,
-    now: int,
-    key: SecretKey | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> tuple[str, ...]:
+def secrets_of(hook: Hook, now: int, key: SecretKey | None = None) -> tuple[str, ...]:
     """What notifications are signed with: the secret, and for a while the one before it.
 
     Empty when the environment, or the key, has been lost.
     """
     current, old, until = _split(hook.secret)
     specs = [current, old] if old and now < until else [current]
-    found = [_secret(hook.id, spec, key, environment) for spec in specs]
+    found = [_secret(hook.id, spec, key, os.environ) for spec in specs]
     return tuple(one for one in found if one) if found[0] else ()
 
 
@@ -110,14 +105,12 @@ def _split(spec: str) -> tuple[str, str, int]:
     return current, old, int(rest[1])
 
 
-def _secret(
-    hook_id: str, spec: str, key: SecretKey | None, environment: Mapping[str, str] | None
-) -> str:
+def _secret(hook_id: str, spec: str, key: SecretKey | None, environment: Mapping[str, str]) -> str:
     kind, _, rest = spec.partition(":")
     if kind == "text":
         return rest
     if kind == "env":
-        return (os.environ if environment is None else environment).get(rest, "")
+        return environment.get(rest, "")
     if key is None:
         return ""
     try:

@@ -48,9 +48,9 @@ def _put(values: dict[str, Any], path: list[str], new: Any, pair: str) -> None:
     values[path[-1]] = new
 
 
-def flat_pairs(given: Sequence[str], what: str) -> dict[str, Any]:
+def flat_pairs(given: Sequence[str]) -> dict[str, Any]:
     """K=V pairs whose keys are taken as they are."""
-    return {key: value(text) for key, text in (_split(pair, what) for pair in given)}
+    return {key: value(text) for key, text in (_split(pair, "value") for pair in given)}
 
 
 def value(text: str) -> Any:

@@ -87,20 +87,19 @@ _CARD = {"name", "type", "data", "description", "tags", "meta", "kind", "apiVers
 
 
 class EnvironmentSource:
-    def __init__(self, prefix: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._environment = os.environ if environment is None else environment
         self.label = f"the environment ({prefix}NAME)"
 
     def _variable(self, name: str) -> str:
         return self._prefix + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
     def knows(self, name: str) -> bool:
-        return self._variable(name) in self._environment
+        return self._variable(name) in os.environ
 
     async def find(self, name: str) -> Credential | None:
         variable = self._variable(name)
-        text = self._environment.get(variable)
+        text = os.environ.get(variable)
         return None if text is None else read_credential(text, f"the variable {variable}")
 
 

@@ -54,7 +54,7 @@ def plain(value: Any, root: str = "result") -> Any:
     return Walk(root).copy(value)
 
 
-def to_json(value: Any, root: str = "result", walk: type[Walk] | None = None) -> str:
+def to_json(value: Any, walk: type[Walk] | None = None) -> str:
     """The value as JSON text, or `NotJsonError`. `walk` may convert more than `plain` does."""
     try:
         text = _ENCODER.encode(value)
@@ -65,7 +65,7 @@ def to_json(value: Any, root: str = "result", walk: type[Walk] | None = None) ->
             return text
     except (TypeError, ValueError, RecursionError):
         pass  # the slow walk below says what is wrong, or that only a tuple was
-    return _ENCODER.encode((walk or Walk)(root).copy(value))
+    return _ENCODER.encode((walk or Walk)("result").copy(value))
 
 
 def deeper_than(value: Any, limit: int) -> bool:

@@ -62,8 +62,7 @@ class AcceptErrors:
     """Says once in a while that there is no file left for a connection; asyncio says it each time,
     with a traceback, and tries again after a second."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._said_at: float | None = None
         self.count = 0
 
@@ -94,7 +93,7 @@ class AcceptErrors:
         return closed and "_start_serving" in message
 
     def _say(self, error: Any) -> None:
-        now = self._now()
+        now = time.monotonic()
         if self._said_at is not None and now - self._said_at < SILENCE_SECONDS:
             return
         self._said_at = now

@@ -64,7 +64,7 @@ def _asked(options: argparse.Namespace) -> Bulk:
         dry_run=options.dry_run,
         actor=who(options),
         reason=options.reason,
-        values=values.flat_pairs(options.set, "value"),
+        values=values.flat_pairs(options.set),
         reducer=options.reduce,
         everything=options.all,
     )

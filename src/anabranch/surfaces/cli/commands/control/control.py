@@ -25,7 +25,7 @@ async def cancel(options: argparse.Namespace, settings: Settings) -> int:
 
 
 async def patch(options: argparse.Namespace, settings: Settings) -> int:
-    given = values.flat_pairs(options.values, "value")
+    given = values.flat_pairs(options.values)
     said = s.PatchContext(patches(given, options.reduce), who(options))
     return await _say(options, settings, said)
 
