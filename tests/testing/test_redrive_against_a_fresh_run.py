@@ -17,10 +17,10 @@ from anabranch.kernel.state import State
 from anabranch.runtime.live_run import history
 from anabranch.testing import ok
 from anabranch.testing.play import RUN, Theatre
-from anabranch.testing.random.redrives import RandomRedrive
 from anabranch.testing.scripted.definitions import compiled
 from anabranch.testing.scripted.participants import prepared
 from anabranch.testing.scripted.script import Script, Scripts
+from random_redrives import RandomRedrive
 
 SEEDS = 300
 AT_ONCE = 25
