@@ -185,7 +185,7 @@ class Sessions:
         actor: str = "",
         owner: str | None = None,
     ) -> dict[str, Any]:
-        """Let a waiting process go on now: `run:7`, or all of a session that wait at `step`.
+        """Wake a waiting process now: `run:7`, or all of a session that wait at `step`.
 
         `runner` is who asks. One who is not the owner names a step, and the processes there must
         allow them. Keys of the payload that begin with an underscore are ignored. An open join is

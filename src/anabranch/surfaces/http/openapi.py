@@ -219,7 +219,7 @@ ROUTES = (
         f"{API}/openapi.json",
         "open",
         show,
-        "What this server can be asked, for programs",
+        "The OpenAPI document of this server, for programs",
         returns=dict[str, Any],
     ),
 )

@@ -173,7 +173,7 @@ ROUTES = (
         f"{API}/bulk",
         "operate",
         bulk,
-        "Do one thing with all runs that a filter finds; `dry_run` only lists them",
+        "Apply one verb to all runs that match a filter; `dry_run` only lists them",
         body=BulkRequest,
         returns=BulkPage,
         example={

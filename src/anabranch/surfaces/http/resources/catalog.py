@@ -102,7 +102,8 @@ async def versions(request: web.Request) -> web.StreamResponse:
 
 ROUTES = (
     Route("POST", ALL, "operate", register,
-          "Keep definitions by their metadata.path, all or none; a changed text is a new version",
+          "Store definitions under their metadata.path, all or none; "
+          "a changed text is a new version",
           body=ToRegister, returns=RegisteredList,
           example={"definitions": [{"definition": EXAMPLE, "path": "etl/hello"}]},
           status=201, errors=(409,)),

@@ -59,13 +59,13 @@ async def remove(request: web.Request) -> web.StreamResponse:
 
 
 ROUTES = (
-    Route("POST", ALL, "admin", add, "Keep a credential, encrypted",
+    Route("POST", ALL, "admin", add, "Store a credential, encrypted",
           body=CredentialDraft, returns=CredentialCard, example=EXAMPLE, status=201, errors=(409,)),
     Route("GET", ALL, "admin", list_all, "The credentials, without their values",
           returns=CredentialList),
     Route("GET", ONE, "admin", show, "One credential, without its values",
           returns=CredentialCard, errors=(404,)),
-    Route("POST", f"{ONE}/rotate", "admin", rotate, "Give a credential another value",
+    Route("POST", f"{ONE}/rotate", "admin", rotate, "Replace the value of a credential",
           body=CredentialChange, returns=CredentialCard,
           example={"data": {"host": "db.example.org", "user": "loader", "password": "…"}},
           errors=(404, 409)),

@@ -342,7 +342,7 @@ ROUTES = (
         f"{RUN}/events",
         "read",
         page,
-        "The events of a run in order; ask for the next page with `after=next`",
+        "The events of a run in order; request the next page with `after=next`",
         returns=shapes.EventPage,
         query=(
             Query("after", "only events behind this", "integer", default=0),

@@ -67,7 +67,7 @@ ROUTES = (
         f"{RUN}/loops",
         "read",
         list_all,
-        "The loops of a run and how far they are",
+        "The loops of a run and their progress",
         returns=shapes.LoopPage,
     ),
     Route(
@@ -75,7 +75,7 @@ ROUTES = (
         f"{RUN}/loops/{{step}}/items",
         "read",
         items,
-        "The items of a loop by rising index; ask for the next page with `after=next`",
+        "The items of a loop by rising index; request the next page with `after=next`",
         returns=shapes.ItemPage,
         query=(
             Query("state", "only items in this state", choices=get_args(ItemState)),
@@ -90,7 +90,7 @@ ROUTES = (
         f"{RUN}/loops/{{step}}",
         "operate",
         tune,
-        "Change the window of a loop under way, or stop it",
+        "Change the window of a running loop, or stop it",
         body=TuneRequest,
         returns=shapes.RunStatus,
         example={"window": 4, "reason": "the database is busy"},

@@ -164,6 +164,8 @@ def mount(app: web.Application) -> None:
 
 
 ROUTES = tuple(
-    Route("GET", path, "read", metrics, "Numbers for Prometheus (text format)", media="text/plain")
+    Route(
+        "GET", path, "read", metrics, "Metrics in the text format of Prometheus", media="text/plain"
+    )
     for path in (f"{API}/metrics", "/metrics")
 )

@@ -62,7 +62,7 @@ ROUTES = (
         ALL,
         "read",
         list_all,
-        "Who can be asked, and how they have answered since the server started",
+        "The participants, and how they have answered since the server started",
         returns=ParticipantList,
     ),
     Route(
@@ -70,7 +70,7 @@ ROUTES = (
         f"{ALL}/reload",
         "admin",
         reload,
-        "Read the book of participants anew; one with a mistake changes nothing",
+        "Read the book of participants again; one with a mistake changes nothing",
         returns=Reloaded,
         bodiless=True,
     ),

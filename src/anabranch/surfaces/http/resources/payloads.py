@@ -68,7 +68,7 @@ ROUTES = (
         f"{API}/results",
         "read",
         referred,
-        "What a reference leads to: the result of a step, the items of a loop, a payload",
+        "The value of a reference: the result of a step, the items of a loop, a payload",
         returns=references.Referred,
         query=(
             Query("ref", "the reference", example="anabranch:run:last/step/report"),

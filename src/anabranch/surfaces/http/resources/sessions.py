@@ -157,7 +157,7 @@ ROUTES = (
         f"{API}/sessions/wakeable",
         "read",
         wakeable,
-        "The processes that sleep and that somebody may wake",
+        "The sleeping processes that an address may wake",
         returns=shapes.RowPage,
         query=(
             Query("address", "who would wake them", example="0x" + "a" * 40),
@@ -192,7 +192,7 @@ ROUTES = (
         f"{RUN}/receipts",
         "read",
         receipts,
-        "What each executed step of a session left behind",
+        "The receipt of each executed step of a session",
         returns=shapes.RowPage,
         query=(
             Query("step", "only of this step"),

@@ -116,13 +116,14 @@ async def me(request: web.Request) -> web.StreamResponse:
 _EXAMPLE = {"name": "deploy", "scopes": ["operate"], "lifetime_days": 90}
 
 ROUTES = (
-    Route("POST", f"{API}/tokens", "admin", create, "Make a token; its text is told once",
+    Route("POST", f"{API}/tokens", "admin", create, "Create a token; its text is shown once",
           body=NewToken, returns=MadeToken, example=_EXAMPLE, status=201),
     Route("GET", f"{API}/tokens", "admin", list_tokens, "The tokens, without their secrets",
           returns=TokenList),
     Route("DELETE", f"{API}/tokens/{{token}}", "admin", revoke, "Revoke a token",
           returns=ShownToken, errors=(404,)),
-    Route("GET", f"{API}/audit", "admin", audit, "Who asked for which changes, newest first",
+    Route("GET", f"{API}/audit", "admin", audit,
+          "The audit trail: who requested which changes, newest first",
           returns=AuditPage,
           query=(
               Query("actor", "Only of this actor"),
@@ -131,5 +132,5 @@ ROUTES = (
               Query("limit", "Entries on a page", "integer", least=1, most=1000, default=100),
               Query("cursor", "`next` of the page before"),
           )),
-    Route("GET", f"{API}/me", "any", me, "Who the caller is taken for", returns=Me),
+    Route("GET", f"{API}/me", "any", me, "Who the caller is, by its token", returns=Me),
 )  # fmt: skip

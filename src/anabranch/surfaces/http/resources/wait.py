@@ -60,13 +60,17 @@ ROUTES = (
         f"{RUN}/wait",
         "read",
         wait,
-        "Wait until a run has ended; with `standing`, or until only somebody can move it",
+        "Wait until a run has ended; with `standing=true`, or until only a person or program "
+        "outside can move it",
         returns=Waited,
         errors=(429, 503),
         query=(
             Query("seconds", "how long at most", "integer", least=0, most=SECONDS_MAX, default=30),
             Query(
-                "standing", "true: also until only somebody can move it", "boolean", default=False
+                "standing",
+                "true: also until only a person or program outside can move it",
+                "boolean",
+                default=False,
             ),
         ),
     ),

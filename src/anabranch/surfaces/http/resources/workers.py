@@ -357,28 +357,29 @@ def _job(
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", API + "/pools/{pool}/claim", "work", claim,
-        "Take jobs of a pool under a lease; waits for the first one",
+        "Claim jobs of a pool under a lease; waits for the first one",
         body=ClaimBody, returns=Claimed,
         example={"worker": "gpu-1", "max": 4, "wait_seconds": 20, "claim": "5f3c"},
     ),
     Route(
         "POST", API + "/pools/{pool}/withdraw", "work", withdraw,
-        "Stop asking: what a claim was given, and nobody has heard of, goes back",
+        "Withdraw a claim: jobs that it was given and the worker never received go back "
+        "to the queue",
         body=WithdrawBody, returns=Withdrawn, example={"worker": "gpu-1", "claim": "5f3c"},
     ),
     Route(
         "GET", API + "/pools", "read", pools,
-        "Every pool: what waits, what is out and with whom, which workers asked",
+        "Every pool: waiting jobs, leased jobs and their workers, which workers asked",
         returns=PoolList,
     ),
     Route(
         "GET", API + "/pools/{pool}", "read", pool,
-        "One pool: what waits, what is out and with whom, which workers asked",
+        "One pool: waiting jobs, leased jobs and their workers, which workers asked",
         returns=PoolState, errors=(404,),
     ),
     Route(
         "POST", API + "/jobs/watch", "work", watch,
-        "Which of its jobs a worker should stop; waits until there is one",
+        "Long-poll for the jobs that a worker should stop",
         body=WatchBody, returns=Watched,
         example={
             "worker": "gpu-1", "wait_seconds": 20,
@@ -391,7 +392,7 @@ ROUTES: tuple[Route, ...] = (
         body=BeatBody, returns=Beat, example={"lease_seconds": 60}, bodiless=True,
     ),
     _job(
-        "POST", "/progress", progress, "Say how far the work is, in small JSON",
+        "POST", "/progress", progress, "Report the progress of the work, in small JSON",
         body=ProgressBody, returns=Accepted, example={"progress": {"done": 30, "of": 100}},
     ),
     _job(
@@ -400,18 +401,18 @@ ROUTES: tuple[Route, ...] = (
         body=ReportBody, returns=Accepted, example={"result": {"price": 12}}, errors=(410,),
     ),
     _job(
-        "POST", "/fail", fail, "The work failed; its definition says whether it is tried again",
+        "POST", "/fail", fail, "The work failed; its definition decides whether it is tried again",
         body=FailBody, returns=Accepted,
         example={"kind": "connection", "message": "the scanner does not answer"},
     ),
     _job(
         "POST", "/park", park,
-        "The answer comes later from elsewhere, such as a child run; the worker lets go",
+        "Park the job: its answer comes later from elsewhere, such as a child run",
         body=ParkBody, returns=Accepted, example={"ticket": "run-7"},
     ),
     _job(
         "POST", "/release", release,
-        "The worker no longer has it: it stopped as told, or hands it back",
+        "Release the job: the worker stopped it as requested, or gives it back",
         body=ReleaseBody, returns=Accepted, example={"reason": "the worker stops"}, bodiless=True,
     ),
     _job(
@@ -428,7 +429,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     _job(
         "POST", "/payloads", put_payload,
-        "Keep a large value, to be referred to in the report; the body is its bytes",
+        "Upload a large value, to be referred to in the report; the body is its bytes",
         returns=Kept, errors=(413,),
     ),
     _job(
@@ -439,7 +440,7 @@ ROUTES: tuple[Route, ...] = (
         returns=ResultsPage,
     ),
     _job(
-        "POST", "/children", child, "Begin the child run of a task of kind `playbook`, once",
+        "POST", "/children", child, "Start the child run of a task of kind `playbook`, once",
         body=ChildBody, returns=Begun,
         example={"path": "child.yaml", "run": "run-7-2.0", "waits": True},
     ),

@@ -237,7 +237,8 @@ ROUTES = (
         f"{RUN}/dispatches",
         "read",
         dispatches,
-        "Who was asked, when, and what became of it; ask for the next page with `after=next`",
+        "Which participants were asked, when, and the outcome; "
+        "request the next page with `after=next`",
         returns=DispatchPage,
         query=(
             Query("step", "only those of this step", example="ask"),
@@ -259,7 +260,7 @@ ROUTES = (
         ALL,
         "operate",
         put,
-        "Keep a template; a changed text is a new version",
+        "Store a template; a changed text is a new version",
         body=TemplateGiven,
         returns=TemplateKept,
         example={"template": EXAMPLE},
@@ -288,7 +289,7 @@ ROUTES = (
         ONE,
         "operate",
         delete,
-        "Let a template be found no more; its runs stay, and it can be put again",
+        "Delete a template; its runs stay, and it can be put again",
         returns=TemplateKept,
     ),
     Route(
@@ -305,7 +306,7 @@ ROUTES = (
         f"{ONE}/definition",
         "read",
         materialise,
-        "The definition that these parameters make of it; nothing is kept or begun",
+        "The definition that a template makes with these parameters; stores and starts nothing",
         body=Parameters,
         returns=Materialised,
         example={"parameters": {"limit": 5}},

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def add_credential(verbs: Verbs) -> None:
     actions = c.family(verbs, "credential", "Keep credentials that definitions ask for by name.")
-    add = c.action(actions, "add", "Keep a credential, encrypted.")
+    add = c.action(actions, "add", "Store a credential, encrypted.")
     c.action(actions, "list", "List the credentials, without their values.")
     show = c.action(actions, "show", "Show one credential, without its values.")
-    rotate = c.action(actions, "rotate", "Give a credential another value.")
+    rotate = c.action(actions, "rotate", "Replace the value of a credential.")
     remove = c.action(actions, "remove", "Remove a credential.")
     rekey = c.action(actions, "rekey", "Encrypt all credentials with another key.")
     for one in (add, show, rotate, remove):

@@ -63,7 +63,7 @@ def _wakeable(actions: Verbs) -> None:
 
 
 def _doing(actions: Verbs) -> None:
-    wake = c.action(actions, "wake", "Let a waiting process go on now.")
+    wake = c.action(actions, "wake", "Wake a waiting process now.")
     wake.add_argument("run", metavar="PID|SESSION", help="SESSION:NUMBER, or a session with --step")
     _owner(wake)
     wake.add_argument("--step", default="", metavar="STEP", help="all that wait at this step")

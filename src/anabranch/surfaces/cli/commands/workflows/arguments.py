@@ -29,7 +29,7 @@ def add_snapshot(verbs: Verbs) -> None:
 def add_template(verbs: Verbs) -> None:
     text = "Keep workflow templates, and run them with parameters."
     actions = c.family(verbs, "template", text)
-    put = c.action(actions, "put", "Keep a template; a changed text is a new version.")
+    put = c.action(actions, "put", "Store a template; a changed text is a new version.")
     put.add_argument("file", metavar="FILE", help="`-` reads standard input")
     c.action(actions, "list", "List the templates, each in its newest version.")
     versions = c.action(actions, "versions", "List the versions of a template, oldest first.")
