@@ -173,7 +173,7 @@ def test_the_token_comes_from_the_environment_or_from_a_file(
 ) -> None:
     done = target.run("runs")
     assert (done.code, done.out) == (2, "")
-    assert "asks for a token: set ANABRANCH_TOKEN or --token-file; the first token" in done.err
+    assert "requires a token: set ANABRANCH_TOKEN or --token-file; the first token" in done.err
     assert "`anabranch token create --scope admin --name YOU --store FILE`" in done.err
     monkeypatch.setenv("ANABRANCH_TOKEN", "anb_wrong")
     assert target.run("runs", "--json").json["problem"]["code"] == "token_wrong"

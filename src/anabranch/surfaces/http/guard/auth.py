@@ -139,7 +139,7 @@ def _caller(request: web.Request, scope: str) -> tuple[Caller | None, str]:
 def _by_token(request: web.Request, keeper: Gatekeeper, shown: str) -> Caller:
     kind, _, text = shown.partition(" ")
     if kind.lower() != "bearer":
-        raise _unauthorized("token_form", "the Authorization header does not begin with Bearer")
+        raise _unauthorized("token_form", "the Authorization header does not start with Bearer")
     text, now = text.strip(), keeper.now()
     network = network_of(address_of(request))
     own = f"{network} {id_in(text)}"  # this token from there
@@ -162,9 +162,9 @@ def _by_token(request: web.Request, keeper: Gatekeeper, shown: str) -> Caller:
 
 def _too_many(waiting_ms: int) -> ApiError:
     seconds = -(-waiting_ms // 1000)
-    said = f"too many wrong tokens from this address; others are looked at in {seconds} s"
+    said = f"too many wrong tokens from this address; the server checks the next in {seconds} s"
     headers = {"Retry-After": str(seconds)}
-    hint = "use a token that is right"
+    hint = "wait, then send a valid token"
     return ApiError(429, "too_many_guesses", said, hint, headers=headers)
 
 
@@ -214,9 +214,9 @@ def _ask_who(request: web.Request) -> web.StreamResponse:
     if _is_for_people(request):
         raise web.HTTPSeeOther(f"{LOGIN}?next={quote(request.path_qs, safe='')}")
     if request.app[GATEKEEPER].policy.open:
-        said = "this came through a proxy, and whoever does not sit at this machine needs a token"
+        said = "the request came through a proxy: only a caller on this machine needs no token"
         raise _unauthorized("token_missing", said)
-    raise _unauthorized("token_missing", "this server asks for a token")
+    raise _unauthorized("token_missing", "this server requires a token")
 
 
 def _is_for_people(request: web.Request) -> bool:
@@ -275,7 +275,7 @@ def _session(request: web.Request) -> BrowserSession | None:
 
 def caller_of(request: web.Request) -> Caller:
     if CALLER not in request:
-        raise _unauthorized("token_missing", "this server asks for a token")
+        raise _unauthorized("token_missing", "this server requires a token")
     return request[CALLER]
 
 

@@ -175,7 +175,7 @@ def in_time(seconds: float = REQUEST_SECONDS) -> Any:
         except TimeoutError:
             if not limit.expired():
                 raise
-            said = f"there is no answer within {seconds:g} seconds; what was begun may still happen"
+            said = f"there is no answer within {seconds:g} seconds; it may still take effect"
             raise ApiError(
                 504, "slow_answer", said, "look at the run before trying again"
             ) from None

@@ -152,12 +152,12 @@ async def _claimed(
     if found is not None:
         if found.body != claim.body:
             said = f"the {HEADER} {claim.key!r} was used for another request"
-            raise ApiError(409, "idempotency", said, "take a new key for another request")
+            raise ApiError(409, "idempotency", said, "use a new key for another request")
         if found.answer is not None and found.status is not None:
             value = msgspec.Raw(found.answer)
             return answer(value, found.status, {REPLAYED: "true"}), None
         if not again:
-            said = "the server stopped while it was at this request: nobody knows how far it came"
+            said = "the server stopped during this request: it may have had its effect or not"
             raise ApiError(409, "unknown_outcome", said, "look at the run, then use a new key")
         claim = found
     try:

@@ -77,7 +77,7 @@ def _check_origin(request: web.Request) -> None:
         foreign = origin is not None and not same_origin(origin, request.headers.get("Host", ""))
         refused = elsewhere or foreign
     if refused:
-        said = f"this was asked for by a page of another site ({(origin or site)[:100]})"
+        said = f"a page of another site sent this request ({(origin or site)[:100]})"
         raise ApiError(403, "wrong_origin", said, "ask from a page of this server")
 
 

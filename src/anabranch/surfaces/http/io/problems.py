@@ -95,32 +95,32 @@ BY_CODE: Mapping[str, int] = {
 }
 #: What to do about it, where the message does not say so itself.
 HINTS: Mapping[str, str] = {
-    "definition": "mend what `problems` lists; POST /api/v1/definitions/check tries it again",
+    "definition": "fix what `problems` lists; POST /api/v1/definitions/check checks it again",
     "not_found": "GET /api/v1/runs lists the runs, GET /api/v1/definitions the definitions",
     "run_exists": "leave `run` out to get a new id, or send an Idempotency-Key with the start",
-    "run_finished": "POST /api/v1/runs/{run}/redrive begins a linked run",
+    "run_finished": "POST /api/v1/runs/{run}/redrive starts a linked run",
     "gate_not_open": "GET /api/v1/approvals lists the gates that are open",
-    "not_paused": "GET /api/v1/runs/{run} says how the run stands",
-    "already_paused": "POST /api/v1/runs/{run}/resume lets it go on",
-    "nothing_failed": "POST /api/v1/runs with its `fingerprint` begins a new run",
+    "not_paused": "GET /api/v1/runs/{run} shows the status of the run",
+    "already_paused": "POST /api/v1/runs/{run}/resume continues it",
+    "nothing_failed": "POST /api/v1/runs with its `fingerprint` starts a new run",
     "missing_requirements": "start the server with what the detail names; the run then goes on",
     "not_finished": "wait for its end, or POST /api/v1/runs/{run}/cancel first",
     "not_a_session": "only runs of orchestrations have receipts and processes",
     "not_json": "send plain JSON: no NaN, no infinity, at most the depth that the message names",
     "bad_run_id": "leave `run` out to get a new id",
     "no_loop": "GET /api/v1/runs/{run}/loops lists its loops",
-    "engine_closed": "the server is stopping; try again when it is back",
-    "engine_stopped": "look at the log of the server; it has to be started again",
-    "conflict": "read what is there now, and try again",
+    "engine_closed": "the server is stopping; retry when it is back",
+    "engine_stopped": "read the log of the server, then restart it",
+    "conflict": "read the current state, and retry",
     "damaged_run": "restore the store from a backup, or leave the run as it is",
-    "idempotency": "take a new key for another request",
+    "idempotency": "use a new key for another request",
 }
 ANY_HINT: Mapping[int, str] = {
-    404: "GET /api/v1/openapi.json lists what there is",
-    409: "GET /api/v1/runs/{run} says how the run stands, /explain what it waits for",
+    404: "GET /api/v1/openapi.json lists the routes",
+    409: "GET /api/v1/runs/{run} shows its status, /explain what it waits for",
     422: "change the value that the detail names",
-    500: "this is a defect of ours: the log of the server has more",
-    503: "the log of the server says why; try again later",
+    500: "this is a bug in Anabranch: the log of the server has the details",
+    503: "the log of the server has the reason; retry later",
 }
 
 

@@ -218,7 +218,7 @@ def read_cursor(text: str, *kinds: type) -> tuple[Any, ...]:
         or not all(type(value) is kind for value, kind in zip(values, kinds, strict=True))
         or any(isinstance(value, int) and abs(value) > 2**62 for value in values)
     ):
-        raise bad_parameter("cursor", "is not one of ours", "take it from `next` of the last page")
+        raise bad_parameter("cursor", "is not valid", "take it from `next` of the last page")
     return tuple(values)
 
 

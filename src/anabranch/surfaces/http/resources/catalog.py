@@ -109,7 +109,7 @@ ROUTES = (
           status=201, errors=(409,)),
     Route("GET", ALL, "read", list_paths, "The paths, each in its newest version",
           returns=CatalogPage,
-          query=(Query("prefix", "only paths that begin so", example="etl/"), PAGE, CURSOR)),
+          query=(Query("prefix", "only paths that start with this", example="etl/"), PAGE, CURSOR)),
     Route("GET", ONE, "read", show, "A definition by its path, with its text",
           returns=CatalogDefinition, errors=(404,),
           query=(Query("version", "this version, instead of the newest", "integer", least=1),)),

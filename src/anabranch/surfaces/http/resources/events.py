@@ -162,7 +162,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     after = _after(request)
     if len(streams) >= limits.streams:
         said = f"{limits.streams} followers are connected, which is the most"
-        raise ApiError(503, "too_many_streams", said, "try again later, or ask for pages")
+        raise ApiError(503, "too_many_streams", said, "retry later, or request pages")
     run = request.match_info["run"]
     follower = await read_inline(request, lambda by: _follower(by, run, after))
     response = web.StreamResponse(

@@ -58,7 +58,7 @@ class Meters:
         )
         put.gauge(
             "anabranch_webhook_deliveries",
-            "deliveries that wait or were given up, by webhook",
+            "deliveries that wait or are dead, by webhook",
             lambda: [
                 ((hook, state), getattr(backlog, state))
                 for hook, backlog in self.backlog.items()
@@ -83,7 +83,7 @@ def _watch_process(put: Registry) -> None:
         ["version"],
     )
     begun = time.time()
-    put.gauge("process_start_time_seconds", "when counting began", lambda: begun)
+    put.gauge("process_start_time_seconds", "when counting started", lambda: begun)
     put.gauge("process_cpu_seconds_total", "processor time", time.process_time, kind="counter")
     put.gauge("process_resident_memory_bytes", "memory in use", _resident_bytes)
     put.gauge("process_open_fds", "open files and connections", _open_files)

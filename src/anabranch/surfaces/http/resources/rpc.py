@@ -150,7 +150,7 @@ async def _called(
         raise
     except Exception:
         log.exception("%s failed", method[:80])
-        reply, outcome = _error(number, INTERNAL, "this is a defect of ours: see the log"), "failed"
+        reply, outcome = _error(number, INTERNAL, "a bug in Anabranch: see the log"), "failed"
     if method in CHANGES:
         await _written(request, permitted, outcome)
     return reply
@@ -230,9 +230,9 @@ def opened(routes: Sequence[Route], settings: Settings) -> tuple[Route, ...]:
         return tuple(routes)
     if settings.chain_execution == "send":
         raise InputError(
-            "rpc_access is permit and chain_execution is send: whoever owns a registry could send "
-            "calls with the key of this server; choose rpc_access token, or chain_execution record "
-            "or simulate",
+            "rpc_access is permit and chain_execution is send: the owner of any registry could "
+            "send calls with the key of this server; choose rpc_access token, or chain_execution "
+            "record or simulate",
             code="rpc_sends",
         )
     return tuple(replace(one, scope="open") if one.path == PATH else one for one in routes)

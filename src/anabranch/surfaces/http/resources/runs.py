@@ -192,10 +192,10 @@ _FILTERS = (
     Query("dialect", "only runs of this language", example="noetl"),
     Query("name", "only runs of definitions of this name", example="hello"),
     Query("label", "only runs with this label: key=value", many=True, example="tenant=north"),
-    Query("prefix", "only runs whose id begins so"),
+    Query("prefix", "only runs whose id starts with this"),
     Query("parent", "only children of this run"),
-    Query("created_after", "begun at this instant (ms) or later", "integer"),
-    Query("created_before", "begun before this instant (ms)", "integer"),
+    Query("created_after", "started at this instant (ms) or later", "integer"),
+    Query("created_before", "started before this instant (ms)", "integer"),
     PAGE,
     CURSOR,
 )

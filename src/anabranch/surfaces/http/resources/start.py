@@ -72,7 +72,7 @@ async def start(request: web.Request) -> web.StreamResponse:
 def _check_start(body: StartRequest) -> None:
     given = [body.definition, body.fingerprint, body.template, body.path, body.catalog_id]
     if sum(one is not None for one in given) != 1:
-        said = "a run is begun from a definition, a fingerprint, a path or a template, one of them"
+        said = "a run starts from a definition, a fingerprint, a path or a template, one of them"
         hint = "send `definition`, or `fingerprint`, `path`, `catalog_id` or `template`"
         raise ApiError(422, "usage", said, hint)
     if body.definition is None and body.rules is not None:

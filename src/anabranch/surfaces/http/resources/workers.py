@@ -64,17 +64,17 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 #: What a worker does about a refusal.
 HINTS: Mapping[str, str] = {
-    "unknown_job": "drop the result: the job has its answer, or nobody wants one any more",
-    "stale_attempt": "drop the result: the lease ran out and the job was given to somebody else",
-    "not_your_job": "use the token and the name of the claim, and speak only of its jobs",
+    "unknown_job": "drop the result: the job has its answer, or the run no longer needs one",
+    "stale_attempt": "drop the result: the lease ran out and another worker has the job",
+    "not_your_job": "use the token and the name of the claim, and report only its jobs",
     "job_not_running": "drop the result, and claim the job again if it is offered",
-    "run_finished": "drop the result: nobody waits for it",
+    "run_finished": "drop the result: the run has ended",
     "not_found": "take run, job and attempt from a claim",
-    "no_children": "report the result of the task; only tasks of kind `playbook` begin runs",
-    "child_path": "ask for what the task says: the server works out path and input by itself",
-    "child_refused": "fail the job: the definition of the child has to be mended on the server",
-    "credential_refused": "ask for what the task looks up; the definition says what that is",
-    "not_running": "the job was told to stop: stop the work and release it",
+    "no_children": "report the result of the task; only tasks of kind `playbook` start runs",
+    "child_path": "request the child that the task names: the server computes path and input",
+    "child_refused": "fail the job: the definition of the child must be fixed on the server",
+    "credential_refused": "request only credentials that the task names in its definition",
+    "not_running": "the job was cancelled: stop the work and release it",
 }
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -315,7 +315,7 @@ async def _content(request: web.Request) -> bytes:
     """A payload may be as large as a result may be, whatever bodies of JSON may."""
     most = request.app[SETTINGS].result_bytes_max
     said = f"the payload is larger than {most:,} bytes (setting ANABRANCH_RESULT_BYTES_MAX)"
-    hint = "raise it at the server, or keep the data elsewhere and report where"
+    hint = "raise it at the server, or store the data outside and report its address"
     seconds = max(request.app[LIMITS].body_seconds, 120.0)
     return await read_at_most(request, most, seconds, said, hint)
 
