@@ -184,7 +184,7 @@ FORWARDED = ("X_Forwarded_For", "X_Forwarded_Host", "X_Real_IP", "Forwarded", "V
 
 @pytest.mark.parametrize("header", FORWARDED)
 def test_nobody_who_comes_through_a_proxy_is_taken_for_a_local_user(header: str) -> None:
-    """Somebody put a proxy before a server that asks for no token: it stays closed."""
+    """Somebody put a proxy before a server that requires no token: it stays closed."""
 
     async def go() -> None:
         async with serving() as door:

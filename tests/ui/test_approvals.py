@@ -77,7 +77,7 @@ def test_a_new_question_is_announced_to_an_inbox_that_is_open(page: Any, server:
     server.steps.open("quiet")
     server.run(TWO_STEPS, {"first": "quiet", "second": "quiet"})  # moves, and asks nothing
     run = server.run(ASKED)
-    page.get_by_role("link", name="Something new is asked: show it").click()
+    page.get_by_role("link", name="A new question: show it").click()
     page.locator(f'article[data-gate="{run}"]').wait_for()
     assert page.locator("#newer").is_hidden()
 
@@ -158,7 +158,7 @@ def test_of_two_people_the_later_one_is_told_who_was_faster(
     kim.get_by_role("button", name="Fulfil").click()
     kim.get_by_text("Fulfilled. The run goes on.").wait_for()
     sam.get_by_role("button", name="Reject").click()
-    sam.get_by_role("heading", name="Somebody was faster").wait_for()
+    sam.get_by_role("heading", name="Another person was faster").wait_for()
     said = sam.locator("[role=alert]").inner_text()
     assert said.startswith("kim answered “fulfil” at ")
     assert "we need the room" in said

@@ -108,7 +108,7 @@ def test_pages_of_another_language_are_not_there(page: Any, server: Server) -> N
     for way in ("receipts", "receipts/panel", "snapshot.json", "dispatches/nothing"):
         assert page.goto(f"/runs/{run}/{way}").status == 404
     page.goto(f"/runs/{run}/dispatches")
-    page.get_by_text("This run has asked nobody").wait_for()
+    page.get_by_text("This run has asked no participant").wait_for()
 
 
 def test_what_a_source_decides_can_be_asked_again_or_overridden_by_name(

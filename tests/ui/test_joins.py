@@ -108,7 +108,7 @@ def test_with_any_one_the_first_wins_and_the_others_are_cancelled(
     row_says(page, "south", "cancelled", "before it answered")
     card = page.locator("#joins article")
     assert "1 of 2" in card.locator("h3").inner_text()
-    assert "the others are told to stop" in card.inner_text()
+    assert "the engine cancels the others" in card.inner_text()
 
 
 def test_a_quorum_counts_those_who_can_be_reached(

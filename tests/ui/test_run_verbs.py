@@ -18,7 +18,7 @@ def test_pause_resume_and_cancel_take_effect_with_their_reasons(page: Any, serve
     page.get_by_role("button", name="Pause").click()
     assert page.evaluate("document.activeElement.id") == "confirm-why"
     confirm(page, reason="lunch")
-    page.get_by_text("Paused. Work that runs").wait_for()
+    page.get_by_text("Paused. Running jobs").wait_for()
     assert server.status(run) == "paused"
     assert [(said.actor, said.reason) for said in events_of(server, run, e.RunPaused)] == [
         ("local", "lunch")

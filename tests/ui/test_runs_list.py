@@ -44,7 +44,7 @@ def test_the_form_shows_what_the_address_says_and_keeps_it(page: Any, server: Se
     server.run(HELD, labels={"shape": "round"})
     page.goto("/runs?label=shape%3Dround&status=completed&dialect=xrc729&age=24h")
     assert page.get_by_label("Dialect").input_value() == "xrc729"
-    assert page.get_by_label("Begun").input_value() == "24h"
+    assert page.get_by_label("Started").input_value() == "24h"
     assert page.get_by_label("Labels that are filtered by").inner_text().split()[0] == "shape=round"
     page.get_by_label("Name").fill("opinions")
     page.get_by_role("button", name="Filter").click()
@@ -127,9 +127,9 @@ def test_new_runs_are_offered_and_do_not_make_the_list_jump(page: Any, server: S
     is_live(page)
     before = rows(page)
     newer = server.run(HELD, labels={"new": "yes"})
-    page.get_by_role("link", name="1 new run has begun: show").wait_for()
+    page.get_by_role("link", name="1 new run has started: show").wait_for()
     assert rows(page) == before
-    page.get_by_role("link", name="1 new run has begun: show").click()
+    page.get_by_role("link", name="1 new run has started: show").click()
     assert rows(page) == [newer, *before]  # with the filter that was chosen
 
 

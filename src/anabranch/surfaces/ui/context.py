@@ -33,10 +33,10 @@ log = logging.getLogger("anabranch.ui")
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: What a page may say after a change; the words are ours, the address bar only picks one.
 NOTES = {
-    "paused": "Paused. Work that runs comes to its end; nothing new is begun.",
+    "paused": "Paused. Running jobs finish; nothing new starts.",
     "resumed": "It goes on.",
-    "cancelled": "Cancelled. What runs is told to stop.",
-    "patched": "Written to the context. What waits for admission was looked at again.",
+    "cancelled": "Cancelled. The engine stops the running jobs.",
+    "patched": "Written to the context. The engine evaluated waiting admissions again.",
     "redriven": "This run redoes what failed and what depends on it, and keeps the rest.",
     "started": "Started.",
     "fulfilled": "Fulfilled. The run goes on.",

@@ -80,7 +80,7 @@ def check_form(request: web.Request, given: str) -> None:
     origin = request.headers.get("Origin")
     foreign = origin is not None and not same_origin(origin, request.host)
     if foreign or site not in ("same-origin", "none"):
-        raise Forged("this change was asked for by a page of another site; nothing was done")
+        raise Forged("a page of another site requested this change; the server refused it")
     kept = session_csrf(request) or request.cookies.get(COOKIE, "")
     if len(kept) < 32 or not hmac.compare_digest(_bytes(kept), _bytes(given)):
         raise Forged("this form is from an earlier visit: go back, reload the page and try again")
@@ -111,7 +111,7 @@ async def read_form(request: web.Request) -> Form:
 def _check_stranger(request: web.Request) -> None:
     length = request.content_length
     if length is None or length > STRANGERS_BYTES or request.content_type == MULTIPART:
-        said = f"before somebody has signed in, a form has at most {STRANGERS_BYTES:,} bytes"
+        said = f"before the user has signed in, a form has at most {STRANGERS_BYTES:,} bytes"
         raise ApiError(413, "too_large", said, "send less", headers={"Connection": "close"})
 
 

@@ -45,7 +45,7 @@ def _before(text: str) -> tuple[int, str, str] | None:
     since, _, rest = text.partition(".")
     run, _, gate = rest.partition(".")
     if not since.isdecimal() or len(since) > 16:
-        raise InputError("the address names a page that does not exist; begin at /approvals")
+        raise InputError("the address names a page that does not exist; start at /approvals")
     return int(since), run, gate
 
 
@@ -77,7 +77,7 @@ async def decide(request: web.Request) -> web.StreamResponse:
         raise InputError("a gate is answered with fulfil or reject")
     reason = text_of(form, "reason").strip()
     if verdict == "reject" and not reason:
-        raise InputError("say why it is rejected: whoever asked will read the reason")
+        raise InputError("give a reason for the rejection: the requester will read it")
     run, gate = request.match_info["run"], request.match_info["gate"]
     override = text_of(form, "override") == "yes" and verdict != "ask_again"
     said = decision(gate, verdict, actor_of(request), reason, _evidence(form), override=override)

@@ -29,19 +29,19 @@ BUDGET_SECONDS = 10.0  # then somebody is asked whether to go on
 
 #: Verb → how a button says it, what it means, and what is said of a run afterwards.
 WORDS: Mapping[str, tuple[str, str, str]] = {
-    "pause": ("Pause", "What is running comes to its end; nothing new begins.", "paused"),
+    "pause": ("Pause", "Running jobs finish; nothing new starts.", "paused"),
     "resume": ("Resume", "They go on where they stopped.", "resumed"),
     "redrive": (
         "Redrive",
-        "For each a linked run begins that redoes what failed and what depends on it.",
+        "For each a linked run starts that repeats what failed and what depends on it.",
         "redriven",
     ),
     "patch": (
         "Patch",
-        "Writes to the context; steps that wait for admission are looked at again.",
+        "Writes to the context; the engine evaluates waiting admissions again.",
         "patched",
     ),
-    "cancel": ("Cancel", "Work is told to stop. This cannot be undone.", "cancelled"),
+    "cancel": ("Cancel", "The engine stops the running jobs. This cannot be undone.", "cancelled"),
     "purge": ("Delete", "Runs that have ended are deleted. This cannot be undone.", "deleted"),
 }
 

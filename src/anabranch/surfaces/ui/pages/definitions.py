@@ -226,7 +226,7 @@ def _before(text: str) -> tuple[int, str] | None:
         return None
     at, dot, fingerprint = text.partition(".")
     if not at.isdecimal() or not dot or len(at) > 15:
-        raise InputError("`before` is not one of ours: take it from the link to older definitions")
+        raise InputError("`before` is not valid: take it from the link to older definitions")
     return int(at), fingerprint
 
 

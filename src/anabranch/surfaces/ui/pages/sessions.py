@@ -80,7 +80,7 @@ def _before(text: str) -> tuple[int, str] | None:
         return None
     at, dot, run = text.partition(".")
     if not at.isdecimal() or not dot or len(at) > 15:
-        raise InputError("`before` is not one of ours: take it from the link to older sessions")
+        raise InputError("`before` is not valid: take it from the link to older sessions")
     return int(at), run
 
 

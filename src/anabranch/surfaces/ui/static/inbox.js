@@ -34,6 +34,6 @@ function announce(open, known) {
   const fresh = open.slice(0, at < 0 ? open.length : at);
   if (!fresh.length) return;
   const newer = document.getElementById("newer");
-  newer.querySelector("a").textContent = fresh.length === 1 ? "Something new is asked: show it" : `${fresh.length} new questions: show them`;
+  newer.querySelector("a").textContent = fresh.length === 1 ? "A new question: show it" : `${fresh.length} new questions: show them`;
   newer.hidden = false;
 }

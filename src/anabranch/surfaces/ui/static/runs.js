@@ -18,7 +18,7 @@ export function followRuns() {
     }
     begunSince += begun;
     if (begun) {
-      newer.querySelector("a").textContent = `${amount(begunSince)} new ${begunSince === 1 ? "run has" : "runs have"} begun: show`;
+      newer.querySelector("a").textContent = `${amount(begunSince)} new ${begunSince === 1 ? "run has" : "runs have"} started: show`;
       newer.hidden = false;
     }
   });

@@ -132,7 +132,7 @@ def _before(text: str) -> tuple[int, str] | None:
         return None
     at, _, run = text.partition(".")
     if not at.isdecimal() or len(at) > 16:
-        raise InputError("the address names a page that does not exist; begin at /runs")
+        raise InputError("the address names a page that does not exist; start at /runs")
     return int(at), run
 
 
