@@ -116,7 +116,7 @@ def test_a_hangup_reads_the_book_of_participants_anew(terminal: Terminal) -> Non
         server.process.interrupt(signal.SIGTERM)
         done = server.process.end()
     assert done.code == 0
-    assert "1 participants are read anew" in done.err
+    assert "1 participants, read again" in done.err
 
 
 def test_a_second_signal_stops_it_at_once_and_nothing_is_lost(terminal: Terminal) -> None:

@@ -68,7 +68,7 @@ def otlp_exporter(endpoint: str) -> SpanExporter:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
-        said = f"traces are asked for, but OpenTelemetry is not installed: {INSTALL}"
+        said = f"traces are configured, but OpenTelemetry is not installed: {INSTALL}"
         raise InputError(said, code="no_otel") from None
     return OTLPSpanExporter(endpoint=endpoint)
 

@@ -146,7 +146,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--participants": {
         "metavar": "FILE",
-        "help": "who can be asked, and how (YAML or JSON)",
+        "help": "the book of participants (YAML or JSON)",
     },
     "--catalog": {
         "metavar": "DIR",

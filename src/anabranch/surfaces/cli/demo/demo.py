@@ -107,7 +107,7 @@ async def _offers(stage: Presenter) -> None:
     await stage.anabranch("dispatches", "offers1", show=not stage.quiet)
     stage.facts["ok"] = stage.facts["ok"] and code == 0 and "bora-1" in output
     stage.tell(
-        "bora was the cheapest of those who answered: the order went there, and to nobody else."
+        "bora was the cheapest of those who answered: the order went there, and nowhere else."
     )
 
 
@@ -148,8 +148,9 @@ async def _exactly_once(stage: Presenter) -> bool:
     gapless = [record["seq"] for record in records] == list(range(1, len(records) + 1))
     stage.facts["voyage"] = dict(kinds)
     stage.tell(
-        f"the log: {len(records)} events without a gap, {kinds['token.created']} step runs begun, "
-        f"{kinds['token.finished']} ended, {kinds['job.lost']} job lost with the engine and redone."
+        f"the log: {len(records)} events without a gap, {kinds['token.created']} step runs "
+        f"started, {kinds['token.finished']} ended, {kinds['job.lost']} job lost with the engine "
+        "and repeated."
     )
     whole = kinds["token.created"] == kinds["token.finished"] == 41
     return gapless and whole and kinds["job.lost"] == 1

@@ -144,7 +144,7 @@ def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> l
     lines = [f"{run['name']} ({run['run']}): {head}{took}"]
     lines += step_lines(run["steps"], colour=colour)
     for join in run["joins"]:
-        chosen = ", ".join(join["selected"]) or "nobody"
+        chosen = ", ".join(join["selected"]) or "none"
         late = f", {join['late']} late" if join["late"] else ""
         lines.append(f"  join at {join['target']}: {join['verdict']}, took {chosen}{late}")
     if run.get("session") is not None:

@@ -30,9 +30,9 @@ def add_bulk(verbs: Verbs) -> None:
     which = parser.add_argument_group("which runs (all conditions hold)")
     _filter(which)
     which.add_argument("--parent", metavar="JOB", help="children of this job")
-    which.add_argument("--created-before", metavar="AGE", help="begun longer ago, such as 12h")
+    which.add_argument("--created-before", metavar="AGE", help="started longer ago, such as 12h")
     which.add_argument("--ended-before", metavar="AGE", help="ended longer ago, such as 30d")
-    which.add_argument("--all", action="store_true", help="needed where nothing else is said")
+    which.add_argument("--all", action="store_true", help="required without other conditions")
     which.add_argument(
         "--limit", type=c.positive, metavar="N", help="look at no more than so many, newest first"
     )
@@ -55,4 +55,4 @@ def _filter(which: argparse._ActionsContainer) -> None:
     c.labels(which, "with a label")
     which.add_argument("--name", metavar="NAME", help="of this definition")
     which.add_argument("--dialect", metavar="DIALECT", help="such as noetl")
-    which.add_argument("--prefix", default="", metavar="ID", help="whose id begins so")
+    which.add_argument("--prefix", default="", metavar="ID", help="whose id starts with this")

@@ -22,7 +22,7 @@ def add_register(verbs: Verbs) -> None:
 def add_catalog(verbs: Verbs) -> None:
     actions = c.family(verbs, "catalog", "Look at the definitions that were registered.")
     listed = c.action(actions, "list", "List the paths, each in its newest version.")
-    listed.add_argument("--prefix", default="", metavar="PATH", help="only paths that begin so")
+    listed.add_argument("--prefix", default="", metavar="PATH", help="paths that start with this")
     show = c.action(actions, "show", "Print a definition.")
     show.add_argument("path", metavar="PATH[@N]", help="its path; @N for a version")
     versions = c.action(actions, "versions", "List the versions of a path, newest first.")

@@ -42,14 +42,14 @@ def add_patch(verbs: Verbs) -> None:
 
 
 def add_loop(verbs: Verbs) -> None:
-    parser = c.verb(verbs, "loop", "Change a loop that is under way: its window, or stop it.")
+    parser = c.verb(verbs, "loop", "Change a running loop: its window, or stop it.")
     c.run(parser)
     parser.add_argument("step", metavar="STEP", help="the loop's step, or its id")
     change = parser.add_mutually_exclusive_group(required=True)
     change.add_argument(
         "--window", type=c.natural, metavar="N", help="shards at work at once from now on"
     )
-    change.add_argument("--stop", action="store_true", help="begin nothing more")
+    change.add_argument("--stop", action="store_true", help="start no more items")
     c.options(parser, "--reason", "--actor")
 
 
@@ -61,7 +61,7 @@ def add_decide(verbs: Verbs) -> None:
     for name, text in (
         ("fulfil", "yes: the step is done, or the held token is let in"),
         ("reject", "no: the step fails, or the held token is turned away"),
-        ("ask-again", "have the declared decision source asked once more"),
+        ("ask-again", "ask the declared decision source again"),
     ):
         word = name.replace("-", "_")
         verdict.add_argument(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_credential(verbs: Verbs) -> None:
-    actions = c.family(verbs, "credential", "Keep credentials that definitions ask for by name.")
+    actions = c.family(verbs, "credential", "Store credentials that definitions look up by name.")
     add = c.action(actions, "add", "Store a credential, encrypted.")
     c.action(actions, "list", "List the credentials, without their values.")
     show = c.action(actions, "show", "Show one credential, without its values.")

@@ -101,7 +101,7 @@ def add_get(verbs: Verbs) -> None:
         "ref", metavar="REF", help="of a step, a loop or a payload: anabranch:run:… or :sha256:…"
     )
     parser.add_argument(
-        "--offset", type=c.natural, default=0, metavar="N", help="of a loop: begin with item N (0)"
+        "--offset", type=c.natural, default=0, metavar="N", help="of a loop: start with item N (0)"
     )
     parser.add_argument(
         "--limit", type=c.natural, default=1000, metavar="N", help="of a loop: a page (1000)"
@@ -109,5 +109,5 @@ def add_get(verbs: Verbs) -> None:
 
 
 def add_explain(verbs: Verbs) -> None:
-    text = "Say what a run waits for, since when, until when, and who can move it."
+    text = "Explain what a run waits for, since when, until when, and who can move it."
     c.run(c.verb(verbs, "explain", text))

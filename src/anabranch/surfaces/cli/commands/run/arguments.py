@@ -54,7 +54,7 @@ def add_redrive(verbs: Verbs) -> None:
     text = "Start a linked run that redoes what failed and what depends on it, and keeps the rest."
     parser = c.verb(verbs, "redrive", text)
     c.run(parser)
-    said = "say what would run again, why, and what would be reused; begin nothing"
+    said = "show what would run again, why, and what would be reused; start nothing"
     parser.add_argument("--dry-run", action="store_true", help=said)
     c.options(parser, *c.SURROUNDINGS)
     c.watching(parser)

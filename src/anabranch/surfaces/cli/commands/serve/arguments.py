@@ -39,7 +39,7 @@ def _serving(parser: argparse.ArgumentParser) -> None:
         "--port", type=port, metavar="N", help="the port (8629); 0 takes a free one"
     )
     parser.add_argument(
-        "--tokens-required", action="store_true", help="ask for a token also on this machine"
+        "--tokens-required", action="store_true", help="require a token also from this machine"
     )
     parser.add_argument("--tls-cert", metavar="F", help="the certificate chain, for https")
     parser.add_argument("--tls-key", metavar="F", help="and its key")
@@ -73,15 +73,15 @@ def add_worker(verbs: Verbs) -> None:
 
 
 def add_token(verbs: Verbs) -> None:
-    text = "Make, list and revoke the tokens that a server asks for."
+    text = "Create, list and revoke the tokens that a server requires."
     actions = c.family(verbs, "token", text)
-    create = c.action(actions, "create", "Make a token and print it, this once.")
+    create = c.action(actions, "create", "Create a token and print it, this once.")
     create.add_argument(
         "--scope",
         action="append",
         required=True,
         choices=SCOPES,
-        help="what it allows (repeatable); operate runs code on the server: whoever has it starts "
+        help="what it allows (repeatable); operate runs code on the server: its holder starts "
         "definitions with shell and python tasks",
     )
     create.add_argument(

@@ -92,7 +92,7 @@ class _Reloading:
         except AnabranchError as error:
             _say(f"anabranch: the participants stay as they are: {error.message}")
         else:
-            _say(f"anabranch: {len(self._server.parts.book.names)} participants are read anew")
+            _say(f"anabranch: {len(self._server.parts.book.names)} participants, read again")
 
 
 def _is_gone() -> bool:
@@ -152,7 +152,7 @@ def _announce(
     if settings.require_tokens == "yes" or not server.open:
         where = shlex.quote(settings.store)
         made = f"anabranch token create --scope admin --name YOU --store {where}"
-        print(f"a token is asked for: `{made}` makes one")
+        print(f"callers need a token: `{made}` creates one")
     print(f"to stop it: Ctrl-C, or kill {os.getpid()}", flush=True)
 
 

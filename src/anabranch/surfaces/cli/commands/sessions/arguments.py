@@ -51,7 +51,7 @@ def _looking(actions: Verbs) -> None:
 
 
 def _wakeable(actions: Verbs) -> None:
-    text = "What waits and may be woken by somebody: their own, and what others allow them."
+    text = "List the sleeping processes that an address may wake: its own, and what others allow."
     parser = c.action(actions, "wakeable", text)
     parser.add_argument("--as", dest="runner", required=True, metavar="0x…", help="who would wake")
     parser.add_argument("--owner", metavar="0x…", help="only sessions of this owner")

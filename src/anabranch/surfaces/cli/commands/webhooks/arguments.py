@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _PLAIN = (
     ("show", "Show a webhook and how its deliveries stand."),
-    ("pause", "Send nothing more; what happens meanwhile is told after `resume`."),
+    ("pause", "Pause deliveries; events of the meantime are sent after `resume`."),
     ("resume", "Go on from where it was paused."),
     ("rotate", "Make a new secret and print it, this once."),
     ("delete", "Remove a webhook, with everything that was still to be sent."),
@@ -21,10 +21,10 @@ _PLAIN = (
 
 
 def add_webhook(verbs: Verbs) -> None:
-    text = "Have a server send events somewhere, and look how that went."
+    text = "Have a server send events to an address, and list the deliveries."
     actions = c.family(verbs, "webhook", text)
     _create(actions)
-    c.action(actions, "list", "List the webhooks and how they stand.")
+    c.action(actions, "list", "List the webhooks and their state.")
     for name, words in _PLAIN:
         parser = c.action(actions, name, words)
         _hook(parser)
@@ -39,7 +39,7 @@ def _hook(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(actions: Verbs) -> None:
-    create = c.action(actions, "create", "Make a webhook and print its secret, this once.")
+    create = c.action(actions, "create", "Create a webhook and print its secret, this once.")
     create.add_argument("url", metavar="URL", help="where to: https://host/path")
     _kinds(create, required=True)
     c.labels(create, "only of runs with this label (repeatable)")
@@ -64,7 +64,7 @@ def _kinds(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def _change(actions: Verbs) -> None:
-    change = c.action(actions, "change", "Change where to, or what it is told; the rest stays.")
+    change = c.action(actions, "change", "Change its address or its events; the rest stays.")
     _hook(change)
     change.add_argument("--url", metavar="URL", help="where to from now on")
     _kinds(change, required=False)
@@ -78,7 +78,7 @@ def _change(actions: Verbs) -> None:
 
 
 def _deliveries(actions: Verbs) -> None:
-    listed = c.action(actions, "deliveries", "List what was sent, waits or was given up.")
+    listed = c.action(actions, "deliveries", "List the deliveries: sent, waiting or dead.")
     _hook(listed)
     listed.add_argument("--state", choices=get_args(DeliveryState), help="only these")
     listed.add_argument("--run", metavar="RUN", help="only those of this run (its whole id)")
@@ -88,7 +88,7 @@ def _deliveries(actions: Verbs) -> None:
     one = c.action(actions, "delivery", "Show one delivery with its body.")
     _hook(one)
     one.add_argument("delivery", metavar="DELIVERY", help="its id")
-    again = c.action(actions, "redeliver", "Send one again, or all that were given up.")
+    again = c.action(actions, "redeliver", "Send one again, or all dead ones.")
     _hook(again)
     again.add_argument("delivery", nargs="?", metavar="DELIVERY", help="its id; else all dead ones")
     c.options(again, "--actor")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_dispatches(verbs: Verbs) -> None:
-    text = "List what a run asked of whom, and what became of it."
+    text = "List which participants a run asked, and the outcome."
     parser = c.verb(verbs, "dispatches", text)
     c.run(parser)
     parser.add_argument("--step", metavar="STEP", help="only those of this step")
@@ -27,7 +27,7 @@ def add_snapshot(verbs: Verbs) -> None:
 
 
 def add_template(verbs: Verbs) -> None:
-    text = "Keep workflow templates, and run them with parameters."
+    text = "Store workflow templates, and run them with parameters."
     actions = c.family(verbs, "template", text)
     put = c.action(actions, "put", "Store a template; a changed text is a new version.")
     put.add_argument("file", metavar="FILE", help="`-` reads standard input")
@@ -58,7 +58,7 @@ def add_template(verbs: Verbs) -> None:
 
 
 def add_participants(verbs: Verbs) -> None:
-    text = "Show who can be asked and how they have answered; look whether they are there."
+    text = "Show the participants and how they have answered; probe whether they are reachable."
     actions = c.family(verbs, "participants", text)
     words = "List them, at a server with how they have answered."
     listed = c.action(actions, "list", words, store=False)

@@ -90,7 +90,7 @@ async def _put(options: argparse.Namespace, templates: TemplateBackend) -> int:
 
 async def _delete(options: argparse.Namespace, templates: TemplateBackend) -> int:
     gone = await templates.delete(options.id)
-    said = f"{gone['template_id']} is deleted (version {gone['version']} says so)"
+    said = f"{gone['template_id']} is deleted (version {gone['version']} records it)"
     return render.tell(options, gone, said)
 
 
