@@ -170,7 +170,7 @@ IN_A_PIPELINE = [
     ("bad-choice", fanned("shard_size: big"), 6, 50, "`auto` or a number"),
     ("bad-number", fanned("shard_size: 0"), 6, 50, "is 0"),
     ("bad-choice", fanned("reducers: {a: avg}"), 6, 52, "reducer 'avg'"),
-    ("bad-choice", fanned("reducers: {a: set}"), 6, 52, "whoever comes last"),
+    ("bad-choice", fanned("reducers: {a: set}"), 6, 52, "only the last value"),
     ("wrong-type", fanned("iter_key: id"), 6, 48, "a template such as"),
     ("bad-duration", fanned("lease_s: 0"), 6, 47, "zero"),
     ("unknown-key", fanned("fail_fst: true"), 6, 38, "did you mean 'fail_fast'?"),

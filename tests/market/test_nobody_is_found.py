@@ -85,7 +85,7 @@ def test_a_start_without_a_book_says_that_there_is_none_and_how_to_give_one(targ
 
 def test_a_service_that_nobody_offers_is_named_with_what_was_meant() -> None:
     said = ran({"resolve": "task_type", "task_type": "solt"}, {"participants": {"ann": SOLD}})
-    assert "nobody in the book" in said
+    assert "no participant in the book" in said
     assert "did you mean 'sold'?" in said
     target = {"resolve": "task_type", "task_type": "sold", "filter": {"region": "us"}}
     assert "1 in the book" in ran(target, {"participants": {"ann": SOLD}})

@@ -64,7 +64,7 @@ def test_what_is_added_after_the_signature_breaks_it_except_the_delegation() -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"passport_id": "pass:1"}, "must begin with passport:capability:"),
+        ({"passport_id": "pass:1"}, "must start with passport:capability:"),
         ({"capability_id": "Offer Catalog"}, "is no capability"),
         ({"scope": []}, "without `scope`"),
         ({"node_id": participant(2)}, "`node_id` must be a node"),

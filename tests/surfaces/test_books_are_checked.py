@@ -79,7 +79,12 @@ def test_a_variable_that_is_not_set_here_is_worth_a_warning(here: Here) -> None:
         (static("tow"), "unknown-participant", "error", "asks 'tow'"),
         (static("one", "{{input.who}}"), "", "", ""),
         ({}, "", "", ""),
-        ({"service_type": "text/sumarise"}, "nobody-to-ask", "error", "nobody in the book offers"),
+        (
+            {"service_type": "text/sumarise"},
+            "nobody-to-ask",
+            "error",
+            "no participant in the book offers",
+        ),
         (
             {"target": {"resolve": "capability", "capability_id": "c"}, "fan_in": {}},
             "nobody-to-ask",

@@ -198,7 +198,7 @@ class Section:
 
     def ignored(self, key: str, why: str = "") -> None:
         """Note a key that is read and has no effect."""
-        message = f"`{key}` of {self.what} is not looked at" + (f": {why}" if why else "")
+        message = f"`{key}` of {self.what} is ignored" + (f": {why}" if why else "")
         self.findings.add(self.key_position(key), "ignored-key", message, severity="note")
 
     def finish(self, also: Iterable[str] = (), *, free: Collection[str] | None = None) -> None:

@@ -150,7 +150,8 @@ class PassportDirectory:
         offering = sum(wanted in one.service_types for one in self.book.listings.values())
         if offering:
             return f"{offering} in the book offer {wanted!r}, and the filter fits none of them"
-        return f"nobody in the book offers {wanted!r}; {did_you_mean(wanted, known)}".rstrip("; ")
+        none = f"no participant in the book offers {wanted!r}"
+        return f"{none}; {did_you_mean(wanted, known)}".rstrip("; ")
 
     def _fits(self, passport: Passport, query: ParticipantQuery) -> bool:
         name = self.cache.issuers.operators.get(passport.node_id, passport.issuer)
@@ -359,5 +360,5 @@ def _short(why: str) -> str:
     if why == "it has expired":
         return "expired"
     if "may not issue it" in why:
-        return "by somebody who may not issue it here (`issuers` of the directory)"
+        return "by an issuer that is not allowed here (`issuers` of the directory)"
     return why.removeprefix("it is ")

@@ -72,7 +72,7 @@ def read_passport(document: Any) -> Passport:
         if not isinstance(text, str) or not 0 < len(text) <= _TEXT_MAX:
             raise InputError(f"a passport without `{key}`")
     if not document["passport_id"].startswith("passport:capability:"):
-        raise InputError("`passport_id` must begin with passport:capability:")
+        raise InputError("`passport_id` must start with passport:capability:")
     if not _CAPABILITY.fullmatch(document["capability_id"]):
         raise InputError(f"{document['capability_id'][:80]!r} is no capability")
     if not isinstance(document.get("scope"), dict):

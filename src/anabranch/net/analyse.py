@@ -69,7 +69,7 @@ def _final_step(net: Net, following: Following) -> Iterator[Problem]:
             final.position,
             "final-step-routed",
             f"the final step {net.final!r} is also the entry step, so nothing else runs",
-            "begin with another step (`entry_step`): the final one is run by itself at the end",
+            "start with another step (`entry_step`): the final one is run by itself at the end",
             "note",
         )
     elif net.final in reached_from(net.entry, following):
@@ -106,7 +106,7 @@ def _shared_by_forks(net: Net, following: Following) -> Iterator[Problem]:
             net.steps[net.entry].position,
             "forks-partly-examined",
             f"the net is large: for {found.partly:,} of its inclusive forks only the steps near by "
-            "were looked at for tokens that meet",
+            "were analysed for tokens that meet",
             "split the definition, or let parts of it meet in one step (`spec: {join: all}`)",
             "note",
         )

@@ -80,7 +80,7 @@ def _impossible(net: Net, offers: Offers, outlook: Outlook, reach: JoinReach) ->
         hint = "spawn as many producers as it needs, or lower what it needs"
         return Problem(_at(net, declared), "join-impossible", message, hint)
     if not declared.branch.arcs:
-        head += "its branch spawns nobody; "
+        head += "its branch spawns no step; "
     whys = "; ".join(_why_lost(net, offers, outlook, node) for node in _nodes(reach.lost))
     return Problem(_at(net, declared), "join-impossible", head + whys, _spawn_hint(net, reach))
 

@@ -246,8 +246,8 @@ class _Needs:
         if any(wanted in one.service_types for one in self._book.listings.values()):
             return
         known = sorted({each for one in self._book.listings.values() for each in one.service_types})
-        message = f"step {step.name!r} needs {wanted!r}, which nobody in the book offers"
-        hint = did_you_mean(wanted, known) or "add it to the `service_types` of somebody"
+        message = f"step {step.name!r} needs {wanted!r}, which no participant in the book offers"
+        hint = did_you_mean(wanted, known) or "add it to the `service_types` of a participant"
         yield Problem(_place(step), "nobody-to-ask", message, hint)
 
 

@@ -216,7 +216,7 @@ class Plans:
         root, segments = reference.root, reference.path.segments
         message = f"step {step.step_id!r} reads {reference.text!r}"
         if root not in ROOTS:
-            hint = did_you_mean(root, ROOTS) or f"begin with one of {', '.join(ROOTS)}"
+            hint = did_you_mean(root, ROOTS) or f"start with one of {', '.join(ROOTS)}"
         elif root == "params":
             message += ", a parameter of a template"
             hint = "run the template with `anabranch template run`"

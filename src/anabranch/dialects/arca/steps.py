@@ -185,7 +185,7 @@ def _service_type(section: Section, target: Target | None) -> str:
         return given or (target.task_type if target is not None else "")
     if target is None and "target" in section:
         return ""  # it may be there, where nobody can read it
-    section.require("service_type", "name the service it asks for, such as text/summarise")
+    section.require("service_type", "name the service that it needs, such as text/summarise")
     return ""
 
 

@@ -264,7 +264,7 @@ def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
         at = section.key_position("min_responses")
         section.findings.warn(at, "ignored-key", message, "remove it, or choose quorum")
     if policy == "any_one" and asked > 1:
-        message = f"any_one goes on with one answer, and `min_responses` asks for {asked}"
+        message = f"any_one goes on with one answer, and `min_responses` requires {asked}"
         at = section.key_position("min_responses")
         section.findings.add(at, "conflicting-keys", message, "choose the policy quorum")
 

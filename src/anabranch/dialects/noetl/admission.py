@@ -56,7 +56,7 @@ def _admit(admit: Section, templates: TemplateCompiler) -> Admission | None:
     for number, node in enumerate(nodes, 1):
         what = f"rule {number} of {admit.what}"
         if rules and rules[-1].guard is None:
-            message = f"{what} stands after `else` and is never looked at"
+            message = f"{what} stands after `else` and is never evaluated"
             admit.findings.warn(node.position, "dead-rule", message, "move `else` to the end")
             break
         rule = _rule(admit, node, what, templates)

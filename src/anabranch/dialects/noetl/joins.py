@@ -62,7 +62,7 @@ def say_reading(net: Net, join: Join, reading: JoinReading, findings: Findings) 
     more = " …" if len(met) > SHOWN else ""
     what = "waits for all of them and runs once" if join == "all" else "runs once for each"
     message = f"where tokens of a fork meet ({names}{more}), a step {what}: {reading.why}"
-    hint = "write `executor: {spec: {join: all}}` or `{join: each}` to say so yourself"
+    hint = "write `executor: {spec: {join: all}}` or `{join: each}` to set it explicitly"
     findings.add(met[0].position, "join-reading", message, hint, "note")
 
 

@@ -314,7 +314,7 @@ class LoopReader(msgspec.Struct, frozen=True):
         for key, node in section.node.fields.items():
             found[key] = read_reducer(node, self.findings)
             if isinstance(node, Scalar) and node.value == "set":
-                message = f"the reducer of {key!r} is `set`, which keeps whoever comes last"
+                message = f"the reducer of {key!r} is `set`, which keeps only the last value"
                 hint = "choose one of " + ", ".join(REDUCERS[1:])
                 self.findings.add(node.position, "bad-choice", message, hint)
         return found

@@ -186,7 +186,7 @@ class Playbook:
         executor.string("version")
         if executor.ask("requires") is not None:
             at = executor.key_position("requires")
-            message = "`requires` is not looked at: what a step needs is checked at the step"
+            message = "`requires` is ignored: what a step needs is checked at the step"
             self.findings.add(at, "ignored-key", message, severity="note")
         spec = executor.section("spec")
         executor.finish()
@@ -226,7 +226,7 @@ class Playbook:
 
     def _ignored(self, section: Section, key: str, why: str) -> None:
         if section.ask(key) is not None:
-            message = f"`{key}` of {section.what} is not looked at: {why}"
+            message = f"`{key}` of {section.what} is ignored: {why}"
             self.findings.add(section.key_position(key), "ignored-key", message, severity="note")
 
     def _policy(self, spec: Section | None) -> tuple[RunPolicy, Join]:

@@ -48,7 +48,7 @@ class Router(msgspec.Struct, frozen=True):
             spec.choice("on_no_match", ("complete", "quiet"), "complete")
             for key in ("policy", "on_no_match"):
                 if spec.ask(key) is not None:
-                    message = f"`{key}` of {spec.what} is not looked at"
+                    message = f"`{key}` of {spec.what} is ignored"
                     hint = "`no_next_is_error` of the executor says what no match means"
                     at = spec.key_position(key)
                     self.findings.add(at, "ignored-key", message, hint, "note")
@@ -90,7 +90,7 @@ class Router(msgspec.Struct, frozen=True):
         patches = read_patches(arc, self.templates)
         refuse_scopes(arc)
         if arc.ask("spec") is not None:
-            message = f"`spec` of {what} is not looked at"
+            message = f"`spec` of {what} is ignored"
             self.findings.add(arc.key_position("spec"), "ignored-key", message, severity="note")
         arc.finish()
         target = None if name is None else self._target(name, what)

@@ -218,7 +218,7 @@ class Steps(msgspec.Struct, frozen=True):
             if deadline is not None:
                 spec.timeout_ms = min(deadline, spec.timeout_ms or deadline)
         if policy.ask("emit") is not None:
-            message = f"`emit` of {policy.what} is not looked at: every event is recorded"
+            message = f"`emit` of {policy.what} is ignored: every event is recorded"
             at = policy.key_position("emit")
             self.findings.add(at, "ignored-key", message, severity="note")
         policy.finish()

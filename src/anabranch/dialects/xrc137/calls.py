@@ -62,7 +62,7 @@ class CallReader:
         saves = self._parts.section(section, "saveAs")
         if saves is None:
             if "saveAs" not in section:  # the call is made, and what it returns is not looked at
-                message = f"{section.what} has no `saveAs`: the call is made and nothing is kept"
+                message = f"{section.what} has no `saveAs`: the answer of the call is not stored"
                 hint = 'say where a value goes: {"0": {"key": …, "type": …}}'
                 self._findings.add(section.position, "nothing-saved", message, hint, "note")
             return ()

@@ -212,7 +212,7 @@ def _document(text: BundleDocument, findings: Findings) -> RuleDocument | None:
             findings.add(text.node.position, "too-large", message, hint)
             document = None
     elif text.text.startswith(ENCRYPTED):  # whoever evaluates it may be able to open it
-        message = "the rule is encrypted and cannot be looked at; without its key its step aborts"
+        message = "the rule is encrypted and cannot be checked; without its key its step aborts"
         at = text.position or Position(1, 1, text.file)
         findings.warn(at, "closed-rule", message, "put its key into the file of rule_keys_file")
         return None

@@ -80,7 +80,7 @@ def read_multi_bundle(file: str, root: Fields, findings: Findings) -> list[Named
 
 
 def _incomplete(findings: Findings, at: Position, message: str) -> None:
-    findings.warn(at, "incomplete-bundle", message, "strict importers ask for it; it runs without")
+    findings.warn(at, "incomplete-bundle", message, "strict importers require it; it runs without")
 
 
 def _bundle(node: Node, file: str, findings: Findings) -> NamedBundle | None:

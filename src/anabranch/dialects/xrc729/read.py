@@ -105,7 +105,7 @@ class OrchestrationReader:
     def _check_id(self, step_id: str, at: Position) -> None:
         if not STEP_ID.fullmatch(step_id):
             message = f"the step id {step_id!r} cannot be used"
-            hint = "begin with a letter; letters, digits, `_` and `-` may follow, 64 in all"
+            hint = "start with a letter; letters, digits, `_` and `-` may follow, 64 in all"
             self._findings.add(at, "bad-name", message, hint)
 
     def _step(self, step_id: str, node: Node, at: Position) -> StepDeclaration | None:

@@ -101,7 +101,7 @@ def _frame(loop: Shape, source: str, collection: Shape, what: str, seen: Respell
     lease = frame.fields.get("lease_seconds")
     if isinstance(lease, Scalar) and has_template(str(lease.value)):
         _, at = frame.take("lease_seconds")
-        message = f"`lease_seconds` of `frame` of {what} is a template, which is not looked at"
+        message = f"`lease_seconds` of `frame` of {what} is a template, which is ignored"
         hint = "write the number; without it the lease is as long as any other"
         seen.findings.add(at, "ignored-key", message, hint, "note")
     for key, place in (("max_rows", "shard_size"), ("lease_seconds", "lease_s")):
@@ -114,7 +114,7 @@ def _frame(loop: Shape, source: str, collection: Shape, what: str, seen: Respell
     for key in UNUSED:
         if key in frame:
             _, at = frame.take(key)
-            message = f"`{key}` of `frame` of {what} is not looked at"
+            message = f"`{key}` of `frame` of {what} is ignored"
             seen.findings.add(at, "ignored-key", message, severity="note")
     spec = loop.mapping("spec")
     assert spec is not None, "it has a frame"

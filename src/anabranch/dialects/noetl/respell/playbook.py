@@ -289,7 +289,7 @@ class _Spelling:
                 self._seen.old(at, f"`{key}` of `loop` of {what}", f"spec: {{{place}: …}}")
         if "distribution" in shape:
             _, at = shape.take("distribution")
-            message = f"`distribution` of `loop` of {what} is not looked at"
+            message = f"`distribution` of `loop` of {what} is ignored"
             hint = "`spec: {pool: …}` of the step says whose workers do the items"
             self._findings.add(at, "ignored-key", message, hint, "note")
         self._async(shape, what)

@@ -127,7 +127,7 @@ class TaskInputs:
         if kind == "container":
             check_container(self._task)
         if kind == "artifact" and args:
-            self._task.ignored("args", "an artifact is told what to do by its own keys")
+            self._task.ignored("args", "an artifact takes its instructions from its own keys")
         if kind == "transfer":
             self._check_transfer()
         if kind == "nats":
@@ -354,7 +354,7 @@ def _check_nats(task: Section, given: dict[str, Any]) -> None:
     if given.pop("ttl", None) is not None:
         task.ignored("ttl", "how long values are kept is said by the bucket")
     if "args" in task:
-        task.ignored("args", "an operation is told what to do by its own keys")
+        task.ignored("args", "an operation takes its instructions from its own keys")
     node = task.node.get("operation")
     if not isinstance(node, Scalar) or not is_literal(node):
         return
@@ -373,7 +373,7 @@ def _check_nats(task: Section, given: dict[str, Any]) -> None:
 def _check_gcs(task: Section, given: Mapping[str, Any]) -> None:
     """What an upload cannot do without, as far as it is written there."""
     if "args" in task:
-        task.ignored("args", "an upload is told what to do by its own keys")
+        task.ignored("args", "an upload takes its instructions from its own keys")
     if "source" in given and "data" in given:
         at, message = task.key_position("data"), f"{task.what} has both `source` and `data`"
         task.findings.add(at, "conflicting-keys", message, "keep one of them")

@@ -75,7 +75,7 @@ class Rules(msgspec.Struct, frozen=True):
         rules: list[Rule] = []
         for count, each in enumerate(nodes or (), 1):
             if rules and rules[-1].when is None:
-                message = f"rule {count} of {what} stands after `else` and is never looked at"
+                message = f"rule {count} of {what} stands after `else` and is never evaluated"
                 self.findings.warn(each.position, "dead-rule", message, "move `else` to the end")
                 break
             rule = self._rule(each, f"rule {count} of {what}", number)

@@ -363,7 +363,7 @@ class Tasks(msgspec.Struct, frozen=True):
     def _decision(self, task: Section) -> Decision:
         ask = task.text("ask")
         if ask is None and "ask" not in task:
-            task.require("ask", "write the question somebody will answer")
+            task.require("ask", "write the question that a person or program outside answers")
         if ask is not None and has_template(str(ask.value)):
             self.findings.not_yet(ask.position, "a template in `ask`", "write plain text")
         actors = self._actors(task)
