@@ -60,7 +60,7 @@ def test_a_scheduled_job_of_a_paused_run_waits_for_the_resume() -> None:
         "run",
         "run",
         "",
-        "somebody to resume it (paused: night)",
+        "an operator to resume it (paused: night)",
         2_000,
         None,
         (Mover("resume", "run"),),
@@ -85,7 +85,7 @@ def test_a_parked_job_waits_for_somebody_outside() -> None:
     )
     unnamed = Run(net(step("a")))
     unnamed.park("a", "")
-    assert only(unnamed).movers == named("whoever was asked")
+    assert only(unnamed).movers == named("the party that was asked")
 
 
 def test_a_failed_attempt_waits_for_its_next_try() -> None:

@@ -54,7 +54,7 @@ BREAKS: dict[str, Callable[[State], object]] = {
     "which is gone": lambda st: setattr(next(iter(st.tokens.values())), "gather", "j99"),
     "listed otherwise": lambda st: st.steps["h"].statuses.__setitem__(0, "odd"),
     "does not wait at it": lambda st: setattr(st.gates["gate-5"], "token", 3),
-    "nobody gathers at the barrier": lambda st: st.scopes[0].barriers.update(x=3),
+    "no gather is open at the barrier": lambda st: st.scopes[0].barriers.update(x=3),
     "for a token that is gone": lambda st: setattr(st.jobs[first_job(st)], "token", 88),
     "outlived its job": lambda st: st.timers.set("job:88.0", 5),
     "outlived its token": lambda st: st.timers.set("step:88", 5),

@@ -86,7 +86,7 @@ def _left_behind(state: State) -> list[Unfinished]:
 
 def _run(state: State) -> Iterator[Unfinished]:
     if state.paused:
-        why = "somebody to resume it"
+        why = "an operator to resume it"
         why += f" (paused: {state.pause_reason})" if state.pause_reason else " (it is paused)"
         resume = Mover("resume", state.run)
         yield Unfinished("run", state.run, "", why, state.paused_at, None, (resume,))
@@ -290,7 +290,7 @@ def _job_words(net: Net, state: State, job: Job) -> tuple[str, int, tuple[Mover,
             movers = _named(job.worker or "the engine")
             return f"its work (attempt {job.attempt}){far}", until, movers
         case "parked":
-            movers = _named(job.ticket or "whoever was asked")
+            movers = _named(job.ticket or "the party that was asked")
             return f"an answer from outside ({job.ticket or 'parked'})", job.until, movers
         case "backoff":
             what = f"its next try (attempt {job.attempt + 1}){_put_off(job)}"

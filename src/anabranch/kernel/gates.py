@@ -73,7 +73,7 @@ def decide(turn: Turn, stimulus: s.Decide) -> None:
     if gate.actors and stimulus.actor not in gate.actors:
         raise Refused(
             f"gate {gate.id} may be decided by {', '.join(gate.actors)}, "
-            f"not by {stimulus.actor or 'nobody'}",
+            f"not by {stimulus.actor or 'an unnamed caller'}",
             code="not_allowed",
         )
     token = turn.state.tokens[gate.token]

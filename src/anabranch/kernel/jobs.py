@@ -182,7 +182,7 @@ def extend(turn: Turn, stimulus: s.JobExtend) -> None:
 def progress(turn: Turn, stimulus: s.JobProgress) -> None:
     job = _expect(turn, stimulus.job, stimulus.attempt)
     if job.phase != "running":
-        raise Refused(f"job {job.id} is {job.phase}: nobody works on it", code="job_not_running")
+        raise Refused(f"job {job.id} is {job.phase}: no worker has it", code="job_not_running")
     if stimulus.progress != job.progress:
         turn.emit(e.JobProgressed(job.id, job.attempt, stimulus.progress))
 
@@ -203,7 +203,7 @@ def report(turn: Turn, stimulus: s.JobReport) -> None:
         _report_too_late(turn, job, stimulus.answer)
         return
     if job.phase not in ("running", "parked"):
-        raise Refused(f"job {job.id} is {job.phase}: nobody works on it", code="job_not_running")
+        raise Refused(f"job {job.id} is {job.phase}: no worker has it", code="job_not_running")
     if job.phase == "parked" and job.memory is not None and _still_wanted(turn, job):
         turn.emit(e.JobContinued(job.id, job.attempt + 1, stimulus.answer))
         return
@@ -227,7 +227,7 @@ def lose(turn: Turn, stimulus: s.JobLose) -> None:
         discharge(turn, job, "lost")
         return
     if job.phase != "running":
-        raise Refused(f"job {job.id} is {job.phase}: nobody has it", code="job_not_running")
+        raise Refused(f"job {job.id} is {job.phase}: no worker has it", code="job_not_running")
     lost = e.JobLost(job.id, job.attempt, stimulus.reason, stimulus.counted, stimulus.worker)
     turn.emit(lost)
     work = work_of(turn.net.steps[job.step], job)
@@ -338,7 +338,7 @@ def _report_too_late(turn: Turn, job: Job, answer: Answer) -> None:
 
 
 def cancel(turn: Turn, job: Job, reason: str) -> None:
-    """Stop it: at once where nobody works on it, by an intent where somebody does."""
+    """Stop it: at once where no worker has it, by an intent where somebody does."""
     if job.phase == "cancelling":
         return
     if job.phase in ("running", "parked"):

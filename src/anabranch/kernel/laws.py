@@ -118,7 +118,7 @@ def _references(state: State) -> Iterator[str]:
     for scope in state.scopes.values():
         for step, barrier in scope.barriers.items():
             if barrier not in state.tokens or state.tokens[barrier].phase != "joining":
-                yield f"nobody gathers at the barrier {step} of scope {scope.id}"
+                yield f"no gather is open at the barrier {step} of scope {scope.id}"
     for job in state.jobs.values():
         if job.token not in state.tokens and not _may_outlive_its_token(state, job):
             yield f"job {job.id} is {job.phase} for a token that is gone"

@@ -168,7 +168,7 @@ def wake(turn: Turn, stimulus: s.Wake) -> None:
     """Somebody wakes sleeping tokens before their time. An open join is never woken."""
     labels = turn.state.labels
     if stimulus.runner is not None and not is_owner(labels, stimulus.runner):
-        raise Refused("the run belongs to somebody else than was named", code="other_owner")
+        raise Refused("the named address does not own this run", code="other_owner")
     if stimulus.token:
         named = turn.state.tokens.get(stimulus.token)
         there = [named] if named is not None else []

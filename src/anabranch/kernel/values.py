@@ -76,7 +76,7 @@ class Cause(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def text(self) -> str:
-        return _CAUSES[self.how].format(of=self.of, by=self.by or "somebody")
+        return _CAUSES[self.how].format(of=self.of, by=self.by or "an unnamed caller")
 
 
 class ContextPatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
