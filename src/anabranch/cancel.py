@@ -29,7 +29,7 @@ def poll() -> None:
     """Go on, unless somebody has given up on it."""
     given_up = _given_up.get()
     if given_up is not None and given_up():
-        raise Abandoned("nobody waits for this any more")
+        raise Abandoned("the caller no longer waits for this")
 
 
 @contextmanager

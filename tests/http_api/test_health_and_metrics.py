@@ -74,7 +74,7 @@ def test_an_engine_wedged_in_a_commit_is_neither_live_nor_ready(
             assert (await client.get("/health")).status == 200
             starts = [asyncio.create_task(client.start(HELLO))]
             try:
-                reply = await red(client, "a commit has been under way", "?check=live")
+                reply = await red(client, "a commit has been running", "?check=live")
                 assert (reply.json["live"], reply.json["ready"]) == (False, False)
                 starts.append(asyncio.create_task(client.start(HELLO)))  # waits for the first
                 waiting = await red(client, "the engine has taken no turn")

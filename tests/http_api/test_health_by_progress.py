@@ -101,7 +101,7 @@ def test_a_store_without_room_is_waited_out_and_nothing_is_lost(tmp_path: Path) 
             await client.start(HELLO)  # its definition is known from here on
             limit_pages(client.parts.store, 3)
             stuck = asyncio.create_task(client.post("/runs", {"definition": HELLO, "input": large}))
-            reply = await red(client, "a commit has been under way")
+            reply = await red(client, "a commit has been running")
             assert "the disk is full" in reasons(reply)
             assert (reply.json["live"], reply.json["ready"]) == (False, False)
             await red(client, "the store takes no writes")
@@ -129,7 +129,7 @@ def test_a_server_that_is_stopped_while_there_is_no_room_stops(tmp_path: Path) -
             limit_pages(client.parts.store, 0)
             large = {"definition": HELLO, "input": {"much": "x" * 200_000}}
             stuck = asyncio.create_task(client.post("/runs", large))
-            await red(client, "a commit has been under way")
+            await red(client, "a commit has been running")
         with contextlib.suppress(ClientError):  # it hears of it, or the connection just ends
             assert (await stuck).status == 503
         async with serving(tmp_path / "store.db") as client:
@@ -264,7 +264,7 @@ def test_a_server_whose_disk_is_really_full_goes_on_when_there_is_room(tmp_path:
                 while True:
                     status, report = await health()
                     said = " ".join(report["reasons"])
-                    if status == 503 and "a commit has been under way" in said:
+                    if status == 503 and "a commit has been running" in said:
                         break
                     await asyncio.sleep(0.05)
                 assert "the disk is full" in said

@@ -125,7 +125,7 @@ def test_a_cycle_of_children(here: Here, at: tuple[str, ...]) -> None:
     here.write("b.yaml", flow("etl/b", "etl/a"))
     assert here.run("register", "a.yaml", "b.yaml", *at).code == 0
     said = here.run("check", "a.yaml", *at).out
-    assert "child-cycle: warning: it begins itself by way of its children" in said
+    assert "child-cycle: warning: it starts itself through its children" in said
     assert "etl/a → etl/b → etl/a" in said
 
 

@@ -142,7 +142,7 @@ def test_a_cycle_of_children_is_warned_of_and_ends_at_the_limit_by_name(
     here.write("b.yaml", lone("path: etl/a", "etl/b"))
     assert here.run("register", "a.yaml").code == 0
     said = here.run("register", "b.yaml")
-    assert "child-cycle: warning: it begins itself by way of its children" in said.err
+    assert "child-cycle: warning: it starts itself through its children" in said.err
     assert "etl/b → etl/a → etl/b" in said.err
     assert "etl/a → etl/b → etl/a" in here.run("check", "a.yaml").out
     monkeypatch.setenv("ANABRANCH_CHILD_DEPTH_MAX", "3")

@@ -179,7 +179,7 @@ def test_a_run_is_named_by_its_first_letters_or_as_the_last(shop: Here) -> None:
     done = shop.run("show", "gate")
     assert (done.code, done.err) == (
         2,
-        "anabranch: several runs begin with 'gate': give more of the id\n",
+        "anabranch: several runs start with 'gate': give more of the id\n",
     )
     assert "there is no run 'x'; `anabranch runs` lists them" in shop.run("show", "x").err
 

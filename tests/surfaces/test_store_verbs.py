@@ -56,7 +56,7 @@ def test_a_backup_is_restored_and_says_what_that_means(here: Here) -> None:
     done = here.ok("store", "restore", "copy.db")
     assert listed(here) == {"done", "large", "bad", "good"}
     assert f"valid again, revoke them: {token}" in done.err
-    assert "runs begun after the backup are gone" in done.err
+    assert "runs started after the backup are gone" in done.err
     (kept,) = here.folder.glob("anabranch.db.before-restore-*")
     assert str(kept) in done.out
     assert here.ok("store", "check", "--store", kept).out.count("sound") == 1

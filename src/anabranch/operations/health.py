@@ -123,7 +123,7 @@ class Health:
         engine_metrics, now = self._engine.engine_metrics, time.monotonic()
         writing = now - engine_metrics.writing_since if engine_metrics.writing_since else 0.0
         if writing > self._stall:
-            said = f"a commit has been under way for {writing:.0f} s"
+            said = f"a commit has been running for {writing:.0f} s"
             trouble = self._engine.trouble
             why = trouble.message if trouble is not None else "look at the disk of the store"
             return _bad("commits", f"{said}: {why}", writing)

@@ -260,10 +260,10 @@ class EngineLoop:
             try:
                 gone = self.store.expire(now, SWEPT_AT_ONCE)
             except StoreError as error:  # they stay for another time
-                log.warning("payloads that nobody needs any more are kept: %s", error.message)
+                log.warning("unused payloads could not be deleted: %s", error.message)
                 return
             if gone:
-                log.info("%d payloads that nobody needs any more were deleted", gone)
+                log.info("%d unused payloads were deleted", gone)
 
     def _fail(self, failure: BaseException) -> None:
         """The store would not take a batch: memory is ahead of disk, so nothing may go on."""

@@ -110,7 +110,7 @@ class Reactions:
         self.over(live, event)
         if event.how == "abandoned":
             run = live.state.run
-            log.warning("run %s: %s; nobody waits for it any more", run, event.reason)
+            log.warning("run %s: %s; the run no longer waits for it", run, event.reason)
             self.effects.append(Stop(run, event.job, 0, discharge=False, abandoned=True))
 
     def cancelling(self, live: LiveRun, event: e.JobCancelling) -> None:

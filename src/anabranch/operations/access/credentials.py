@@ -120,7 +120,7 @@ class Credentials:
         )
         if not self._store.change_credential(after, seen=before.version):
             raise Conflict(
-                f"somebody else has changed the credential {name!r} just now; look again"
+                f"another caller has just changed the credential {name!r}; read it again and retry"
             )
         return self._card(after)
 

@@ -247,7 +247,7 @@ class Catalog:
         for child in net.children:
             way = self._way_back(child.path, key, read_files=read_files)
             if way:
-                message = f"it begins itself by way of its children: {' → '.join([key, *way])}"
+                message = f"it starts itself through its children: {' → '.join([key, *way])}"
                 hint = "it needs an end: at child_depth_max the run fails"
                 shown_message = message.replace(SCHEME, "")
                 yield Problem(child.position, "child-cycle", shown_message, hint, "warning")

@@ -215,7 +215,7 @@ def child_depth(above: int, most: int) -> int:
     if above + 1 > most:
         raise InputError(
             f"it would be a child {above + 1:,} runs below the first, which is too deep; the limit "
-            f"child_depth_max is {most:,}: a definition that begins itself needs an end",
+            f"child_depth_max is {most:,}: a definition that starts itself needs an end",
             code="too_deep",
         )
     return above + 1
@@ -231,7 +231,7 @@ def missing_children(
         if not any(_is_file(place) for place in (path, beside / path)) and not knows(child.path):
             message = f"there is no file {child.path} for the child, and the catalog has none"
             hint = (
-                "paths of files begin in the folder that the engine runs in; `anabranch register` "
+                "file paths are relative to the folder of the engine; `anabranch register` "
                 "and --catalog DIR make others known"
             )
             yield Problem(child.position, "missing-child", message, hint, "warning")

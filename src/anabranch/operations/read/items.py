@@ -75,7 +75,7 @@ def page_of(store: Store, state: State, name: str, wanted: ItemFilter) -> Page:
     if not 1 <= wanted.limit <= PAGE_MAX:
         raise InputError(f"a page has 1 to {PAGE_MAX:,} items, not {wanted.limit:,}")
     if wanted.error is not None and wanted.state not in (None, "failed"):
-        raise InputError(f"an item that is {wanted.state} has no error: ask for failed ones")
+        raise InputError(f"an item that is {wanted.state} has no error: filter by failed ones")
     loop = find_loop(state, name)
     record, tracker = state.looped[loop], state.loops.get(loop)
     failures: Mapping[str, int] | None = None

@@ -62,7 +62,7 @@ class Reader:
         if len(found) == 1:
             return found[0]
         if found:
-            raise NotFound(f"several runs begin with {name!r}: give more of the id")
+            raise NotFound(f"several runs start with {name!r}: give more of the id")
         raise NotFound(f"there is no run {name!r}", hint="`anabranch runs` lists them")
 
     def runs(self, wanted: HeadFilter | None = None) -> list[dict[str, Any]]:

@@ -12,12 +12,12 @@ from anabranch.operations.read.gathers import GatherView, ScopeMember, SlotView
 _ENDED = {
     "unstarted": "not needed any more; it was never asked",
     "stopped": "cancelled before it answered",
-    "reported": "too late: it answered when nobody waited any more",
+    "reported": "too late: it answered after the join had closed",
     "lost": "cancelled; its worker was lost",
 }
 _UNDER_WAY = {
     "": "not asked yet",
-    "queued": "is about to be asked",
+    "queued": "queued to be asked",
     "asked": "asked; no answer yet",
     "retrying": "asked; will be tried again",
 }
@@ -99,11 +99,11 @@ def _lost(slot: SlotView) -> SlotOutcome:
 def _left(view: GatherView, slot: SlotView) -> SlotOutcome:
     """Nothing had come from it when the verdict fell."""
     if slot.late_at:
-        return SlotOutcome("too late", "it answered when nobody waited any more")
+        return SlotOutcome("too late", "it answered after the join had closed")
     if view.kind != "fan":
         return _left_by(view, slot)
     if slot.phase == "stopping":
-        return SlotOutcome("stopping", "it is told to stop")
+        return SlotOutcome("stopping", "the engine cancels it")
     late = "it did not answer in time; " if view.timed_out and slot.asked_at else ""
     text = _ENDED.get(slot.ended, "not asked any more")
     return SlotOutcome("too late" if late else "cancelled", f"{late}{text}")
@@ -113,11 +113,11 @@ def _left_by(view: GatherView, slot: SlotView) -> SlotOutcome:
     """The slot of a join: what became of the tokens at its step."""
     if view.kind == "barrier":
         return SlotOutcome(
-            "not filled", "nobody came from there: the branch ended or took another way"
+            "not filled", "no token came from there: the branch ended or took another way"
         )
     there = [one for one in view.members.values() if one.step == slot.label]
     if not there:
-        return SlotOutcome("not filled", "nobody came this way")
+        return SlotOutcome("not filled", "no token came this way")
     return SlotOutcome("not filled", ", ".join(_became(one, slot.when) for one in there[:5]))
 
 

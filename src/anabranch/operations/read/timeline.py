@@ -141,11 +141,11 @@ class Timeline:
                 self._gates[event.gate] = str(event.token)
                 self._of(event.token, "deciding", at, event.ask)
             case e.GateDecided():
-                said = f"{event.verdict} by {event.actor or 'somebody'}"
+                said = f"{event.verdict} by {event.actor or 'an unnamed caller'}"
                 said += ", overriding the source" if event.override else ""
                 self._settle(self._gates, event.gate, at, said, event.verdict == "fulfil")
             case e.GateAskedAgain():
-                said = f"asked again by {event.actor or 'somebody'}"
+                said = f"asked again by {event.actor or 'an unnamed caller'}"
                 self._settle(self._gates, event.gate, at, said, True)
             case _:
                 self._job(at, event)

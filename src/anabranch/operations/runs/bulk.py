@@ -251,7 +251,7 @@ async def bulks_at(verbs: Verbs) -> Bulks:
             await _post(store, run, said)
 
         async def no_redrive(_run: str) -> str:
-            raise Refused(f"{owner} Runs are begun there: --server URL reaches it.", code="owned")
+            raise Refused(f"{owner} Runs are started there: --server URL reaches it.", code="owned")
 
         return Bulks(store, post, no_redrive, verbs.plan_redrive)
     return Bulks(store, verbs.send, verbs.redrive, verbs.plan_redrive)

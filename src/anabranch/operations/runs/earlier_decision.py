@@ -35,7 +35,7 @@ class Earlier(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         when = datetime.fromtimestamp(self.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         why = f" ({self.reason})" if self.reason else ""
-        return f"{self.actor or 'somebody'} answered {self.verdict} at {when}{why}"
+        return f"{self.actor or 'an unnamed caller'} answered {self.verdict} at {when}{why}"
 
 
 def earlier(store: Store, run: str, gate: str) -> Earlier | None:

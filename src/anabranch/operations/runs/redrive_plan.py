@@ -84,7 +84,7 @@ def prepare_redrive(read: Reader, run: str) -> PreparedRedrive:
     if state.status == "completed" and redrive.idle:
         raise Refused(
             f"nothing in run {head.run} failed, so there is nothing to do again; "
-            "`anabranch run` starts its definition anew",
+            "`anabranch run` starts its definition again",
             code="nothing_failed",
         )
     return PreparedRedrive(head.run, definition, net, state, redrive)

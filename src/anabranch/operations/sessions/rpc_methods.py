@@ -321,8 +321,8 @@ METHODS = tuple(f"xgr_{name}" for name in _METHODS)
 ABSENT: Mapping[str, str] = {
     "getCirculatingSupply": "an engine has no coins; ask a node of the chain",
     "getEncryptedLogInfo": "receipts are read from the log here, not from transactions",
-    "listWakeupTargetsByAddress": "ask xgr_listSessions with `controlPermit`: what may be woken is "
-    "told to whoever signed for it",
+    "listWakeupTargetsByAddress": "call xgr_listSessions with `controlPermit`: it lists what the "
+    "signer of the permit may wake",
     "encryptXRC137": "how keys are wrapped for a reader is not public in full",
     "getXRC137Meta": "ask the contract: getRule() and encrypted()",
 }

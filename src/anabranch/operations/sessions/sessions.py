@@ -293,7 +293,7 @@ def require_owner(labels: Mapping[str, str], who: str) -> None:
     """What only the owner of a session may."""
     owner = labels.get(OWNER, "")
     if who and not is_owner(labels, who):
-        whose = f"{owner}, who owns it" if owner else "whoever has the store: it has no owner"
+        whose = f"{owner}, who owns it" if owner else "an operator of the store: it has no owner"
         raise Refused(f"{who} may not end this session, only {whose}", code="not_allowed")
 
 

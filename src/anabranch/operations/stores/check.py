@@ -195,7 +195,7 @@ def _payloads(store: Inspection, report: StoreReport, progress: Progress) -> Non
         progress("payloads", report.payloads, total)
         found = hashlib.sha256(content).hexdigest()
         if found != sha256:
-            runs = ", ".join(store.holders(sha256)) or "nobody"
+            runs = ", ".join(store.holders(sha256)) or "no run"
             what = f"payload {sha256:.16} has the hash {found:.16}; it is held by {runs}"
             report.add("", "payload", what)
 

@@ -59,8 +59,8 @@ def restore(settings: Settings, source: str, progress: Progress) -> tuple[Restor
     path = Path(os.path.realpath(source))
     done = copy.restore(path, file_of(settings), progress)
     means = [
-        "runs begun after the backup are gone; what its runs did since then they do again",
-        "webhooks are told again what happened since the backup",
+        "runs started after the backup are gone; its runs repeat what they did since then",
+        "webhooks receive again what happened since the backup",
     ]
     if done.tokens_valid_again:
         listed = ", ".join(done.tokens_valid_again)

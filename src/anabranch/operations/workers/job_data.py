@@ -199,9 +199,9 @@ class JobData:
                 begun.path, begun.given, child, parent, begun.returns, marks
             )
         except (DefinitionError, InputError, NotFound) as error:
-            log.warning("the child %s of %s cannot be begun: %s", child, begun.path, error)
+            log.warning("the child %s of %s cannot be started: %s", child, begun.path, error)
             raise Refused(
-                f"the server cannot begin {begun.path[:200]!r} ({error.code}); its log says why, "
+                f"the server cannot start {begun.path[:200]!r} ({error.code}); its log says why, "
                 "and so does `anabranch check` there",
                 code="child_refused",
             ) from None

@@ -46,13 +46,13 @@ class EngineMetrics:
         self.commit_seconds = put.histogram(
             "anabranch_commit_seconds", "how long a transaction took to be durable"
         )
-        self.runs_started = put.counter("anabranch_runs_started_total", "runs begun")
+        self.runs_started = put.counter("anabranch_runs_started_total", "runs started")
         self._started = self.runs_started.cell()
         self.runs_ended = put.counter(
             "anabranch_runs_ended_total", "runs that ended, by status", ["status"]
         )
         self.jobs_started = put.counter(
-            "anabranch_jobs_started_total", "executions of jobs begun, by kind", ["kind"]
+            "anabranch_jobs_started_total", "executions of jobs started, by kind", ["kind"]
         )
         self.job_retries = put.counter(
             "anabranch_job_retries_total",

@@ -115,7 +115,7 @@ class Unsealed(Mapping[str, Any]):
         if key in self._keys and not self._marks:
             raise ExpressionError(
                 f"workload.{key} holds a secret of the run before, and these are not kept: "
-                "start it anew from where the secret is"
+                "start it again from where the secret is"
             )
         return unsealed(value, self._marks)
 

@@ -58,6 +58,6 @@ class MemoryCatalog:
 
 def version_exists(path: str, version: int) -> Conflict:
     return Conflict(
-        f"somebody else has registered version {version} of {path!r} just now; nothing was "
+        f"another caller has just registered version {version} of {path!r}; nothing was "
         "written: register it again"
     )

@@ -70,7 +70,7 @@ class FileLock:
         try:
             if _lock(descriptor, fcntl.LOCK_SH):
                 return None
-            return os.read(descriptor, 4096).decode("utf-8", "replace").strip() or "somebody"
+            return os.read(descriptor, 4096).decode("utf-8", "replace").strip() or "another process"
         finally:
             os.close(descriptor)
 
@@ -102,8 +102,8 @@ class FileLock:
     def _in_use(self) -> StoreInUse:
         store = self._path.with_suffix("")
         return StoreInUse(
-            f"{store} is in use by {self.owner() or 'somebody'}: stop that engine first, or send "
-            "it your request instead of starting a second one"
+            f"{store} is in use by {self.owner() or 'another process'}: stop that engine first, or "
+            "send it your request instead of starting a second one"
         )
 
 

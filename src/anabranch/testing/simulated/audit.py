@@ -118,7 +118,7 @@ class Audit:
             movable = bool(wait.movers) or wait.until is not None
             _demand(
                 movable or wait.what in ("run", "gather"),
-                f"nobody can move {wait.what} {wait.id} at {wait.step}: it waits for "
+                f"no actor can move {wait.what} {wait.id} at {wait.step}: it waits for "
                 f"{wait.waits_for}",
             )
         return waits

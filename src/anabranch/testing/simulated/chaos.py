@@ -268,7 +268,7 @@ class Chaos(Parties):
             plan = self.at_work.get((run, job.id, job.attempt))
             hangs = plan is not None and plan.answer is None  # the script says so
             if not (hangs or state.paused or self._may_wait(job)):
-                raise LawBroken(f"job {job.id} is {job.phase} and in nobody's hands")
+                raise LawBroken(f"job {job.id} is {job.phase} and no worker or queue has it")
             stands = stands or hangs or job.phase == "parked"
         if not stands:
             raise LawBroken(f"run {run} is not finished, and nothing can move it")
