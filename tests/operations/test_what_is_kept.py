@@ -120,7 +120,7 @@ def test_a_payload_that_was_deleted_says_so_to_whoever_asks_for_it(tmp_path: Pat
     content = b'"some text"'
     store.put_payload(sha256(content), content, Hold(sha256(content), "r1", "step", NOW))
     store.expire(NOW)
-    with pytest.raises(NotFound, match="deleted when nobody needed it any more"):
+    with pytest.raises(NotFound, match="deleted it when no run needed it any more"):
         run(load(StoredPayloads(store), PLACE + sha256(content)))
     store.close()
 

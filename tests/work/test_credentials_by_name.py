@@ -448,7 +448,7 @@ def test_a_credential_comes_from_the_environment_a_folder_or_a_command(
         ("exit 3", "ended with exit status 3"),
         ("sleep 60", "took longer than credential_command_seconds (0.2 s)"),
         ("exit 0", "there is no credential 'pg-main'"),
-        ("echo '{'", "begins like JSON and is none"),
+        ("echo '{'", "starts with { and is not valid JSON"),
         ("head -c 70000 /dev/zero | tr '\\0' x", "more than 65,536 bytes"),
     ],
 )

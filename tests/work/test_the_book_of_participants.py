@@ -76,7 +76,7 @@ def test_every_mistake_in_a_file_is_told_at_once_with_its_line(tmp_path: Path) -
         for place, _, what in (line.removeprefix(str(file)).partition(": ") for line in lines)
     }
     for line, words in (
-        (2, "must begin with http:// or https://"),
+        (2, "must start with http:// or https://"),
         (3, "needs either a `url` or a `function`"),
         (4, "needs either a `url` or a `function`"),
         (5, "no key 'ulr'; did you mean 'url'?"),

@@ -64,7 +64,7 @@ def test_simulating_and_sending_are_chosen_by_a_setting() -> None:
         ({"chain_execution": "send", "chain_signer_key_env": "A", "chain_signer_key_file": "b"},
          "give one of them"),
         ({"chain_execution": "send", "chain_signer_key_file": "/nowhere/key"}, "cannot be read"),
-        ({"chain_endpoints": "a=http://x a=http://y"}, "'a' stands there twice"),
+        ({"chain_endpoints": "a=http://x a=http://y"}, "'a' is there twice"),
         ({"chain_endpoints": "http://user:hunter2secret@x"}, "entry 1 is not name=url"),
         ({"chain_endpoints": "a=ftp://user:hunter2secret@x"}, "http:// or https://"),
     ],

@@ -114,7 +114,7 @@ class RemoteLoops:
             if bytes_max is not None and size > bytes_max:
                 raise InputError(
                     f"the results are over the limit of {bytes_max:,} bytes (setting "
-                    "artifact_bytes): ask for fewer at once with `offset` and `limit`"
+                    "artifact_bytes): request fewer at once with `offset` and `limit`"
                 )
         return found
 

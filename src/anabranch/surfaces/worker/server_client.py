@@ -141,7 +141,7 @@ class ServerClient:
         try:
             return msgspec.json.decode(answer, type=kind)
         except msgspec.MsgspecError as error:
-            said = f"{self.server} gave an answer nobody can read: {error}"
+            said = f"{self.server} sent an answer that the worker cannot read: {error}"
             raise ServerRefused(said, "answer", 200) from None
 
     def _is_away(self, away: ServerAway) -> None:

@@ -141,7 +141,7 @@ class _Reader:
             self._next()
         name = self._next()
         if not _NAME.fullmatch(name):
-            raise self._wrong("it has to begin with the name of the function")
+            raise self._wrong("it must start with the name of the function")
         inputs = self._types(0)
         while self._peek() in _MODIFIERS:
             self._next()

@@ -42,7 +42,9 @@ def owners_and_executors(who: str, access: ContractAccess) -> bool:
 
 def check_authority(who: str, access: ContractAccess, authority: Authority) -> None:
     if not authority(who, access):
-        raise NotAllowed(f"{who or 'nobody'} is neither owner nor executor of {access.contract}")
+        raise NotAllowed(
+            f"{who or 'the caller'} is neither owner nor executor of {access.contract}"
+        )
 
 
 async def access_of(rpc: JsonRpc, contract: str, block: str) -> ContractAccess:

@@ -93,7 +93,7 @@ def endpoints_in(text: str) -> dict[str, str]:
         if not equals or not _NAME.fullmatch(name) or not url:  # the entry may hold a password
             raise InputError(f"chain_endpoints: entry {number} is not name=url")
         if name in found:
-            raise InputError(f"chain_endpoints: the name {name!r} stands there twice")
+            raise InputError(f"chain_endpoints: the name {name!r} is there twice")
         found[name] = url
     return found
 

@@ -123,7 +123,7 @@ class LoopResults:
                 if bytes_max is not None:
                     size += len(encoded(list(wanted.values())))
             if bytes_max is not None and size > bytes_max:
-                raise _too_large(bytes_max, "ask for fewer at once with `offset` and `limit`")
+                raise _too_large(bytes_max, "request fewer at once with `offset` and `limit`")
             group += 1
         return [found.get(at) for at in range(first, min(stop, index.size))]
 

@@ -266,7 +266,7 @@ def _problem_of_url(url: str) -> str:
     except ValueError:
         return "is not a valid address"
     if parts.scheme not in ("http", "https"):
-        return "must begin with http:// or https://"
+        return "must start with http:// or https://"
     if not host:
         return "names no host"
     return "" if url.isprintable() and " " not in url else "has blanks or control characters in it"

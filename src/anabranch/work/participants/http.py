@@ -153,12 +153,12 @@ class HttpParticipant:
 
     async def _reply(self, response: aiohttp.ClientResponse) -> Any:
         if 300 <= response.status < 400:
-            message = f"{self.place} redirects elsewhere, which is not followed"
+            message = f"{self.place} redirects to another address, which is not followed"
             raise BadReply(message, code="redirect")
         if response.status == 204:
             raise BadReply(f"{self.place} answered with nothing", code="empty_reply")
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            message = f"{self.place} answered in an encoding that was not asked for"
+            message = f"{self.place} answered in an encoding that was not requested"
             raise BadReply(message, code="encoded_reply")
         data = await self._read(response)
         said_json = response.content_type == "text/json" or response.content_type.endswith(

@@ -80,7 +80,7 @@ class PipelineRun:
         except AnabranchError as error:
             return self._failed(Fault(error.code, str(error), "", False))
         except Exception as error:
-            return unexpected(error, "the pipeline cannot begin")
+            return unexpected(error, "the pipeline cannot start")
         while self._progress.at < len(self._program.tasks):
             spec = self._program.tasks[self._progress.at]
             begin = time.monotonic()

@@ -76,7 +76,8 @@ def read_credential(text: str, place: str) -> Credential:
     try:
         found = msgspec.json.decode(plain)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        raise InputError(f"{place} begins like JSON and is none", code="credential_value") from None
+        said = f"{place} starts with {{ and is not valid JSON"
+        raise InputError(said, code="credential_value") from None
     data = found.get("data")
     if isinstance(data, Mapping | str) and set(found) <= _CARD:
         return Credential(data, str(found.get("type") or ""))

@@ -232,7 +232,7 @@ class Keychain:
 
 #: Why this entry cannot be had: "" where it can, None where that is not known.
 FileLook = Callable[[FileEntry], str | None]
-_NOT_FOR_TEMPLATE = "what its template asks for is not there"
+_NOT_FOR_TEMPLATE = "what its template refers to is not there"
 
 
 def absent_entries(

@@ -84,7 +84,7 @@ class Unresolved(ExpressionError):
     """A template asks for a credential by a name that nobody has looked for yet."""
 
     def __init__(self, name: str, ring: Keyring) -> None:
-        super().__init__(f"the credential {name!r:.60} cannot be asked for here")
+        super().__init__(f"the credential {name!r:.60} cannot be looked up here")
         self.name = name
         self._ring = ring
 

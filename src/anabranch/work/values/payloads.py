@@ -117,8 +117,9 @@ def _is_place(value: Any) -> bool:
 
 def purged(sha256: str) -> NotFound:
     return NotFound(
-        f"the payload {sha256} is not in the store: it was deleted when nobody needed it any more "
-        "(see `scope` of its task, retention_days and `anabranch purge`), or never was in this one",
+        f"the payload {sha256} is not in the store: the engine deleted it when no run needed "
+        "it any more (see `scope` of its task, retention_days and `anabranch purge`), or it was "
+        "never stored here",
         code="payload_gone",
     )
 

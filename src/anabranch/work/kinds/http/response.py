@@ -145,7 +145,7 @@ def _json(response: HttpResponse) -> Any:
     containers = body.count(b"[") + body.count(b"{")
     if containers > CONTAINERS_MAX:
         said = f"it has more than {CONTAINERS_MAX:,} lists and objects"
-        raise ValueError(f"{said}: ask for it in pages, or as a file")
+        raise ValueError(f"{said}: request it in pages, or as a file")
     value = _built(body) if len(body) > BESIDE_BYTES else msgspec.json.decode(body)
     if containers > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
         raise ValueError(f"it nests more than {MAX_DEPTH} levels deep")
