@@ -60,7 +60,7 @@ class TaskRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ShardReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What became of a shard's items; their results travel beside it."""
+    """The outcomes of a shard's items; their results travel beside it."""
 
     succeeded: int
     failed: tuple[ItemFailure, ...] = ()

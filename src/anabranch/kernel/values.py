@@ -88,9 +88,9 @@ class ContextPatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WakeRequest(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a job asks of another run: let whoever sleeps at that step go on, with this payload.
+    """What a job asks of another run: wake what sleeps at that step, with this payload.
 
-    It is a request. Where it is not allowed, or nobody sleeps there, nothing happens.
+    It is a request. Where it is not allowed, or no process sleeps there, nothing happens.
     """
 
     run: str

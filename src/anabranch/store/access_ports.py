@@ -29,7 +29,7 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody asked for a change. `number` is given by the store."""
+    """A change that a caller requested. `number` is given by the store."""
 
     at: int
     actor: str

@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one definition."""
+    """The outcome of one definition."""
 
     path: str
     version: int
@@ -166,7 +166,7 @@ class Catalog:
         return self._store.catalog_entry(asked.path, asked.version)
 
     def _missing(self, target: str, asked: CatalogTarget) -> NotFound:
-        hint = "`anabranch register FILE` keeps one, `anabranch catalog list` has them"
+        hint = "`anabranch register FILE` stores one, `anabranch catalog list` lists them"
         if self._store is not None and asked.version is not None:
             newest = self._store.catalog_entry(asked.path)
             if newest is not None:

@@ -45,7 +45,7 @@ class SlotView(msgspec.Struct):
 
 
 class ScopeMember(msgspec.Struct):
-    """A token of the scope below a join: what became of it."""
+    """A token of the scope below a join, and its outcome."""
 
     token: int
     step: str
@@ -65,7 +65,7 @@ class TaskJudgement(msgspec.Struct):
 
 
 class NextRound(msgspec.Struct):
-    """Everybody is asked once more."""
+    """Every slot is asked again."""
 
     round: int
     due: int

@@ -37,7 +37,7 @@ LOSERS_SHOWN = 50
 
 
 class GatherSlot(msgspec.Struct, frozen=True):
-    """Who or what may deliver, and what became of it."""
+    """Who or what may deliver, and the outcome."""
 
     label: str
     takes: str  # the outcome that it takes; `any` takes all
@@ -68,7 +68,7 @@ class LateDelivery(msgspec.Struct, frozen=True):
 
 
 class GatherRound(msgspec.Struct, frozen=True):
-    """One gather: the first asking of everybody, or a later one."""
+    """One gather: the first round of requests, or a later one."""
 
     gather: str
     kind: GatherKind  # a step run may wait at a join and then ask many

@@ -36,7 +36,7 @@ SlotWord = Literal[
 
 
 class SlotOutcome(msgspec.Struct, frozen=True):
-    """What became of a slot, and why."""
+    """The outcome of a slot, and why."""
 
     word: SlotWord
     text: str = ""

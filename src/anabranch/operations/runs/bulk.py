@@ -48,7 +48,7 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one run."""
+    """The outcome of one run."""
 
     run: str
     name: str

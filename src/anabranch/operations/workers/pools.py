@@ -33,7 +33,7 @@ PROGRESS_BYTES_MAX = 4096
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to a heartbeat. Told to stop, a worker stops and releases the job."""
+    """The answer to a heartbeat. A worker whose job is cancelled stops and releases it."""
 
     stop: bool = msgspec.field(default=False)
     lease_until: int = 0
@@ -54,7 +54,7 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolState(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool as it stands."""
+    """The state of a pool."""
 
     pool: str
     waiting: int

@@ -67,7 +67,7 @@ class IdempotencyKeys:
         try:
             await keeping
         except AnabranchError as error:  # what was done is done, and is found by its key
-            log.error("an answer could not be kept: %s", error.message)
+            log.error("an answer could not be stored: %s", error.message)
         finally:
             self.over(actor, key)
 

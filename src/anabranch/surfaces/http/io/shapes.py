@@ -57,7 +57,7 @@ class RunPage(_Shape):
 
 
 class Started(_Shape):
-    """The run that was begun; with an Idempotency-Key every repeat gets the same."""
+    """The run that was started; with an Idempotency-Key every repeat gets the same."""
 
     run: str
     origin: str | None = None
@@ -124,7 +124,7 @@ class Explained(_Shape):
 
 
 class EventPage(_Shape):
-    """Ask for the rest with `after=next`; `next` is null at the end of the log."""
+    """Request the rest with `after=next`; `next` is null at the end of the log."""
 
     items: list[EventRecord]
     next: int | None
@@ -132,7 +132,7 @@ class EventPage(_Shape):
 
 
 class RunStatus(_Shape):
-    """How the run stands after what was asked was recorded."""
+    """The status of the run after the request was recorded."""
 
     run: str
     status: str

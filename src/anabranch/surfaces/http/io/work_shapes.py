@@ -17,7 +17,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ClaimBody(_Body, frozen=True):
-    """Ask for jobs. `claim` names the question, so that a lost answer can be asked for again."""
+    """Claim jobs. `claim` names the request, so that a lost answer can be requested again."""
 
     worker: str
     max: int = 1

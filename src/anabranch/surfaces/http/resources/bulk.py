@@ -53,7 +53,7 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class BulkPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of this page. Ask again with `next` as `cursor` until it is null."""
+    """The outcomes of this page. Request again with `next` as `cursor` until it is null."""
 
     verb: BulkVerb
     dry_run: bool

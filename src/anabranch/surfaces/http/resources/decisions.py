@@ -30,8 +30,8 @@ APPROVALS = web.AppKey("approvals", Approvals)
 
 
 class DecideRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`evidence` is any JSON; it is kept in the log with the answer. `override` answers in the
-    place of the source that the definition declares, which `ask_again` asks once more."""
+    """`evidence` is any JSON; it is stored in the log with the answer. `override` answers in the
+    place of the source that the definition declares, which `ask_again` asks again."""
 
     verdict: Literal["fulfil", "reject", "ask_again"]
     reason: str = ""

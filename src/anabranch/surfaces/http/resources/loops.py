@@ -19,7 +19,7 @@ from anabranch.surfaces.http.routes import Query, Route, actor_of
 
 
 class TuneRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """How many shards may be at work at once from now on, or that nothing more is begun."""
+    """How many shards may be at work at once from now on, or that no more items start."""
 
     window: int = 0
     stop: bool = False

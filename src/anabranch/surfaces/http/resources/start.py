@@ -27,7 +27,7 @@ from anabranch.surfaces.http.traces import TRACE_HEADER, traced
 
 
 class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What to begin: a definition (text or JSON), or what is kept here: one by its fingerprint, by
+    """What to start: a definition (text or JSON), or what is stored: one by its fingerprint, by
     its path or number in the catalog, or a template with its parameters."""
 
     definition: str | dict[str, Any] | None = None
@@ -77,7 +77,7 @@ def _check_start(body: StartRequest) -> None:
         raise ApiError(422, "usage", said, hint)
     if body.definition is None and body.rules is not None:
         said = "rules belong to a definition that is sent along"
-        raise ApiError(422, "usage", said, "leave out `rules`: a kept definition has its own")
+        raise ApiError(422, "usage", said, "leave out `rules`: a stored definition has its own")
     if body.template is None and body.parameters:
         said = "parameters belong to a template"
         raise ApiError(422, "usage", said, "send `template`, or leave them out")

@@ -51,7 +51,7 @@ EXAMPLE = {
 
 
 class DispatchShown(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to a participant; `record` stands at `place` in the log of its world."""
+    """One request to a participant; `record` is at `place` in the log of its world."""
 
     number: int  # in the order in which they went out
     place: str
@@ -67,7 +67,7 @@ class DispatchShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DispatchPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for the rest with `after=next`."""
+    """Request the rest with `after=next`."""
 
     items: list[DispatchShown]
     next: int | None
@@ -102,7 +102,7 @@ class TemplateCard(TemplateKept, kw_only=True):
 
 
 class TemplateShown(TemplateCard, kw_only=True):
-    """`template` is the part that definitions are made of, `text` all that was kept."""
+    """`template` is the part that definitions are made of, `text` all that was stored."""
 
     template: dict[str, Any]
     text: str
