@@ -29,7 +29,7 @@ def test_fulfilling_in_the_browser_lets_the_run_go_on(page: Any, server: Server)
     card.get_by_label("Reason").fill("it is fine")
     card.get_by_label("Evidence").fill('{"ticket": 4711}')
     card.get_by_role("button", name="Fulfil").click()
-    page.get_by_text("Fulfilled. The run goes on.").wait_for()
+    page.get_by_text("Fulfilled. The run continues.").wait_for()
     assert server.wait(run).status == "completed"
     (said,) = decided(server, run)
     assert (said.verdict, said.actor, said.reason) == ("fulfil", "local", "it is fine")
@@ -156,7 +156,7 @@ def test_of_two_people_the_later_one_is_told_who_was_faster(
     sam.evaluate("for (const one of document.querySelectorAll('button')) "
                  "Object.defineProperty(one, 'disabled', {set() {}})")  # fmt: skip
     kim.get_by_role("button", name="Fulfil").click()
-    kim.get_by_text("Fulfilled. The run goes on.").wait_for()
+    kim.get_by_text("Fulfilled. The run continues.").wait_for()
     sam.get_by_role("button", name="Reject").click()
     sam.get_by_role("heading", name="Another person was faster").wait_for()
     said = sam.locator("[role=alert]").inner_text()

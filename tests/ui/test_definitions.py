@@ -160,11 +160,11 @@ def test_what_is_kept_has_versions_that_can_be_opened_again(page: Any, server: S
     page.goto("/definitions")
     type_in(page, first)
     page.get_by_role("button", name="Keep").click()
-    page.get_by_text("Kept. Runs can be started of it").wait_for()
+    page.get_by_text("Stored. Start runs of it").wait_for()
     type_in(page, first.replace("Oslo", "Rome"))
     page.get_by_text("not in the store").wait_for()
     page.get_by_role("button", name="Keep").click()
-    page.get_by_text("Kept. Runs can be started of it").wait_for()
+    page.get_by_text("Stored. Start runs of it").wait_for()
     section = page.locator("section", has=page.get_by_role("heading", name="Versions of"))
     rows = section.locator("tbody tr")
     assert rows.count() == 2

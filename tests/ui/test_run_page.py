@@ -117,7 +117,7 @@ def test_a_join_fills_before_ones_eyes_when_sleepers_are_woken(page: Any, server
     assert waits.get_by_role("button", name="Wake A now").count() == 1
     waits.get_by_role("button", name="Wake A now").click()
     page.locator("#confirm").get_by_role("button", name="Yes, wake it").click()
-    page.get_by_text("Woken: it goes on now.").wait_for()
+    page.get_by_text("Woken: it continues now.").wait_for()
     becomes(page, f"{join} === '1 in, 2 of 3'")
     becomes(page, f"{TAKEN}.some(way => way.startsWith('A2 of 3'))")
     shot(page, "join-1-of-3")

@@ -41,7 +41,7 @@ def test_a_process_that_sleeps_says_so_and_is_woken_with_a_payload(
     assert re.search(r"waits for its wake time, due in (9|10) min", mine.inner_text())
     mine.get_by_label("Payload for process 2").fill('{"paid": true}')
     mine.get_by_role("button", name="Wake up process 2").click()
-    page.get_by_text("Woken: it goes on now.").wait_for()
+    page.get_by_text("Woken: it continues now.").wait_for()
     assert server.wait(run).status == "completed"
     becomes(
         page, f"document.querySelector('[data-key=\"{run}\"] h2 .badge').textContent == 'completed'"
@@ -136,5 +136,5 @@ def test_what_an_address_may_wake_is_shown_and_woken_in_its_name(page: Any, serv
     assert "session 1 ·" in mine.inner_text()
     mine.get_by_label("Payload for process 2").fill('{"paid": true}')
     mine.get_by_role("button", name="Wake up process 2").click()
-    page.get_by_text("Woken: it goes on now.").wait_for()
+    page.get_by_text("Woken: it continues now.").wait_for()
     assert server.wait(run).status == "completed"

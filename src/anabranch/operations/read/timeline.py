@@ -181,7 +181,7 @@ class Timeline:
             case e.JobLost():
                 lane.close(at, event.reason, good=False)
             case e.JobCancelling():
-                lane.begin("waiting", at, f"told to stop: {event.reason}")
+                lane.begin("waiting", at, f"stopping: {event.reason}")
             case e.JobDischarged():
                 lane.close(at)
                 self._over(event.job, lane, at, "stopped")

@@ -98,7 +98,7 @@ async def read_form(request: web.Request) -> Form:
     media = request.content_type
     charset = (request.charset or "utf-8").lower()
     if media not in (URLENCODED, MULTIPART) or charset not in ("utf-8", "utf8"):
-        said = f"this is no form of ours: {media[:60]}, {charset[:40]}"
+        said = f"this is not a form of this server: {media[:60]}, {charset[:40]}"
         raise ApiError(415, "media_type", said, "send a form in UTF-8")
     if GATEKEEPER in request.app and CALLER not in request:
         _check_stranger(request)

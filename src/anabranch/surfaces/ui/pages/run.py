@@ -69,7 +69,7 @@ def _aside(ui: Ui, head: Head, net: Net, state: State) -> str:
         said = "; ".join(f"{one.message} ({one.hint})" for one in missing)
         return f"This run is left as it is: {said}."
     if head.run in ui.parts.engine.set_aside:
-        said = "the engine met a defect in it. The log of the server says more."
+        said = "the engine met a bug in it. The log of the server has the details."
         return f"This run is set aside: {said}"
     return ""
 

@@ -1,4 +1,4 @@
-// The inbox: what somebody else has answered says so, and new questions are announced.
+// The inbox: what another person has answered is marked, and new questions are announced.
 import { liveState, say } from "./words.js";
 
 export function followInbox() {
@@ -16,7 +16,7 @@ export function followInbox() {
   });
 }
 
-// Whoever is just writing an answer must not lose what they wrote: the card stays and is closed.
+// A person who is writing an answer must not lose it: the card stays and is closed.
 function answered(card) {
   if (card.classList.contains("over")) return;
   card.classList.add("over");

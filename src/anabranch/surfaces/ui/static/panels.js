@@ -61,7 +61,7 @@ function put(place, html, shown) {
   tick(place);
 }
 
-// Somebody is typing into this card: it is left alone until they are done.
+// A person is typing into this card: it is left alone until they are done.
 function isUsed(card) {
   const active = document.activeElement;
   const fields = [...card.querySelectorAll("input:not([type=hidden]), textarea")];

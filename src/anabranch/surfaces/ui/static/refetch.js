@@ -1,5 +1,5 @@
 // Tables that would be too much to send with every change: they are asked for again, seldom, and not
-// while somebody is inside them.
+// while a person is inside them.
 const REST = 1500;
 
 export function startRefetching() {

@@ -153,7 +153,7 @@ def _value(one: Field) -> Any:
 def _number(text: str, *, whole: bool) -> int | float:
     value = read_json(text, "this")
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise InputError("this is not a number that can be kept")
+        raise InputError("this is not a number that can be stored")
     if whole and value != int(value):
         raise InputError("this is not a whole number")
     return int(value) if whole else value
