@@ -111,7 +111,7 @@ def test_a_job_that_takes_longer_is_handed_back(terminal: Terminal, number: int)
         stop(process, number)
         done = process.end()
     assert done.code == 130
-    assert "stopping: running jobs are finished or handed back" in done.err
+    assert "stopping: running jobs finish or are released" in done.err
     (pid,) = pids(terminal.folder)
     assert not alive(pid)
     story = read_story(terminal.store, "s")

@@ -277,7 +277,7 @@ def test_an_interrupt_leaves_the_terminal_clean(terminal: Terminal, times: int) 
         assert cursor_shown(person)
         assert "Traceback" not in person.seen
         shown = "\n".join(person.screen.rows)
-        assert "stopping: running jobs are finished or handed back" in shown
+        assert "stopping: running jobs finish or are released" in shown
         assert not re.search("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", shown)  # no frame is left over
 
 

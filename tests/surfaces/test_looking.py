@@ -56,7 +56,7 @@ def test_check_lists_every_problem_with_its_place_and_its_mending(here: Here) ->
     ]  # fmt: skip
     assert "did you mean 'noop'?" in problems[0]
     assert "did you mean 'two'?" in problems[1]
-    assert verdict == "bad.yaml: 5 to mend, 0 worth a look"
+    assert verdict == "bad.yaml: 5 to fix, 0 worth a look"
 
 
 def test_check_as_json(here: Here) -> None:

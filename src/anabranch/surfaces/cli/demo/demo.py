@@ -157,7 +157,7 @@ async def _exactly_once(stage: Presenter) -> bool:
 
 
 async def _broken(stage: Presenter) -> None:
-    stage.title("4. Every problem at once, with the change that mends it")
+    stage.title("4. Every problem at once, with the change that fixes it")
     code, _ = await stage.anabranch("check", "broken.yaml")
     stage.facts["ok"] = stage.facts["ok"] and code == 2
 

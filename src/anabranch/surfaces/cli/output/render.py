@@ -157,7 +157,7 @@ def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> l
         lines.append(f"  result: {short(run['result'], 400)}")
     if run["problem"] is not None or run["problems"]:
         again = f"anabranch redrive {run['run']}"
-        lines.append(f"  next: `{again}` does again what failed, once its cause is mended")
+        lines.append(f"  next: `{again}` repeats what failed, once its cause is fixed")
     return lines
 
 

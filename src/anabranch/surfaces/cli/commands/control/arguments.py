@@ -59,7 +59,7 @@ def add_decide(verbs: Verbs) -> None:
     parser.add_argument("gate", metavar="GATE", help="the gate's id, or its step")
     verdict = parser.add_mutually_exclusive_group(required=True)
     for name, text in (
-        ("fulfil", "yes: the step is done, or the held token is let in"),
+        ("fulfil", "yes: the step is done, or the held token is admitted"),
         ("reject", "no: the step fails, or the held token is turned away"),
         ("ask-again", "ask the declared decision source again"),
     ):
@@ -72,5 +72,5 @@ def add_decide(verbs: Verbs) -> None:
         action="store_true",
         help="answer in the place of the declared decision source; recorded as an override",
     )
-    parser.add_argument("--evidence", metavar="JSON", help="kept with the decision")
+    parser.add_argument("--evidence", metavar="JSON", help="stored with the decision")
     c.options(parser, "--reason", "--actor")

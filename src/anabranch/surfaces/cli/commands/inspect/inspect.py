@@ -105,7 +105,7 @@ def _verdict(problems: list[Problem], wrong: list[Problem]) -> str:
     if not problems:
         return "no problems"
     others = len(problems) - len(wrong)
-    return f"{len(wrong)} to mend, {others} worth a look"
+    return f"{len(wrong)} to fix, {others} worth a look"
 
 
 def _fields(problem: Problem) -> dict[str, Any]:

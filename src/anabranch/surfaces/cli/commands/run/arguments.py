@@ -51,7 +51,7 @@ def add_resume(verbs: Verbs) -> None:
 
 
 def add_redrive(verbs: Verbs) -> None:
-    text = "Start a linked run that redoes what failed and what depends on it, and keeps the rest."
+    text = "Start a linked run that repeats what failed and what depends on it, and keeps the rest."
     parser = c.verb(verbs, "redrive", text)
     c.run(parser)
     said = "show what would run again, why, and what would be reused; start nothing"

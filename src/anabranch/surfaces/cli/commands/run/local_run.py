@@ -52,7 +52,7 @@ class LocalRun(FollowedRun):
         self._end: State | None = None
 
     def interrupt(self) -> None:
-        self.say("stopping: running jobs are finished or handed back (again to stop at once)")
+        self.say("stopping: running jobs finish or are released (again to stop at once)")
         self.interrupted.set()
 
     async def open(self, only: Collection[str] | None) -> None:

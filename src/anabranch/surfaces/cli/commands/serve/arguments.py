@@ -75,7 +75,7 @@ def add_worker(verbs: Verbs) -> None:
 def add_token(verbs: Verbs) -> None:
     text = "Create, list and revoke the tokens that a server requires."
     actions = c.family(verbs, "token", text)
-    create = c.action(actions, "create", "Create a token and print it, this once.")
+    create = c.action(actions, "create", "Create a token and print it, only once.")
     create.add_argument(
         "--scope",
         action="append",

@@ -62,7 +62,7 @@ async def _serve(options: argparse.Namespace, settings: Settings, *, example: bo
         if example and options.browser:
             await asyncio.to_thread(webbrowser.open, server.url)
         failed = await _until_told(server, stopping)
-        _say("stopping: running jobs are finished or handed back (again to stop at once)")
+        _say("stopping: running jobs finish or are released (again to stop at once)")
     if failed:
         _say(f"anabranch: {failed}")
         return 1

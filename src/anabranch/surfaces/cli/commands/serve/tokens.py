@@ -28,7 +28,7 @@ async def _create(options: argparse.Namespace, tokens: TokenBackend) -> int:
     print(made["token"])
     scopes = ", ".join(made["scopes"])
     pools = f", for {_pools(made)}" if made.get("pools") else ""
-    told = f"token {made['id']} of {made['name']} ({scopes}{pools}); it is shown this once"
+    told = f"token {made['id']} of {made['name']} ({scopes}{pools}); it is shown only once"
     print(told, file=sys.stderr)
     return 0
 

@@ -88,7 +88,7 @@ class WorkerOutput:
             self._beating.cancel()
 
     def _stop(self) -> None:
-        said = "stopping: jobs at work are finished or handed back (again to stop at once)"
+        said = "stopping: running jobs finish or are released (again to stop at once)"
         self.say("stopping", said)
         self._made.stop()
 

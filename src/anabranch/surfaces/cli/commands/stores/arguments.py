@@ -22,7 +22,7 @@ def add_store(verbs: Verbs) -> None:
         for name, words in (
             ("backup", "Copy a store while it is in use."),
             ("restore", "Put a backup in the place of a store that no engine owns."),
-            ("check", "Read everything in a store and say what is damaged."),
+            ("check", "Read everything in a store and report what is damaged."),
             ("compact", "Rebuild a store that no engine owns, and give unused space back."),
         )
     )

@@ -98,7 +98,7 @@ async def _restore(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     print(f"restored {done.path} from {options.source}: {_holds(done)}")
     if done.kept_as:
-        print(f"what was there is kept as {done.kept_as}")
+        print(f"the earlier file is kept as {done.kept_as}")
     _say_notes(means)
     return 0
 

@@ -15,7 +15,7 @@ _PLAIN = (
     ("show", "Show a webhook and how its deliveries stand."),
     ("pause", "Pause deliveries; events of the meantime are sent after `resume`."),
     ("resume", "Go on from where it was paused."),
-    ("rotate", "Make a new secret and print it, this once."),
+    ("rotate", "Create a new secret and print it, only once."),
     ("delete", "Remove a webhook, with everything that was still to be sent."),
 )
 
@@ -39,7 +39,7 @@ def _hook(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(actions: Verbs) -> None:
-    create = c.action(actions, "create", "Create a webhook and print its secret, this once.")
+    create = c.action(actions, "create", "Create a webhook and print its secret, only once.")
     create.add_argument("url", metavar="URL", help="where to: https://host/path")
     _kinds(create, required=True)
     c.labels(create, "only of runs with this label (repeatable)")

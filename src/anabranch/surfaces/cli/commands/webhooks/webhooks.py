@@ -108,7 +108,7 @@ def _print_made(options: argparse.Namespace, card: Row) -> int:
     events = render.clean(", ".join(card["kinds"]))
     print(f"webhook {card['id']} tells {render.clean(card['url'])} of {events}")
     if card["secret"]:
-        print(f"secret {card['secret']} (it is shown this once)")
+        print(f"secret {card['secret']} (it is shown only once)")
     return 0
 
 
