@@ -165,7 +165,7 @@ def test_a_courier_that_stands_still_is_a_reason(monkeypatch: pytest.MonkeyPatch
                 await asyncio.sleep(0.01)
             assert dispatcher._task is not None
             dispatcher._task.cancel()
-            await red(client, "no notification has been looked for")
+            await red(client, "the dispatcher has not looked for notifications")
             dispatcher.start()
             await green(client)
 

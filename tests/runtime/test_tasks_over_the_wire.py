@@ -243,7 +243,7 @@ def test_a_secret_that_is_not_kept_is_an_error_on_both_sides() -> None:
     pair = sealed()
     job = pair.lease("far").id
     live = LiveRun(pair.run.net, pair.run.state)
-    with pytest.raises(ExpressionError, match="these are not kept") as here:
+    with pytest.raises(ExpressionError, match="secrets are not stored") as here:
         task_of(live, job, pair.payloads.get)
     claimed = msgspec.json.decode(
         msgspec.json.encode(to_wire(live, job, pair.payloads.get)), type=ClaimedJob

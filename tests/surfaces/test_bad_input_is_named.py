@@ -98,7 +98,7 @@ def test_a_wrong_key_for_the_store(here: Here, at: tuple[str, ...]) -> None:
     words = ("credential", "add", "other", "--type", "secret", "--value-stdin")
     refused = here.run(*words, *at, stdin="another-one")
     assert refused.code == 2
-    assert "what is kept was encrypted with the key" in refused.err
+    assert "the stored credentials were encrypted with the key" in refused.err
     assert "Nothing was written" in refused.err
     listed = here.run("credential", "list", *at)
     assert "other key" in listed.out

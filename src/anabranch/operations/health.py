@@ -187,8 +187,9 @@ class Health:
         now = self._engine.clock.now()
         round_at = self.dispatcher.rounded_at
         if round_at and (now - round_at) / 1000 > self._stall:
-            said = f"no notification has been looked for in {(now - round_at) / 1000:.0f} s"
-            return [_bad("webhooks", said, (now - round_at) / 1000)]
+            since = (now - round_at) / 1000
+            said = f"the dispatcher has not looked for notifications in {since:.0f} s"
+            return [_bad("webhooks", said, since)]
         waiting = [(each.oldest, hook) for hook, each in backlog.items() if each.oldest is not None]
         if not waiting:
             return [Check(name="webhooks", level="ok", value=0.0, unit="seconds")]

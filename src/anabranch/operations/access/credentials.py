@@ -33,7 +33,7 @@ PURPOSE = "credential"
 
 
 class CredentialDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody wants to be kept. `data` are fields by name, or one text."""
+    """A credential to store. `data` are fields by name, or one text."""
 
     name: str
     type: str
@@ -42,7 +42,7 @@ class CredentialDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class CredentialChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Another value for one that is kept."""
+    """Another value for a stored credential."""
 
     data: dict[str, Any] | str
 
@@ -175,8 +175,8 @@ class Credentials:
         if not others:
             return ""
         return (
-            f"the key in {self._key.place} is {here}, and what is kept was encrypted with the key "
-            f"{others[0]}"
+            f"the key in {self._key.place} is {here}, and the stored credentials were encrypted "
+            f"with the key {others[0]}"
         )
 
     def _sealed(self, name: str, version: int, fields: Mapping[str, Any]) -> str:
@@ -214,8 +214,8 @@ def looked_up(
             continue
         found = [p for p in found if (p.code, p.position) != ("credential-by-name", one.position)]
         places = " and ".join(source.label for source in sources)
-        message = f"there is no credential {one.name!r} in {places}: the step that asks will fail"
-        hint = f"keep one with `anabranch credential add {one.name}`"
+        message = f"there is no credential {one.name!r} in {places}: its step will fail"
+        hint = f"add one with `anabranch credential add {one.name}`"
         found.append(Problem(one.position, "unknown-credential", message, hint, "warning"))
     return list(in_order(found))
 

@@ -115,7 +115,7 @@ class WebhookMatcher:
         try:
             return self._wanted(entry, wish, now)
         except DamagedRun as damage:
-            log.error("webhook %s is not told: %s", wish.hook.id, damage.message)
+            log.error("webhook %s gets no notification: %s", wish.hook.id, damage.message)
             return []
 
     def _wanted(self, entry: Entry, wish: _Wish, now: int) -> list[WebhookDelivery]:

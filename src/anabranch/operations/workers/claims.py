@@ -271,7 +271,7 @@ class Claims:
             retryable = bool(getattr(error, "retryable", False))
             answer = failed(kind, str(error), retryable=retryable)
         except Exception as error:  # of this job alone: the others of the claim are handed out
-            answer = unexpected(error, "the job cannot be handed out")
+            answer = unexpected(error, "the server cannot send the job to a worker")
         await self._settle(run, s.JobReport(name, attempt, scope.answer(answer)))
         return None
 

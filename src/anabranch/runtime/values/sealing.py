@@ -114,7 +114,7 @@ class Unsealed(Mapping[str, Any]):
         value = self._values[key]
         if key in self._keys and not self._marks:
             raise ExpressionError(
-                f"workload.{key} holds a secret of the run before, and these are not kept: "
+                f"workload.{key} holds a secret of the run before, and secrets are not stored: "
                 "start it again from where the secret is"
             )
         return unsealed(value, self._marks)

@@ -23,7 +23,7 @@ _ADVICE = {
     ),
     sqlite3.SQLITE_FULL: (
         "store_full",
-        "the disk is full. Nothing of this write was kept; free some space and try again.",
+        "the disk is full. Nothing of this write was stored; free some space and try again.",
     ),
     sqlite3.SQLITE_READONLY: (
         "store_read_only",
@@ -43,7 +43,7 @@ _ADVICE = {
     ),
     sqlite3.SQLITE_CONSTRAINT: (
         CONSTRAINT,
-        "a value breaks a rule of the schema. Nothing was written; this is a defect, report it.",
+        "a value breaks a rule of the schema. Nothing was written; this is a bug: report it.",
     ),
 }
 _ADVICE[sqlite3.SQLITE_LOCKED] = _ADVICE[sqlite3.SQLITE_BUSY]

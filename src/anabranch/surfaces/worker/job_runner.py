@@ -146,7 +146,7 @@ class JobRunner:
             self._tally.void += 1
             return
         except Exception as defect:
-            log.exception("%s: a defect of the worker", self)
+            log.exception("%s: a bug in the worker", self)
             said = JobAnswer(failed("defect", f"the worker failed: {defect!r}", retryable=False))
         try:
             await self._say(*worded(said))

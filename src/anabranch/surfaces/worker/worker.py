@@ -171,7 +171,7 @@ class Worker:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._at_work.discard(task)
         if not task.cancelled() and (defect := task.exception()) is not None:
-            log.error("a job was lost to a defect of the worker", exc_info=defect)
+            log.error("a job was lost to a bug in the worker", exc_info=defect)
 
     async def _finish(self) -> None:
         if self._at_work:

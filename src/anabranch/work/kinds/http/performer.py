@@ -244,7 +244,7 @@ def _fault_for(request: HttpRequest, error: Exception) -> Answer:
         case aiohttp.ConnectionTimeoutError():
             kind, code, words = "timeout", "CONNECT_TIMEOUT", "no connection in time"
         case aiohttp.SocketTimeoutError():
-            kind, code, words = "timeout", "READ_TIMEOUT", "the server kept silent for too long"
+            kind, code, words = "timeout", "READ_TIMEOUT", "the server did not answer in time"
         case TimeoutError():
             limit = f"{request.timeouts.total:g}"
             kind, code, words = "timeout", "TIMEOUT", f"no complete answer within {limit} s"
