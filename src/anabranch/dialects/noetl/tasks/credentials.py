@@ -102,7 +102,7 @@ def _check(entry: Section) -> None:
         wanted = "" if name is None else str(name.value)
         message = (
             f"the provider {provider.value!r} of {entry.what} cannot be reached from here; the "
-            f"credential {wanted!r} stands for what is kept there"
+            f"credential {wanted!r} stands for what is stored there"
         )
         hint = f"add it with `anabranch credential add {wanted}`, or use `env` or `file`"
         entry.findings.warn(provider.position, "credential-instead", message, hint)
@@ -190,7 +190,7 @@ class AuthReader(msgspec.Struct, frozen=True):
         if word in ELSEWHERE and provider is not None:
             message = (
                 f"the provider {word!r} of {what} cannot be reached from here; the credential "
-                f"{text!r} stands for what is kept there"
+                f"{text!r} stands for what is stored there"
             )
             hint = f"add it with `anabranch credential add {text}`, or use `env` or `file`"
             self.findings.warn(provider.position, "credential-instead", message, hint)
@@ -231,8 +231,8 @@ class AuthReader(msgspec.Struct, frozen=True):
         if near.startswith("did"):
             self.findings.warn(node.position, "unknown-credential", message, near)
             return
-        hint = f"keep one with `anabranch credential add {name}`, or add it to `keychain`"
-        said = f"{message}: it is looked for by its name when the step runs"
+        hint = f"add one with `anabranch credential add {name}`, or add it to `keychain`"
+        said = f"{message}: the engine looks it up by its name when the step runs"
         self.findings.add(node.position, "credential-by-name", said, hint, "note")
 
 

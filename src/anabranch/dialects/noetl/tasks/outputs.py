@@ -58,7 +58,7 @@ def _as_the_work_reads_it(policy: Section, made: Mapping[str, Any]) -> None:
             read_policy({key: value})
         except InputError as error:
             at = policy.node.fields[key].position
-            policy.findings.add(at, "bad-value", error.message, f"mend `{key}`, or leave it out")
+            policy.findings.add(at, "bad-value", error.message, f"fix `{key}`, or leave it out")
 
 
 def _store(policy: Section) -> None:
