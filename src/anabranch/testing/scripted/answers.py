@@ -95,7 +95,7 @@ def hard_error(message: str = "") -> Answer:
     return aborted("hard_error", message or "scripted hard error")
 
 
-def unreachable(message: str = "nobody is there") -> Answer:
+def unreachable(message: str = "the participant cannot be reached") -> Answer:
     """The party asked cannot be reached."""
     return failed("unreachable", message)
 

@@ -191,18 +191,18 @@ class Chaos(Parties):
         if self.strikes("clock_jump"):
             self.clock.advance_to(self.later(self.dice.choice((60, 3_600, 86_400))))
         if self.strikes("pause"):
-            self.core.offer(run, s.Pause("somebody", "simulated"))
-            self.post.send(self.later(300), Letter(run, s.Resume("somebody")))
+            self.core.offer(run, s.Pause("an operator", "simulated"))
+            self.post.send(self.later(300), Letter(run, s.Resume("an operator")))
         if self.strikes("tune"):
             self._tune(run)
         if self.strikes("cancel"):
-            self.core.offer(run, s.Cancel("somebody", "simulated"))
+            self.core.offer(run, s.Cancel("an operator", "simulated"))
 
     def _tune(self, run: str) -> None:
         loops = [loop.id for loop in self.audits[run].state.loops.values()]
         if loops:
             window = self.dice.choice((0, 1, 1, 2, 3, 5, 9))
-            stimulus = s.TuneLoop(self.dice.choice(loops), window, not window, "somebody")
+            stimulus = s.TuneLoop(self.dice.choice(loops), window, not window, "an operator")
             self.core.offer(run, stimulus)
 
     def _pass_time(self) -> bool:

@@ -330,7 +330,7 @@ class Parties(World):
         self, gate: str, actors: Sequence[str], *, failed: bool = False, source: bool = False
     ) -> s.Stimulus:
         wrong = self.dice.random() < 0.1
-        actor = self.dice.choice(list(actors)) if actors and not wrong else "somebody"
+        actor = self.dice.choice(list(actors)) if actors and not wrong else "a stranger"
         rejects = not self.calm and self.dice.random() < 0.3
         if failed:  # some work fails for ever: it is given up sooner or later
             rejects = self.dice.random() < 0.5

@@ -58,7 +58,7 @@ class AccessSuite:
 
     def test_the_last_use_of_a_token_never_goes_back(self) -> None:
         self.store.add_token(TOKEN)
-        self.store.use_tokens([("t1", NOW + 7), ("t1", NOW + 3), ("nobody", NOW)])
+        self.store.use_tokens([("t1", NOW + 7), ("t1", NOW + 3), ("unknown", NOW)])
         assert self.store.tokens() == [replace(TOKEN, last_used_at=NOW + 7)]
 
     # The audit trail

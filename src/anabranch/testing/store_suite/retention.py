@@ -98,7 +98,7 @@ class RetentionSuite:
         self._put(TWO, "kept")
         self.store.post("old", b"{}", NOW)
         other = self.store.post("kept", b"{}", NOW)
-        gone = self.store.forget(["old", "nobody"])
+        gone = self.store.forget(["old", "unknown"])
         assert (gone.runs, gone.payloads) == (1, 1)
         assert gone.bytes >= len(ONE) + len(b"state")
         assert self.store.head("old") is None

@@ -36,7 +36,7 @@ class SessionNumbersSuite:
 
     def test_a_number_is_given_back_by_a_run_that_did_not_begin(self) -> None:
         self.store.take_session_number(ANN, "r1")
-        self.store.give_back_session_number(ANN, 1, "somebody else")
+        self.store.give_back_session_number(ANN, 1, "another run")
         assert self.store.next_session_number(ANN) == 2
         self.store.give_back_session_number(ANN, 1, "r1")
         assert self.store.next_session_number(ANN) == 1
@@ -65,7 +65,7 @@ class SessionNumbersSuite:
         kept, changed = self.store.grants_of("r", 1)
         assert kept == msgspec.structs.replace(own, id=kept.id)
         assert (changed.rights, changed.enc_dek, changed.expires_at) == (3, "0x12", 60)
-        assert changed.owner == ANN, "whoever gave it first"
+        assert changed.owner == ANN, "the first owner stays"
         assert [one.scope for one in self.store.grants_for(BOB)] == [1, 2]
         assert self.store.grants_for(BOB, after=changed.id)[0].scope == 2
         assert len(self.store.grants_for(ANN)) == 2
