@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from tools.map import rooms, table
 
@@ -13,6 +15,8 @@ import anabranch
 from anabranch.kernel import events
 from anabranch.settings import PREFIX, Settings
 from anabranch.surfaces.cli.parser import VERBS
+from anabranch.surfaces.http.app import ALL_ROUTES
+from anabranch.surfaces.http.openapi import document
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -64,12 +68,64 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
 
 
+#: The caller, the worker, the operator, the engine; not somebody.
+VAGUE = re.compile(r"\b(?:whoever|(?:some|any|every|no)body)\b(?!-)", re.I)
+#: Texts and names that are recorded in logs, by the file that writes them: old logs have them too.
+RECORDED = {
+    "kernel/fans.py": {"there is nobody to ask: ", "there is nobody to ask"},
+    "kernel/fulfilment.py": {"somebody"},
+    "kernel/gates.py": {"somebody"},
+    "kernel/timing.py": {
+        "nobody waits for what is still out at the deadline",
+        "nobody decided within ",
+    },
+    "operations/workers/claims.py": {"nobody waits for it"},
+    "runtime/jobs/executor.py": {"nobody waits for it", "nobody waits for it any more"},
+    "surfaces/cli/backend/identity.py": {"somebody"},
+    "surfaces/http/resources/rpc.py": {"nobody"},
+    "testing/virtual/world.py": {"nobody waits"},
+}
+
+
 def test_pages_say_who_acts() -> None:
-    """The caller, the worker, the operator, the engine; not somebody."""
-    vague = re.compile(r"\b(?:whoever|(?:some|any|every|no)body)\b", re.I)
     for page in pages():
         prose = re.sub(r"`[^`]*`", "", without_fences(page))
-        assert vague.findall(prose) == [], page.name
+        assert VAGUE.findall(prose) == [], page.name
+
+
+def texts(module: Path) -> set[str]:
+    """The string constants of a module, without its docstrings."""
+    nodes = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    bare = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in bare)
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+def test_messages_say_who_acts() -> None:
+    source = ROOT / "src" / "anabranch"
+    vague = {
+        str(module.relative_to(source)): found
+        for module in source.rglob("*.py")
+        if (found := {text for text in texts(module) if VAGUE.search(text)})
+    }
+    assert vague == RECORDED
+
+
+def test_templates_scripts_and_scenes_say_who_acts() -> None:
+    files = [
+        file
+        for file in (ROOT / "src" / "anabranch" / "surfaces").rglob("*")
+        if file.suffix in (".html", ".js", ".yaml")
+    ]
+    assert len(files) > 40
+    assert [file.name for file in files if VAGUE.search(file.read_text(encoding="utf-8"))] == []
+
+
+def test_the_description_of_the_api_says_who_acts() -> None:
+    """Docstrings of what is sent and answered are its texts."""
+    described = msgspec.json.encode(document(ALL_ROUTES)).decode()
+    assert '"summary"' in described
+    assert VAGUE.findall(described) == []
 
 
 def test_every_promise_of_the_security_page_names_a_test_that_exists() -> None:
