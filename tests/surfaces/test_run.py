@@ -391,7 +391,7 @@ def test_redrive_starts_a_linked_run(here: Here) -> None:
     refused = here.run("redrive", done.json["run"])  # now everything is done
     assert (refused.code, refused.out) == (2, "")
     assert f"nothing in run {done.json['run']} failed" in refused.err
-    assert "`anabranch run` starts its definition anew" in refused.err
+    assert "`anabranch run` starts its definition again" in refused.err
 
 
 BILLS = playbook(

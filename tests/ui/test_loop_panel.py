@@ -102,7 +102,7 @@ def test_a_loop_is_stopped_with_a_reason_and_the_rest_is_redriven(
     assert page.get_by_role("button", name="Redrive").count() == 0  # it has not ended
     page.get_by_role("button", name="Take no new items").click()
     confirm(page, reason="the disk is full")
-    page.get_by_text("The loop takes no new items").wait_for()
+    page.get_by_text("The loop starts no new items").wait_for()
     assert "the disk is full" in page.locator("[data-stopped]").inner_text()
     assert page.get_by_role("button", name="Take no new items").count() == 0
     server.steps.open("stop")

@@ -71,7 +71,7 @@ def test_the_window_is_changed_and_new_items_are_stopped(page: Any, server: Serv
     assert tracker.window == 5
     page.get_by_role("button", name="Take no new items").click()
     confirm(page)
-    page.get_by_text("The loop takes no new items").wait_for()
+    page.get_by_text("The loop starts no new items").wait_for()
     assert tracker.stopped
     server.steps.open("tune")
     state = server.wait(run)

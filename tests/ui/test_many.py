@@ -49,7 +49,7 @@ def test_ticked_runs_are_paused_resumed_cancelled_and_redriven(page: Any, server
     runs = [server.start(TWO_STEPS, {"first": "t", "second": "t"}) for _ in range(3)]
     chosen = runs[:2]
     tick(page, chosen, "Pause")
-    page.get_by_label("Reason, kept in the log of each run").fill("a test of ours")
+    page.get_by_label("Reason, recorded in the log of each run").fill("a test of ours")
     page.get_by_role("button", name="Pause 2 runs").click()
     page.get_by_text("2 of 2 paused").wait_for()
     assert [server.status(run) for run in runs] == ["paused", "paused", "running"]
