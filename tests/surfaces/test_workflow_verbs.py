@@ -185,7 +185,7 @@ def test_a_template_with_deadline_seconds_is_not_kept(there: Here) -> None:
 def test_a_deleted_template_is_found_no_more_and_can_be_put_again(there: Here) -> None:
     there.run("template", "put", "template.json")
     done = there.run("template", "delete", "solicit.v1")
-    assert (done.code, done.out) == (0, "solicit.v1 is deleted (version 2 says so)\n")
+    assert (done.code, done.out) == (0, "solicit.v1 is deleted (version 2 records it)\n")
     assert there.run("template", "list", "--json").out == ""
     for words in (("show",), ("versions",), ("run", "--param", "topic=x"), ("delete",)):
         verb, *more = words
