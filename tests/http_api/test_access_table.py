@@ -185,6 +185,6 @@ def test_no_form_is_taken_without_the_secret_of_its_page() -> None:
                 for data in ({}, {"csrf": ""}, {"csrf": "x" * 43}):
                     async with door.session.request(method, url, data=data) as reply:
                         assert (reply.status, path) == (403, path)
-                        assert "earlier visit" in await reply.text()
+                        assert "earlier session" in await reply.text()
 
     run(go())

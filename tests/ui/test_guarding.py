@@ -86,7 +86,7 @@ def test_a_change_needs_the_secret_of_the_form(server: Server, visitor: Visitor)
     for form in ({}, {"csrf": ""}, {"csrf": "x" * 43}):
         status, text, _ = visitor.ask(way, form)
         assert status == 403
-        assert "earlier visit" in text
+        assert "earlier session" in text
     for headers in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
         status, _, _ = visitor.ask(way, {"csrf": secret}, **headers)
         assert status == 403

@@ -122,7 +122,7 @@ def _cipher(key: bytes) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise InputError(
-            "keeping a secret that was made elsewhere needs the package cryptography: "
+            "storing a secret of another party needs the package cryptography: "
             "pip install 'anabranch[market]'",
             code="secret_key",
         ) from None

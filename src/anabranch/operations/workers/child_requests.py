@@ -82,7 +82,7 @@ def agreed(
             candidates.append(_merged(parts, asked))
     if not candidates:
         raise Refused(
-            f"no playbook task of step {job.step!r} begins the definition {asked.path[:200]!r}; a "
+            f"no playbook task of step {job.step!r} starts the definition {asked.path[:200]!r}; a "
             "path that depends on what the worker knows has to be in the input of the run, or in "
             "the folder of the definition",
             code="child_path",

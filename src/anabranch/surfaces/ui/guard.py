@@ -83,7 +83,7 @@ def check_form(request: web.Request, given: str) -> None:
         raise Forged("a page of another site requested this change; the server refused it")
     kept = session_csrf(request) or request.cookies.get(COOKIE, "")
     if len(kept) < 32 or not hmac.compare_digest(_bytes(kept), _bytes(given)):
-        raise Forged("this form is from an earlier visit: go back, reload the page and try again")
+        raise Forged("this form is from an earlier session: go back, reload the page and try again")
 
 
 def _bytes(text: str) -> bytes:

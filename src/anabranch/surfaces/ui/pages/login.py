@@ -27,11 +27,11 @@ def _why(request: web.Request) -> str:
     keeper = request.app[GATEKEEPER]
     session = keeper.sessions.find(cookie)
     if session is None:
-        return "Your visit has ended: it was long ago, or the server was restarted."
+        return "Your session has ended: it was long ago, or the server was restarted."
     try:
         keeper.access.caller_of(session.token)
     except Denied as denied:
-        return f"Your visit has ended: {denied.message}."
+        return f"Your session has ended: {denied.message}."
     return ""
 
 
