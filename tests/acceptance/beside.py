@@ -16,7 +16,7 @@ from typing import Any
 
 from anabranch.surfaces.cli.parser import build
 from hangs import HANG_SECONDS
-from surfaces.support import GATE, HEAD, HELLO
+from surfaces.cli.support import GATE, HEAD, HELLO
 
 SCRAP = HELLO.replace("name: hello", "name: scrap")
 LOOP = f"""{HEAD}metadata: {{name: looping}}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from surfaces.support import Terminal
+from surfaces.cli.support import Terminal
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 import anabranch
 from anabranch.errors import Refused
-from surfaces.support import Terminal, beginning
+from surfaces.cli.support import Terminal, beginning
 
 from .arca_stage import ask, step, workflow
 

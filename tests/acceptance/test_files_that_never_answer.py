@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hangs import HANG_SECONDS
-from surfaces.support import HEAD, HELLO, Terminal, beginning, until
-from surfaces.test_serve import Serving, serving
+from surfaces.cli.commands.test_serve import Serving, serving
+from surfaces.cli.support import HEAD, HELLO, Terminal, beginning, until
 
 NAME = "metadata: {name: reads}\n"
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.events import JobLost
-from surfaces.support import HEAD, Process, Terminal, beginning
+from surfaces.cli.support import HEAD, Process, Terminal, beginning
 
 from .log import Story, read_story
 

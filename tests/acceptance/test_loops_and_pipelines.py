@@ -16,7 +16,7 @@ import anabranch
 from anabranch.errors import AnabranchError
 from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
-from surfaces.support import until
+from surfaces.cli.support import until
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.kernel.events import JobLost, JobReported
-from surfaces.support import HEAD, Process, Terminal, alive, beginning, sleeper, until
+from surfaces.cli.support import HEAD, Process, Terminal, alive, beginning, sleeper, until
 
 from .log import read_story
 

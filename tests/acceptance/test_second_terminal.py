@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from surfaces.support import ADMIT, GATE, HEAD, Process, Terminal, beginning, sleeper, until
+from surfaces.cli.support import ADMIT, GATE, HEAD, Process, Terminal, beginning, sleeper, until
 
 from .log import read_story
 

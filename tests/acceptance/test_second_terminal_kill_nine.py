@@ -23,7 +23,7 @@ import pytest
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
-from surfaces.support import HEAD, HELLO
+from surfaces.cli.support import HEAD, HELLO
 
 from .beside import SCRAP, VERBS, Beside, Site, beside, gated, site
 

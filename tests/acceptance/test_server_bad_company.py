@@ -18,7 +18,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 from bench.station import Station
 
-from surfaces.support import ADMIT, HELLO
+from surfaces.cli.support import ADMIT, HELLO
 
 pytestmark = pytest.mark.slow
 API = "/api/v1"

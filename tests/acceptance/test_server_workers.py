@@ -19,7 +19,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from hangs import HANG_SECONDS
-from surfaces.support import HEAD, Process, Terminal, beginning, until
+from surfaces.cli.support import HEAD, Process, Terminal, beginning, until
 
 from .log import read_story
 

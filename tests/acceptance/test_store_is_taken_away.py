@@ -14,7 +14,7 @@ import pytest
 
 from anabranch.store.sqlite.store import SqliteStore
 from hangs import HANG_SECONDS
-from surfaces.support import HELLO
+from surfaces.cli.support import HELLO
 
 from .beside import site
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from hangs import HANG_SECONDS
-from surfaces.support import HEAD, HELLO, Process, Terminal, beginning, until
-from surfaces.test_serve import serving
+from surfaces.cli.commands.test_serve import serving
+from surfaces.cli.support import HEAD, HELLO, Process, Terminal, beginning, until
 
 pytestmark = pytest.mark.slow
 

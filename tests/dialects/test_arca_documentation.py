@@ -18,7 +18,7 @@ from anabranch.dialects.arca.templates import TYPES
 from anabranch.dialects.arca.timing import FAIL_POLICY, ON_TIMEOUT
 from anabranch.dialects.registry import load
 from anabranch.work.participants.port import NEGATIVE
-from surfaces.support import Terminal
+from surfaces.cli.support import Terminal
 
 from .arca import read
 

@@ -41,7 +41,7 @@ ELSEWHERE = {
     *("unknown-input", "unknown-field", "tool-arguments", "missing-child"),  # test_noetl_lookups.py
     # test_arca_problems.py
     *("removed-key", "dependency-cycle", "unknown-reference", "unmeetable-policy"),
-    # of books of participants: tests/surfaces/test_books_are_checked.py
+    # of books of participants: tests/surfaces/cli/commands/test_books_are_checked.py
     *("bad-book", "bad-passport", "missing-variable"),
     *("unknown-participant", "unknown-capability", "nobody-to-ask"),
 }

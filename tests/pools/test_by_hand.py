@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hangs import HANG_SECONDS
-from surfaces.support import Terminal, beginning
+from surfaces.cli.support import Terminal, beginning
 
 PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 pytestmark = [

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.store.sqlite.store import SqliteStore
 
-from .support import GATE, HEAD, HELLO, Here, Terminal, beginning, until
+from ..support import GATE, HEAD, HELLO, Here, Terminal, beginning, until
 
 LOOP = f"""{HEAD}metadata: {{name: loop}}
 workflow:

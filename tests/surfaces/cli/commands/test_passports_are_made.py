@@ -14,7 +14,7 @@ from anabranch.market.directory import PassportDirectory
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.port import ParticipantQuery
 
-from .support import Here
+from ..support import Here
 
 
 def test_what_is_issued_holds_and_what_is_changed_does_not(here: Here, tmp_path: Path) -> None:

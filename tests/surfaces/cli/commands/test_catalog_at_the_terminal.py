@@ -16,8 +16,8 @@ from anabranch.operations.definitions.catalog import Draft
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite.store import SqliteStore
 
-from .serving import served
-from .support import Here
+from ..serving import served
+from ..support import Here
 
 
 def child(says: str, path: str = "etl/child", version: str = "") -> str:

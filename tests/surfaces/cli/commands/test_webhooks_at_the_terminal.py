@@ -12,9 +12,9 @@ import pytest
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite.store import SqliteStore
 
-from .alike import differences, plain
-from .serving import served
-from .support import HELLO, Here, until
+from ..alike import differences, plain
+from ..serving import served
+from ..support import HELLO, Here, until
 
 KINDS = ("--kind", "run.finished", "--kind", "gate.*")
 

@@ -21,7 +21,7 @@ from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
 from work.support import server
 
-from .support import Here
+from ..support import Here
 
 VERBS = {"registry": registries.registry, "check": inspect.check, "graph": inspect.graph}
 RULE = '{"payload":{"n":{"type":"int64"}},"onValid":{"payload":{"n":"[n] + 1"}}}'

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.work.kinds.buckets import buckets
 
-from .support import HEAD, Here
+from ..support import HEAD, Here
 
 UPLOADS = f"""{HEAD}metadata: {{name: uploads}}
 workflow:

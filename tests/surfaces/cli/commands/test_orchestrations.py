@@ -11,8 +11,8 @@ import pytest
 
 import anabranch
 
-from .serving import served
-from .support import Here
+from ..serving import served
+from ..support import Here
 
 CANARY = "canary-1234-sings"
 FORK = {

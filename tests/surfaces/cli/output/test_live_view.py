@@ -21,7 +21,7 @@ import pytest
 from anabranch.surfaces.cli.output.live import _cut
 from hangs import HANG_SECONDS
 
-from .support import HEAD, Terminal
+from ..support import HEAD, Terminal
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 

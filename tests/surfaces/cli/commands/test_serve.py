@@ -15,7 +15,7 @@ import pytest
 
 from hangs import HANG_SECONDS
 
-from .support import GATE, HELLO, Process, Terminal, beginning, sleeper, until
+from ..support import GATE, HELLO, Process, Terminal, beginning, sleeper, until
 
 TLS = Path(__file__).parent / "tls"
 

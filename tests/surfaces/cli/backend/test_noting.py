@@ -13,7 +13,7 @@ from anabranch.store.memory.store import MemoryStore
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.cli.backend.local.audit import SAID, note
 
-from .support import ADMIT, GATE, HELLO, Here
+from ..support import ADMIT, GATE, HELLO, Here
 
 
 def lines(here: Here) -> list[tuple[str, str, str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .support import Here
+from ..support import Here
 
 PARTIES = """
 def cheap(request):

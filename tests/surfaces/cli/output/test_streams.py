@@ -12,7 +12,7 @@ import pytest
 from anabranch.surfaces.cli.output import render
 from hangs import HANG_SECONDS
 
-from .support import HEAD, HELLO, Here, Terminal
+from ..support import HEAD, HELLO, Here, Terminal
 
 LONG = f"""{HEAD}metadata: {{name: long}}
 workflow:

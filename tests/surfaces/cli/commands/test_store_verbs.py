@@ -17,7 +17,7 @@ from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite.store import SqliteStore
 from damage import DAMAGES, damage
 
-from .support import GATE, HEAD, HELLO, Here, Terminal, until
+from ..support import GATE, HEAD, HELLO, Here, Terminal, until
 
 LARGE = f"""{HEAD}metadata: {{name: large}}
 workflow:

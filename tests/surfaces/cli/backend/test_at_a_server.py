@@ -13,9 +13,9 @@ import pytest
 
 from anabranch.surfaces.http.serve import Server
 
-from .alike import differences, plain
-from .serving import served
-from .support import ADMIT, GATE, HEAD, HELLO, Here
+from ..alike import differences, plain
+from ..serving import served
+from ..support import ADMIT, GATE, HEAD, HELLO, Here
 
 BAD = f"""{HEAD}metadata: {{name: bad}}
 workflow:

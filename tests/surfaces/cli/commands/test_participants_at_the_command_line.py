@@ -11,8 +11,8 @@ import pytest
 
 from work.participants_at_large import Party, Visit, closed_port, never, reply, says, solicit
 
-from .serving import served
-from .support import Here, Terminal, beginning
+from ..serving import served
+from ..support import Here, Terminal, beginning
 
 CANARY = "canary-7c1f/+9 é?&x"
 HERE = {"PYTHONSAFEPATH": "1", "PYTHONPATH": ""}

@@ -12,7 +12,7 @@ import pytest
 
 from hangs import HANG_SECONDS
 
-from .support import ADMIT, GATE, HEAD, HELLO, Here, Terminal, sleeper
+from ..support import ADMIT, GATE, HEAD, HELLO, Here, Terminal, sleeper
 
 KEYS = [
     "run",

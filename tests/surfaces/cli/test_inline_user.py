@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can switch"),
 ]
 NOBODY = 65534
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 def _python() -> str:

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as Xml
 
 import pytest
 
-from .support import ADMIT, GATE, HEAD, HELLO, Here
+from ..support import ADMIT, GATE, HEAD, HELLO, Here
 
 BAD = f"""{HEAD}metadata: {{name: bad}}
 workflow:

@@ -9,8 +9,8 @@ import pytest
 
 from work.participants_at_large import closed_port, party, says
 
-from .serving import served
-from .support import Here
+from ..serving import served
+from ..support import Here
 
 STEP = {"step_id": "ask", "service_type": "text/summarise"}
 

@@ -15,7 +15,7 @@ from anabranch.operations.webhooks.secrets import secrets_of
 from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 
-from .support import HEAD, Here
+from ..support import HEAD, Here
 from .test_credentials_at_the_terminal import audit_log
 
 VALUES = {"one": "first-secret-1234", "two": "second-secret-5678"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .serving import served
-from .support import ADMIT, HELLO, Here
+from ..serving import served
+from ..support import ADMIT, HELLO, Here
 
 
 @pytest.fixture(autouse=True)

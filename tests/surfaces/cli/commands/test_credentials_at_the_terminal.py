@@ -9,8 +9,8 @@ import pytest
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite.store import SqliteStore
 
-from .serving import served
-from .support import HEAD, Here
+from ..serving import served
+from ..support import HEAD, Here
 
 SECRET = "pass-word-1234"
 PG = json.dumps({"host": "db", "user": "loader", "password": SECRET})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .support import Here
+from ..support import Here
 
 
 def test_the_pools_of_a_token_are_given_and_listed(here: Here) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from .alike import differences, plain
-from .serving import served
-from .support import GATE, HEAD, HELLO, Here
-from .test_orchestrations import CANARY, FORK, OWNER, RULES, rules
-from .test_workflow_verbs import DEFINITION, PARTIES, TEMPLATE
+from surfaces.cli.commands.test_orchestrations import CANARY, FORK, OWNER, RULES, rules
+from surfaces.cli.commands.test_workflow_verbs import DEFINITION, PARTIES, TEMPLATE
+
+from ..alike import differences, plain
+from ..serving import served
+from ..support import GATE, HEAD, HELLO, Here
 
 OLD = f"""{HEAD}metadata: {{name: old}}
 workflow:
