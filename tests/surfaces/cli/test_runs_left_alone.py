@@ -15,7 +15,7 @@ from anabranch.errors import DefinitionError, InputError, MissingRequirements
 from anabranch.operations.definitions.available import ENGINE_KINDS
 from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
-from http_api.support import playbook, serving, step
+from surfaces.http.support import playbook, serving, step
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
 from work.participants_at_large import Party, never, says, solicit

@@ -1,0 +1,186 @@
+"""Too much, too slow, too many: whoever does it is let go, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from anabranch.errors import StoreError
+from anabranch.surfaces.http.guard.connection_limits import ConnectionLimiter
+from anabranch.surfaces.http.io.request_body import Limits
+from anabranch.surfaces.http.serve import Server
+
+from ..access import START, Door, serving
+from ..support import run
+
+HALF_A_HEAD = b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-More: "
+
+
+async def connected(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    port = int(server.url.rpartition(":")[2])
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def hangs_up(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_thousand_half_open_connections_keep_nobody_out() -> None:
+    async def go() -> None:
+        async with serving(serve_connections_max=300) as door:
+            writers = []
+            for n in range(1000):
+                _, writer = await connected(door.server)
+                if n % 2:
+                    writer.write(HALF_A_HEAD)
+                writers.append(writer)
+            for _ in range(20):
+                assert (await door.ask("POST", "/runs", body=START)).status == 201
+            assert len(door.server.limiter) <= 300
+            for writer in writers:
+                writer.close()
+
+    run(go())
+
+
+def test_a_connection_that_never_finishes_its_head_is_closed() -> None:
+    async def go() -> None:
+        async with serving() as door:
+            door.server.limiter.idle_seconds = 0.2
+            reader, writer = await connected(door.server)
+            writer.write(HALF_A_HEAD)
+            assert await hangs_up(reader)
+            writer.close()
+
+    run(go())
+
+
+def test_a_connection_whose_head_comes_letter_by_letter_is_closed_all_the_same() -> None:
+    async def go() -> None:
+        async with serving() as door:
+            door.server.limiter.idle_seconds = 0.3
+            reader, writer = await connected(door.server)
+            writer.write(HALF_A_HEAD)
+            ended = asyncio.ensure_future(hangs_up(reader))
+            while not ended.done():  # the test's own limit makes a hang a failure
+                writer.write(b"x")
+                await asyncio.sleep(0.02)
+            assert await ended
+            assert len(door.server.limiter) == 0
+            writer.close()
+
+    run(go())
+
+
+def test_a_connection_on_which_a_request_is_served_is_not_idle() -> None:
+    async def go() -> None:
+        async with serving() as door:
+            door.server.limiter.idle_seconds = 0.2
+            begun = await door.ask("POST", "/runs", body=START)
+            url = f"{door.server.url}/api/v1/runs/{begun.json['run']}/wait?seconds=1"
+            async with door.session.get(url) as response:
+                assert (await response.json())["settled"] is False
+
+    run(go())
+
+
+def test_when_every_connection_is_busy_the_next_one_is_turned_away() -> None:
+    class Transport:
+        aborted = False
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    async def go() -> None:
+        limiter = ConnectionLimiter(most=2)
+        idle, busy, late, last = (Transport() for _ in range(4))
+        door: Any = limiter
+        assert door.came(busy)
+        assert door.came(idle)
+        door.begin(busy)
+        assert door.came(late)
+        assert idle.aborted
+        door.begin(late)
+        assert not door.came(last)
+        assert last.aborted
+        assert len(limiter) == 2
+        door.end(late)
+        assert door.came(Transport())
+        limiter.close()
+
+    run(go())
+
+
+async def _raw(door: Door, sent: bytes) -> tuple[int, dict[str, Any]]:
+    reader, writer = await connected(door.server)
+    writer.write(sent)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    body = await reader.readexactly(length)
+    writer.close()
+    return int(head.split()[1]), json.loads(body)
+
+
+def test_a_body_that_comes_too_slowly_is_given_up(monkeypatch: Any) -> None:
+    async def go() -> None:
+        async with serving() as door:
+            sent = (
+                b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+            )
+            status, problem = await _raw(door, sent)
+            assert (status, problem["code"]) == (408, "slow_body")
+            assert (await door.ask("GET", "/runs")).json["items"] == []
+
+    monkeypatch.setattr(Limits, "__init__", _quick(Limits.__init__))
+    run(go())
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
+    async def go() -> None:
+        async with serving() as door:
+            sent = (
+                b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"
+            )
+            status, problem = await _raw(door, sent)
+            assert (status, problem["code"]) == (413, "too_large")
+
+    run(go())
+
+
+def _quick(made: Any) -> Any:
+    return lambda self, **more: made(self, **{"body_seconds": 0.2, **more})
+
+
+def test_a_request_without_a_right_token_is_answered_before_its_body_is_read() -> None:
+    async def go() -> None:
+        async with serving(require_tokens="yes") as door:
+            sent = (
+                b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 15000000\r\n\r\n{"
+            )
+            status, problem = await _raw(door, sent)
+            assert (status, problem["code"]) == (401, "token_missing")
+
+    run(go())
+
+
+def test_a_server_whose_engine_has_stopped_says_so_and_knows_why(monkeypatch: Any) -> None:
+    async def go() -> None:
+        async with serving() as door:
+
+            def full(_batch: Any) -> None:
+                raise StoreError("the disk is full")
+
+            monkeypatch.setattr(door.server.parts.store, "commit", full)
+            reply = await door.ask("POST", "/runs", body=START)
+            assert (reply.status, reply.code) == (503, "engine_stopped")
+            reason = await door.server.broken()
+            assert "the disk is full" in reason.message
+
+    run(go())
