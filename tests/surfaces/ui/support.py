@@ -29,7 +29,7 @@ NASTY = (
     '<img src=x onerror="window.hacked=1">\'"`</script><script>window.hacked=2</script>&amp;{{7*7}}'
 )
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
-ARTIFACTS = Path(__file__).parents[2] / "test-artifacts" / "ui"
+ARTIFACTS = Path(__file__).parents[3] / "test-artifacts" / "ui"
 
 
 def chromium() -> str | None:

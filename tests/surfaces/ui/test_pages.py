@@ -201,7 +201,7 @@ def test_everything_a_page_loads_comes_from_the_server_itself(
 
 
 def test_the_static_files_name_no_other_place() -> None:
-    folder = Path(__file__).parents[2] / "src/anabranch/surfaces/ui"
+    folder = Path(__file__).parents[3] / "src/anabranch/surfaces/ui"
     files = [*folder.glob("static/*"), *folder.glob("templates/*")]
     for file in files:
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")

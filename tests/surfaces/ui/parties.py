@@ -12,7 +12,7 @@ from typing import Any
 
 from work.participants_at_large import Behaviour, Party, Visit, closed_port, reply
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 TYPE = "text/summarise"
 
 
