@@ -19,9 +19,9 @@ from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.pipeline.run import PipelineRun
-from pools.support import SECONDS, serving, working
-from pools.support import run as run_async
 from runtime.support import Doing, engine, log_of, playbook, start, step
+from surfaces.worker.support import SECONDS, serving, working
+from surfaces.worker.support import run as run_async
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: odd}\n"
 KEYS = "keychain: [{name: pw, kind: static, value: sesame-open}]\n"

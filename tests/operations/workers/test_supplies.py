@@ -14,8 +14,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.runtime.live_run import history
-
-from .support import ONE, Server, playbook, run, serving, until, working
+from surfaces.worker.support import ONE, Server, playbook, run, serving, until, working
 
 LARGE = playbook("""
   - step: make

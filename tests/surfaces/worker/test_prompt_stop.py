@@ -13,10 +13,10 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.operations.workers import cancel_watch
 from anabranch.surfaces.worker import server_client
+from operations.workers.test_claims import events_of
 
 from .proxy import bad_network
 from .support import ONE, Server, run, serving, until, working
-from .test_claims import events_of
 from .test_workers import SLOW
 
 LEASE_SECONDS = 600.0  # a heartbeat every 200 seconds: nothing here can wait for one

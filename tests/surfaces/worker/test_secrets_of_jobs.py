@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
+from operations.workers.test_claims import events_of
 
 from .support import Server, playbook, run, serving, until, working
-from .test_claims import events_of
 
 SECRET = "very-secret-token"
 Say = Callable[[Server, Any], Awaitable[None]]

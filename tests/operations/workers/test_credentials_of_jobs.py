@@ -8,8 +8,7 @@ import pytest
 
 from anabranch.operations.access.credentials import CredentialDraft
 from anabranch.settings import Settings
-
-from .support import Server, playbook, run, serving, working
+from surfaces.worker.support import Server, playbook, run, serving, working
 
 SECRET = "hunter2-hunter3-hunter4"
 TELL = "code: \"result = {'long': len(got), 'said': got}\""

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.operations.definitions.catalog import Draft
-
-from .support import Server, playbook, run, serving, working
+from surfaces.worker.support import Server, playbook, run, serving, working
 
 CHILD = playbook("  - {step: only, tool: {kind: noop, result: '{{ workload.n }}'}}\n")
 

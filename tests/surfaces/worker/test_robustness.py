@@ -12,10 +12,10 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.surfaces.worker import server_client
 from anabranch.work.kinds.callables import Toolbox
+from operations.workers.test_claims import events_of
 
 from .proxy import bad_network
 from .support import ONE, Server, playbook, run, serving, until, working
-from .test_claims import events_of
 
 NOWHERE = "http://127.0.0.1:1"
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from .support import Server, playbook, run, serving, until, working
+from surfaces.worker.support import Server, playbook, run, serving, until, working
 
 SECRET = "of somebody else"
 OTHERS = playbook("""

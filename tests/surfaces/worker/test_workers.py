@@ -20,10 +20,10 @@ from anabranch.surfaces.worker.task_environment import JobAnswer, TaskEnvironmen
 from anabranch.surfaces.worker.worker import Terms, Worker
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.port import InlineAnswer, Parked
+from operations.workers.test_claims import events_of
 
 from .proxy import bad_network
 from .support import LOOP, ONE, playbook, run, serving, until, working
-from .test_claims import events_of
 
 SLOW = playbook("""
   - step: far

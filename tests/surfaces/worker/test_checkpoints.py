@@ -15,10 +15,10 @@ from anabranch.surfaces.worker import job_runner, server_client
 from anabranch.surfaces.worker import task_environment as benches
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.loops import checkpoints
+from operations.workers.test_claims import events_of
 
 from .proxy import bad_network
 from .support import Server, playbook, run, serving, until, working
-from .test_claims import events_of
 
 ITEMS = 60
 LOOP = playbook("""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from anabranch.kernel import events as e
+from surfaces.worker.support import LOOP, ONE, Server, playbook, run, serving, until
 
-from .support import LOOP, ONE, Server, playbook, run, serving, until
 from .test_claims import events_of
 
 VERBS = {

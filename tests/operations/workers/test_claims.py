@@ -11,8 +11,7 @@ import pytest
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.runtime.live_run import history
-
-from .support import LOOP, ONE, Server, playbook, run, serving, until
+from surfaces.worker.support import LOOP, ONE, Server, playbook, run, serving, until
 
 RETRYING = playbook("""
   - step: far

@@ -13,7 +13,7 @@ import pytest
 from hangs import HANG_SECONDS
 from surfaces.cli.support import Terminal, beginning
 
-PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
+PAGE = Path(__file__).parents[3] / "docs" / "workers.md"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("curl") is None, reason="the page is written for curl"),
