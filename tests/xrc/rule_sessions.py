@@ -19,7 +19,7 @@ from anabranch.testing.play import RUN
 from anabranch.testing.scripted.definitions import compiled
 from anabranch.testing.scripted.played import Played
 from anabranch.testing.scripted.script import Script, Scripts
-from sessions.support import bundle, rule
+from operations.sessions.support import bundle, rule
 from testing.support import BEFORE, DyingTheatre
 
 INPUTS = {"n": "int64=0", "text": "string=-"}

@@ -15,8 +15,7 @@ from anabranch.errors import DefinitionError, InputError
 from anabranch.operations.definitions.bundles import read_rules
 from anabranch.operations.definitions.prepare import check, prepare
 from dialects.orchestrations import join, orchestration, step, then
-
-from .support import NOTHING, bundle, engine, rule, run, until_waiting, waits
+from operations.sessions.support import NOTHING, bundle, engine, rule, run, until_waiting, waits
 
 ADDRESS = "0xAbCdEf0123456789aBcDeF0123456789abcdef01"
 ONE = orchestration("one", A1=step(rule="cm:xrc137:A"))

@@ -13,7 +13,7 @@ from anabranch.operations.definitions.prepare import check
 from anabranch.testing import play, simulate, valid
 from dialects.orchestrations import SECTION_6_1, SECTION_7_4, join, orchestration, step, then
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "orchestration"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "orchestration"
 RULES = EXAMPLES / "rules"
 FILES = sorted(EXAMPLES.glob("*.json"))
 
