@@ -20,8 +20,8 @@ from anabranch.operations.webhooks.webhooks import HookChange
 from anabranch.store.hook_ports import DeliveryFilter, Entry, Hook, WebhookDelivery
 from anabranch.store.sqlite.store import SqliteStore
 
+from ..support import run
 from .hooking import Receiver, Scene, ids
-from .support import run
 
 
 def hooks_of(receiver: Receiver) -> list[str]:

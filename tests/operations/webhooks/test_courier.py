@@ -16,8 +16,8 @@ from anabranch.operations.runs.purge import purge
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.store.sqlite.store import SqliteStore
 
+from ..support import run
 from .hooking import Scene, ids
-from .support import run
 
 
 def test_a_hook_is_told_of_the_events_it_asked_for_and_of_no_others() -> None:

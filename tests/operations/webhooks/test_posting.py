@@ -24,7 +24,7 @@ from anabranch.operations.webhooks.sender import (
     verify,
 )
 
-from .support import run
+from ..support import run
 
 BODY = b'{"a":1}'
 
@@ -68,7 +68,7 @@ def test_a_signature_holds_for_its_body_secret_and_time_and_for_nothing_else() -
 
 
 def test_the_check_in_the_documentation_agrees_with_ours() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "webhooks.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     (code,) = (block for block in blocks if "def genuine" in block)
     names: dict[str, Any] = {}

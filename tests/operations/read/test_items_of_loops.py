@@ -15,7 +15,7 @@ from anabranch.operations.read.reader import Reader
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Record
 
-from .support import run
+from ..support import run
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: it}\n"
 

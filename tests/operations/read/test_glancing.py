@@ -29,7 +29,7 @@ from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Record
 from anabranch.work.kinds.callables import Toolbox
 
-from .support import playbook, run, step
+from ..support import playbook, run, step
 
 
 class Watched(MemoryStore):

@@ -18,7 +18,7 @@ from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, sha256
 from anabranch.work.values.payloads import PLACE, StoredPayloads, load
 
-from .support import playbook, run, step
+from ..support import playbook, run, step
 
 LARGE = 70_000
 

@@ -11,7 +11,7 @@ from anabranch.operations.read.items import Page
 from anabranch.operations.read.shard_log import Begin
 from anabranch.store.memory.store import MemoryStore
 
-from .support import run
+from ..support import run
 from .test_items_of_loops import HEAD, WORK, Watched, all_pages, finished, looping
 
 ITEMS = 6_000
