@@ -12,7 +12,15 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.runtime.effects import DurableEvents
-from work.participants_at_large import Behaviour, Visit, engine, never, party, reply, solicit
+from work.participants.participants_at_large import (
+    Behaviour,
+    Visit,
+    engine,
+    never,
+    party,
+    reply,
+    solicit,
+)
 
 LIMIT_SECONDS = 120  # for what happens at once; nobody here answers later by himself
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from work.participants_at_large import closed_port, party, says
+from work.participants.participants_at_large import closed_port, party, says
 
 from ..serving import served
 from ..support import Here

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from work.participants_at_large import Party, Visit, closed_port, never, reply, says, solicit
+from work.participants.participants_at_large import (
+    Party,
+    Visit,
+    closed_port,
+    never,
+    reply,
+    says,
+    solicit,
+)
 
 from ..serving import served
 from ..support import Here, Terminal, beginning

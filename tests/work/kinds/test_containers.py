@@ -1,0 +1,215 @@
+"""A container task runs an image through podman or docker, and leaves no container behind.
+
+Most tests use a small program in the place of podman: it writes down how it was called and runs
+what would be run in the container. The last one uses what this machine has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.kernel.values import Answer, Fault
+from anabranch.work.kinds.commands.container import PROGRAMS, Container, ContainerOptions
+from anabranch.work.secrets.redaction import Redactor, giving
+
+from ..support import fault_of, run, task
+
+PROGRAM = """#!/usr/bin/env python3
+import json, os, subprocess, sys
+here = os.path.dirname(__file__)
+with open(os.path.join(here, "calls"), "a") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + "\\n")
+words = sys.argv[1:]
+if words[0] == "rm":
+    sys.exit(0)
+env, entry, script = {}, [], ""
+at = 1
+while words[at].startswith("--"):
+    option = words[at]
+    if option == "--rm":
+        at += 1
+        continue
+    value = words[at + 1]
+    if option == "--env":
+        name, sign, text = value.partition("=")
+        env[name] = text if sign else os.environ[name]
+    if option == "--entrypoint":
+        entry = [value]
+    if option == "--volume":
+        script = value.split(":")[0]
+    at += 2
+image, *rest = words[at:]
+if image == "no/such:image":
+    print("Error: no/such:image: image not known", file=sys.stderr)
+    sys.exit(125)
+run = [script if word == "/workspace/script.sh" else word for word in [*entry, *rest]]
+with open(os.path.join(here, "pid"), "w") as pid:
+    pid.write(str(os.getpid()))
+sys.exit(subprocess.call(run or ["echo", "by itself"], env={"PATH": os.environ["PATH"], **env}))
+"""
+
+
+class Fake:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "podman"
+        self.path.write_text(PROGRAM)
+        self.path.chmod(0o755)
+
+    def performer(self) -> Container:
+        return Container(ContainerOptions(command=str(self.path)))
+
+    def run(self, **inputs: Any) -> Answer:
+        return run(self.performer().perform(task("container", **inputs)))
+
+    def refused(self, **inputs: Any) -> Fault:
+        return fault_of(self.run(**inputs))
+
+    @property
+    def calls(self) -> list[list[str]]:
+        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+
+
+@pytest.fixture
+def podman(tmp_path: Path) -> Fake:
+    return Fake(tmp_path)
+
+
+def inline(code: str) -> dict[str, Any]:
+    return {"source": {"type": "inline", "code": code}}
+
+
+def test_a_script_runs_in_the_image_with_its_variables(podman: Fake) -> None:
+    answer = podman.run(
+        runtime={"image": "alpine:3", "env": {"UNIT": 42}, "args": ["one", 2]},
+        script=inline('echo "$UNIT $NAME $1 $2"; echo careful >&2'),
+        env={"NAME": "Ada", "UNIT": 1},
+    )
+    assert answer.result == {
+        "status": "success",
+        "image": "alpine:3",
+        "exit_code": 0,
+        "stdout": "42 Ada one 2\n",
+        "stderr": "careful\n",
+        "logs": "42 Ada one 2\n",
+    }
+    (call,) = podman.calls
+    assert call[:2] == ["run", "--rm"]
+    assert call[-5:] == ["/bin/bash", "alpine:3", "/workspace/script.sh", "one", "2"]
+    assert "anabranch.run=run-1" in call
+
+
+def test_a_command_of_its_own_and_none_at_all(podman: Fake) -> None:
+    runtime = {"image": "alpine", "command": ["/bin/sh", "-c", "echo $ANABRANCH_KEY"]}
+    assert podman.run(runtime=runtime).result["logs"] == "run-1/ship/1\n"
+    assert podman.run(runtime={"image": "alpine"}).result["logs"] == "by itself\n"
+
+
+def test_values_of_variables_are_not_on_the_command_line(podman: Fake) -> None:
+    podman.run(runtime={"image": "alpine", "env": {"TOKEN": "word-of-the-house", "HOME": "/tmp"}})
+    (call,) = podman.calls
+    assert "TOKEN" in call
+    assert "HOME=/tmp" in call
+    assert "word-of-the-house" not in " ".join(call)
+
+
+def test_a_secret_is_not_put_on_the_command_line(podman: Fake) -> None:
+    scope = Redactor.of_job()
+    scope.learn("hunter2-hunter2")
+    with giving(scope):
+        fault = podman.refused(runtime={"image": "alpine", "env": {"HOME": "hunter2-hunter2"}})
+    assert (fault.kind, "choose another name" in fault.message) == ("config", True)
+
+
+def test_a_failure_has_the_kind_of_its_exit_status(podman: Fake) -> None:
+    fault = podman.refused(runtime={"image": "alpine"}, script=inline("echo no >&2; exit 3"))
+    assert (fault.kind, fault.code, fault.retryable) == ("container", "EXIT_3", True)
+    assert fault.message == "the container ended with exit status 3: no"
+
+
+def test_an_image_that_is_not_there_is_told_from_a_command_that_fails(podman: Fake) -> None:
+    fault = podman.refused(runtime={"image": "no/such:image"})
+    assert (fault.kind, fault.code) == ("container", "EXIT_125")
+    assert "podman could not run the image no/such:image: Error" in fault.message
+
+
+def test_a_container_that_is_out_of_time_is_removed(podman: Fake) -> None:
+    runtime = {"image": "alpine", "timeoutSeconds": 3}
+    fault = podman.refused(runtime=runtime, script=inline("sleep 600"))
+    assert (fault.kind, fault.code) == ("timeout", "TIMEOUT")
+    began, removed = podman.calls
+    assert removed == ["rm", "--force", began[began.index("--name") + 1]]
+
+
+def test_a_container_whose_task_is_cancelled_is_removed(podman: Fake) -> None:
+    async def scenario() -> None:
+        job = task("container", runtime={"image": "alpine"}, script=inline("sleep 600"))
+        work = asyncio.ensure_future(podman.performer().perform(job))
+        while not (podman.folder / "pid").exists():
+            await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    run(scenario())
+    assert [call[0] for call in podman.calls] == ["run", "rm"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({}, "runtime.image must be text"),
+        ({"runtime": {"image": "--privileged"}}, "must be the name of an image"),
+        ({"runtime": {"image": "a b"}}, "must be the name of an image"),
+        ({"runtime": {"image": "a", "env": {"A=B": 1}}}, "cannot be the name of a variable"),
+        ({"runtime": {"image": "a", "timeoutSeconds": -1}}, "runtime.timeoutSeconds"),
+        ({"runtime": {"image": "a"}, "script": "/no/such/script"}, "/no/such/script"),
+    ],
+)
+def test_what_cannot_be_run_says_why(podman: Fake, inputs: dict[str, Any], said: str) -> None:
+    fault = podman.refused(**inputs)
+    assert (fault.kind, fault.retryable) == ("config", False)
+    assert said in fault.message
+
+
+def test_without_podman_and_docker_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    fault = fault_of(run(Container().perform(task(runtime={"image": "alpine"}))))
+    assert (fault.kind, fault.code) == ("config", "NO_CONTAINER_COMMAND")
+    assert "container_command" in fault.message
+
+
+def usable() -> str:
+    """The command of this machine that has an image to run, or nothing."""
+    for program in PROGRAMS:
+        if shutil.which(program) is None:
+            continue
+        listing = [program, "images", "--format", "{{.Repository}}:{{.Tag}}"]
+        found = subprocess.run(listing, capture_output=True, text=True, timeout=60, check=False)
+        images = [line for line in found.stdout.split() if "<none>" not in line]
+        if found.returncode == 0 and images:
+            return f"{program} {images[0]}"
+    return ""
+
+
+@pytest.mark.slow
+def test_a_real_container_runs_and_is_gone() -> None:
+    words = usable().split()
+    if not words:
+        pytest.skip("neither podman nor docker works here with an image that is already there")
+    program, image = words
+    performer = Container(ContainerOptions(command=program))
+    runtime = {"image": image, "command": ["/bin/sh", "-c", "echo $WORD"], "env": {"WORD": "in"}}
+    answer = run(performer.perform(task(runtime=runtime)))
+    assert answer.result["logs"] == "in\n"
+    listing = [program, "ps", "--all", "--quiet", "--filter", "label=anabranch.run=run-1"]
+    assert subprocess.run(listing, capture_output=True, text=True, check=True).stdout == ""
