@@ -13,7 +13,7 @@ import pytest
 
 from anabranch import Engine, RunResult, Toolbox
 
-from .support import file_of, playbook, run, step, until
+from ..support import file_of, playbook, run, step, until
 
 FOREVER = "while true; do date +%s%N > {beat}; sleep 0.02; done"
 CHILDREN = f"({FOREVER}) & ({FOREVER}) & {FOREVER}"

@@ -16,7 +16,7 @@ from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.work.port import Task
 
-from .support import Doing, chain, engine, forever, playbook, run, start, step, until
+from ..support import Doing, chain, engine, forever, playbook, run, start, step, until
 
 
 class Counting:

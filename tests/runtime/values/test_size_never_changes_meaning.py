@@ -16,7 +16,7 @@ import anabranch
 from anabranch import RunResult, Settings
 from anabranch.store.sqlite.store import SqliteStore
 
-from .support import file_of
+from ..support import file_of
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: sizes}\n"
 MAKE = """

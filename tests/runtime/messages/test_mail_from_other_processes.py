@@ -23,7 +23,7 @@ from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Batch
 from anabranch.store.sqlite.store import SqliteStore
 
-from .support import Fragile, asking, engine, file_of, gated, log_of, run, start, until
+from ..support import Fragile, asking, engine, file_of, gated, log_of, run, start, until
 
 ONE_MORE = s.PatchContext((ContextPatch("n", 1, "sum"),), "ann")
 

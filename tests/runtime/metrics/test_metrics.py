@@ -11,7 +11,7 @@ from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.runtime.metrics.registry import SERIES_MAX, Gauge, Histogram, Registry
 from anabranch.work.port import Task
 
-from .support import Doing, chain, engine, playbook, run, start, step
+from ..support import Doing, chain, engine, playbook, run, start, step
 
 LINE = re.compile(
     r"^[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+=\"(\\.|[^\"\\\n])*\"(,[a-z_]+=\"(\\.|[^\"\\\n])*\")*\})?"

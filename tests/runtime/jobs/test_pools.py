@@ -13,7 +13,7 @@ from anabranch.runtime.jobs.pools import WORKERS_KEPT, Lease, PoolQueues
 from anabranch.settings import Settings
 from anabranch.work.kinds.callables import Toolbox
 
-from .support import run
+from ..support import run
 
 POOLED = """
 apiVersion: noetl.io/v2

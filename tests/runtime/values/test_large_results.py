@@ -15,7 +15,7 @@ from anabranch.runtime.values.payloads import holds_ref, lighten, resolve
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.work.values.payloads import is_ref
 
-from .support import file_of, playbook, run, step
+from ..support import file_of, playbook, run, step
 
 BIG = 200_000
 
