@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.dialects.registry import compile_source
-
-from .arca import definition, step
+from dialects.arca.definitions import definition, step
 
 DEPENDS: dict[str, Callable[[int], list[int]]] = {
     "chain": lambda n: [n - 1] if n else [],

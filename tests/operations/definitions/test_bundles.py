@@ -14,7 +14,7 @@ from anabranch.dialects.xrc729.bundle import Bundle, BundleDocument, alias_of, b
 from anabranch.errors import DefinitionError, InputError
 from anabranch.operations.definitions.bundles import read_rules
 from anabranch.operations.definitions.prepare import check, prepare
-from dialects.orchestrations import join, orchestration, step, then
+from dialects.xrc729.orchestrations import join, orchestration, step, then
 from operations.sessions.support import NOTHING, bundle, engine, rule, run, until_waiting, waits
 
 ADDRESS = "0xAbCdEf0123456789aBcDeF0123456789abcdef01"

@@ -11,7 +11,7 @@ import pytest
 import anabranch
 from anabranch.operations.definitions.prepare import check
 from anabranch.testing import play, simulate, valid
-from dialects.orchestrations import SECTION_6_1, SECTION_7_4, join, orchestration, step, then
+from dialects.xrc729.orchestrations import SECTION_6_1, SECTION_7_4, join, orchestration, step, then
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "orchestration"
 RULES = EXAMPLES / "rules"

@@ -9,7 +9,7 @@ from aiohttp import web
 
 import anabranch
 from anabranch.settings import Settings
-from dialects.orchestrations import orchestration, step
+from dialects.xrc729.orchestrations import orchestration, step
 
 
 def test_the_api_calls_of_rules_reach_this_machine_only_where_the_operator_allows_it() -> None:

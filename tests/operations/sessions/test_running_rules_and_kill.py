@@ -16,7 +16,7 @@ from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
 from anabranch.store.memory.store import MemoryStore
 from anabranch.work.port import Task
-from dialects.orchestrations import join, orchestration, step, then
+from dialects.xrc729.orchestrations import join, orchestration, step, then
 
 from .support import run
 

@@ -12,7 +12,7 @@ import pytest
 from anabranch.errors import InputError
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing import play, valid
-from dialects.orchestrations import orchestration, step, then
+from dialects.xrc729.orchestrations import orchestration, step, then
 
 from .support import OWNER, engine, rule, run, until_waiting
 

@@ -16,7 +16,7 @@ from anabranch.errors import InputError, NotFound, Refused
 from anabranch.operations.definitions.prepare import prepare
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.sqlite.file import MIGRATIONS
-from dialects.orchestrations import orchestration, step, then
+from dialects.xrc729.orchestrations import orchestration, step, then
 
 from .support import FRIEND, OTHER, OWNER, engine, rule, run, until_waiting, waits
 

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.errors import DefinitionError, InputError, NotFound
 from anabranch.operations.sessions.sessions import Sessions
-from dialects.orchestrations import join, orchestration, step, then
+from dialects.xrc729.orchestrations import join, orchestration, step, then
 
 from .support import NOTHING, OWNER, bundle, engine, rule, run, until_waiting, waits
 

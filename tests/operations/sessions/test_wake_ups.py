@@ -13,7 +13,7 @@ from anabranch.errors import InputError, NotFound, Refused
 from anabranch.kernel import events as e
 from anabranch.runtime.live_run import history
 from anabranch.store.sqlite.store import SqliteStore
-from dialects.orchestrations import join, orchestration, step, then
+from dialects.xrc729.orchestrations import join, orchestration, step, then
 
 from .support import (
     FRIEND,

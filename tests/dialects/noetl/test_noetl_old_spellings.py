@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.net.net import Branch
 
-from .support import codes, playbook, steps
+from ..support import codes, playbook, steps
 
 NAMES: dict[str, Any] = {"run": "r", "workload": {}, "ctx": {}, "args": {}, "results": {}}
 TARGETS = ("- {step: b, tool: {kind: noop}}", "- {step: c, tool: {kind: noop}}")

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.dialects.registry import compile_source
 
-from .support import documented_severity, places, playbook, steps
+from ..support import documented_severity, places, playbook, steps
 
 NOOP = "tool: {kind: noop}"
 A = f"- {{step: a, {NOOP}}}"

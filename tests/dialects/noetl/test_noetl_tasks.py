@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.net.net import Barrier, Decision, Retry, Work
 
-from .support import codes, net_of, places, playbook, problems_of, step_of
+from ..support import codes, net_of, places, playbook, problems_of, step_of
 
 NAMES: dict[str, Any] = {
     "run": "r",

@@ -16,7 +16,7 @@ from anabranch.errors import ExpressionError
 from anabranch.expressions.jinja.jinja import Jinja
 from anabranch.net.problems import Problem
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CODES = ("unquoted-template", "quoted-twice")
 NASTY = [
     "", "plain", "two words", "it's", '"', "`id`", "$(id)", "a;b", "a\nb", "\\", "\\'", "'; --",

@@ -9,7 +9,7 @@ import pytest
 from anabranch.dialects.registry import compile_source
 from anabranch.net.net import Net
 
-from .support import HEAD, codes, places, playbook, shape
+from ..support import HEAD, codes, places, playbook, shape
 
 VERSION_TEN = """
 workflow:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from .arca import STATIC, definition, fan_out, line_of, problem_of, read, step
-from .support import codes, documented_severity
+from ..support import codes, documented_severity
+from .definitions import STATIC, definition, fan_out, line_of, problem_of, read, step
 
 CAPABILITY = {"resolve": "capability", "capability_id": "c"}
 MATCH = {"path": "/ok", "fulfilled_values": [True], "not_fulfilled_values": [False]}

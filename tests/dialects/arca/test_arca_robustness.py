@@ -17,8 +17,8 @@ from anabranch.dialects.arca.templates import read_template
 from anabranch.dialects.registry import compile_source
 from anabranch.errors import DefinitionError, InputError
 
-from .arca import read, step
-from .support import check_outcome
+from ..support import check_outcome
+from .definitions import read, step
 
 FULL: dict[str, Any] = {
     "workflow_id": "full",

@@ -30,7 +30,7 @@ from anabranch.testing import play
 from anabranch.work.loops.collections import claims, pages, queries
 from corpus.cases import playbooks_that_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 FOLDER = ROOT / "docs" / "playbook"
 INDEX = ROOT / "docs" / "playbooks.md"

@@ -61,7 +61,7 @@ def test_a_reference_that_cannot_be_read_is_found_before_anything_runs() -> None
 
 def test_the_order_step_of_the_documentation_orders_from_the_winner() -> None:
     """Whatever the answers say of themselves, and although another is cheaper in the book."""
-    page = (Path(__file__).parents[2] / "docs" / "solicit.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "solicit.md").read_text()
     text = page.partition("```json\n")[2].partition("```")[0]
     document = json.loads(text)
     names = ["ann", "bob", "cy"]

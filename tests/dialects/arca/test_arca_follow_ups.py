@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .arca import STATIC, definition, fan_out, read, step
+from .definitions import STATIC, definition, fan_out, read, step
 
 MATCH = {"path": "/ok", "fulfilled_values": [True]}
 SOURCE = {"kind": "capability", "capability_id": "verify"}

@@ -8,8 +8,8 @@ import pytest
 
 from anabranch.testing import error, play
 
-from .arca import STATIC, definition, fan_out, line_of, net_of, problem_of, read, step
-from .support import codes
+from ..support import codes
+from .definitions import STATIC, definition, fan_out, line_of, net_of, problem_of, read, step
 
 VERIFY: dict[str, Any] = {
     "policy": "external_decision",

@@ -21,10 +21,10 @@ from anabranch.dialects.yaml_writer import YamlWriter
 from anabranch.errors import DefinitionError
 from anabranch.net.problems import Position
 
+from ..support import shape, value_of
 from .full_playbook import FULL, PATHS, changed, odd
-from .support import shape, value_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLAYBOOKS = sorted(
     file
     for folder in ("examples", "tests/acceptance")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from anabranch.dialects.registry import compile_source
 
+from ..support import check_outcome
 from .full_playbook import FULL, PATHS, changed, odd
-from .support import check_outcome
 
 
 def test_the_full_playbook_compiles_as_it_stands() -> None:

@@ -10,11 +10,11 @@ import pytest
 from anabranch.dialects.registry import compile_source
 from anabranch.net.problems import CODES
 
-from .support import HEAD, documented_severity, places, problems_of, steps
+from ..support import HEAD, documented_severity, places, problems_of, steps
 from .test_noetl_playbook_problems import IN_A_PLAYBOOK
 from .test_noetl_task_problems import IN_A_PIPELINE
 
-SOURCE = Path(__file__).parents[2] / "src" / "anabranch"
+SOURCE = Path(__file__).parents[3] / "src" / "anabranch"
 
 #: Codes that have their tests where they arise: reading a text, and nets with joins.
 ELSEWHERE = {

@@ -14,7 +14,7 @@ from anabranch.dialects.noetl.respell.rewrite import canonical
 from anabranch.dialects.registry import compile_source
 from anabranch.testing import play
 
-from .support import HEAD, places, playbook, shape
+from ..support import HEAD, places, playbook, shape
 
 
 def text_of(body: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import documented_severity, places, problems_of
+from ..support import documented_severity, places, problems_of
 
 NOOP = "tool: {kind: noop}"
 FAN = "spec: {loop_mode: fanout}\nloop: {in: [1]}\n"

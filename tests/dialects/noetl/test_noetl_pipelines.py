@@ -13,7 +13,7 @@ from anabranch.net.program import Program, TaskSpec
 from anabranch.work.pipeline.pipeline import Pipeline, Services
 from anabranch.work.port import Task
 
-from .support import net_of, shape, step_of
+from ..support import net_of, shape, step_of
 
 NAMES: dict[str, Any] = {"run": "r", "workload": {"n": 3}, "ctx": {}, "args": {}, "results": {}}
 

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.net.net import Admission, RunPolicy
 
-from .support import codes, net_of, playbook, step_of
+from ..support import codes, net_of, playbook, step_of
 
 NAMES = {"run": "r", "workload": {"big": True}, "ctx": {}, "args": {}, "payload": {}, "results": {}}
 DONE = {"ending": "done", "outcome": "ok", "step": "s", "result": {"n": 4}, "error": None, "at": 0}

@@ -10,8 +10,8 @@ from anabranch.dialects.arca.requests import Inputs
 from anabranch.expressions.port import Constant
 from anabranch.net.net import Retry
 
-from .arca import STATIC, definition, fan_out, lowered, net_of, read, step
-from .support import codes, shape
+from ..support import codes, shape
+from .definitions import STATIC, definition, fan_out, lowered, net_of, read, step
 
 AS_PROPOSAL_033 = {
     "workflow_id": "blog",

@@ -22,7 +22,7 @@ from anabranch.expressions.cel.values import (
     CelSyntaxError,
 )
 
-PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "rules.md").read_text(encoding="utf-8")
 
 
 def test_the_example_of_the_page_has_no_problem() -> None:

@@ -20,9 +20,9 @@ from anabranch.dialects.registry import load
 from anabranch.work.participants.port import NEGATIVE
 from surfaces.cli.support import Terminal
 
-from .arca import read
+from .definitions import read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "solicit.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "examples" / "arca"
 WORKFLOWS = ["best_of", "quorum", "publish"]

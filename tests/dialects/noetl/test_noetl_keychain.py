@@ -9,7 +9,7 @@ import pytest
 from anabranch.errors import ExpressionError
 from anabranch.work.secrets.redaction import Keyring, Secret
 
-from .support import net_of, playbook
+from ..support import net_of, playbook
 
 KEYCHAIN = """
 keychain:

@@ -7,7 +7,7 @@ import pytest
 from anabranch.dialects.registry import compile_source
 from anabranch.net.net import Net
 
-from .support import HEAD
+from ..support import HEAD
 
 
 def net_of(text: str) -> Net:

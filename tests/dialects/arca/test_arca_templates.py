@@ -13,8 +13,8 @@ from anabranch.dialects.arca.templates import Template, definition_text, read_te
 from anabranch.dialects.registry import compile_source
 from anabranch.errors import DefinitionError, InputError
 
-from .arca import line_of, read, step
-from .support import shape
+from ..support import shape
+from .definitions import line_of, read, step
 
 TEMPLATE: dict[str, Any] = {
     "schema": "workflow-template.v1",

@@ -16,7 +16,7 @@ from anabranch.work.loops.shards import Shards
 from anabranch.work.pipeline.pipeline import Services
 from anabranch.work.port import Task
 
-from .support import net_of, playbook, step_of
+from ..support import net_of, playbook, step_of
 
 NAMES: dict[str, Any] = {
     "run": "r",
