@@ -24,7 +24,7 @@ from anabranch.kernel.turn import FillLoop, Turn
 from anabranch.testing import SimulationFailed, simulate
 from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 
-from .test_loops_against_a_model import compare
+from ..test_loops_against_a_model import compare
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

@@ -17,7 +17,7 @@ from anabranch.runtime.reactions import Reactions
 from anabranch.testing import Faults, SimulationFailed, never, ok, simulate
 from anabranch.testing.random.nets import RANDOM_PATCHES, random_net
 
-from .support import calls, chain, net, to
+from ..support import calls, chain, net, to
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

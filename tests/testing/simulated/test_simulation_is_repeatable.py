@@ -16,7 +16,7 @@ from anabranch.testing.scripted.script import Script, Scripts
 from anabranch.testing.simulated.chaos import Chaos
 from anabranch.testing.simulated.parties import RUN
 
-from .support import calls, chain, net, to
+from ..support import calls, chain, net, to
 
 
 def _log(seed: int) -> list[Any]:

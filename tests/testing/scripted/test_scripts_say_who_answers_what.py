@@ -12,7 +12,7 @@ from anabranch.net.net import Branch, GatherRule, Retry
 from anabranch.testing import aborts, after, error, invalid, never, ok, play, valid
 from anabranch.work.port import Task
 
-from .support import asks, broken, calls, chain, net, to, when
+from ..support import asks, broken, calls, chain, net, to, when
 
 ALL = GatherRule(mode="all")
 
