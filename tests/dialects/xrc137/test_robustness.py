@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anabranch.dialects.xrc137.gas import estimate
 from anabranch.dialects.xrc137.read import read_rule
 
-from .test_xrc137_rules import FULL
+from .test_rules import FULL
 
 WORDS = ["[A", "[Amount] +", "[Amount] * 2", "1/0", "0x12", "[[", "int64", "true"]
 junk = st.one_of(

@@ -11,8 +11,8 @@ from anabranch.dialects.registry import compile_source
 from anabranch.net.problems import CODES
 
 from ..support import HEAD, documented_severity, places, problems_of, steps
-from .test_noetl_playbook_problems import IN_A_PLAYBOOK
-from .test_noetl_task_problems import IN_A_PIPELINE
+from .test_playbook_problems import IN_A_PLAYBOOK
+from .test_task_problems import IN_A_PIPELINE
 
 SOURCE = Path(__file__).parents[3] / "src" / "anabranch"
 
