@@ -12,7 +12,7 @@ from anabranch.app import Engine
 from anabranch.kernel.events import GatherOpened
 from anabranch.kernel.replay import replay
 from anabranch.runtime.live_run import history
-from work.participants.participants_at_large import engine
+from work.participants.loopback_participants import engine
 from work.support import run
 
 PEOPLE = {

@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.kernel import events as e
 from anabranch.runtime.effects import DurableEvents
-from work.participants.participants_at_large import (
+from work.participants.loopback_participants import (
     Behaviour,
     Visit,
     engine,

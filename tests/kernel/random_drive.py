@@ -29,7 +29,7 @@ from anabranch.kernel.values import (
     succeeded,
 )
 
-from .looping import loop_answer
+from .loop_reports import loop_answer
 from .random_nets import GATES, random_net
 
 PATIENCE = 60  # stimuli at random before everybody starts to behave

@@ -13,7 +13,7 @@ from anabranch.kernel.timing import next_wake
 from anabranch.net.net import Loop, Net, Step, Work
 
 from .driver import Run
-from .looping import report
+from .loop_reports import report
 
 TTL = 1_000
 

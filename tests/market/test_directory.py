@@ -23,7 +23,7 @@ from anabranch.market.sources import fetch_source
 from anabranch.settings import Settings
 from anabranch.work.participants.book import Book
 from anabranch.work.participants.port import NotKnown, ParticipantQuery
-from work.participants.participants_at_large import party, reply, sends
+from work.participants.loopback_participants import party, reply, sends
 
 from .support import (
     CAPABILITY,

@@ -10,7 +10,7 @@ from anabranch.work.participants.book import Book
 from anabranch.work.participants.performers import DispatchPerformer
 from anabranch.work.participants.port import ParticipantQuery
 from anabranch.work.participants.rotation import Rotation
-from work.participants.participants_at_large import closed_port, party, says
+from work.participants.loopback_participants import closed_port, party, says
 from work.support import fault_of, perform, run, task
 
 from .support import CAPABILITY, ISSUER, directory, node, participant, passport

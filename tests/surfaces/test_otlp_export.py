@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.work import tracing as ids
 
-from .collecting import Collector, Seen, collector, process, run, told, worker
+from .collector import Collector, Seen, collector, process, run, told, worker
 
 OUTER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from .collecting import collector, process, run
+from .collector import collector, process, run
 
 STEPS = 24
 

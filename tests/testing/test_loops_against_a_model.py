@@ -19,7 +19,7 @@ from anabranch.kernel.step import step
 from anabranch.kernel.tracker import ItemFailure, Shard, ShardReport
 from anabranch.kernel.values import Answer
 from anabranch.net.net import Loop, Net, Step, Work
-from kernel.looping import cut, items_of
+from kernel.loop_reports import cut, items_of
 from seeds import part
 
 from .loop_model import Case, Item, check_stopped, random_case

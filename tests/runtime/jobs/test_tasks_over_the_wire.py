@@ -34,7 +34,7 @@ from anabranch.runtime.values.sealing import Sealed
 from anabranch.work.port import Task
 from anabranch.work.values.payloads import encoded, hash_of
 from kernel.driver import Run
-from kernel.looping import report
+from kernel.loop_reports import report
 from kernel.nets import Fn, const, fan_net, net, step
 
 NAMES = Fn(lambda names: {name: plain(value) for name, value in names.items()})

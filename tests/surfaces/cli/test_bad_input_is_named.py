@@ -12,7 +12,7 @@ import pytest
 from anabranch.surfaces.client import Client
 from anabranch.surfaces.http.serve import Server
 
-from .serving import served
+from .server_in_thread import served
 from .support import HEAD, Here
 
 OLD, NEW = "o" * 40, "n" * 40

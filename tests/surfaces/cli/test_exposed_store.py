@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.store.sqlite.store import SqliteStore
 
-from .serving import served
+from .server_in_thread import served
 
 
 @pytest.mark.parametrize(("mode", "times"), [(0o600, 0), (0o644, 1), (0o660, 1)])

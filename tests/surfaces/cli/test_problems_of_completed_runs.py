@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .serving import served
+from .server_in_thread import served
 from .support import HEAD, Here, Terminal
 
 ALIAS = "only"

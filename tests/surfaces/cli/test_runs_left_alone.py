@@ -18,7 +18,7 @@ from anabranch.store.sqlite.store import SqliteStore
 from surfaces.http.support import playbook, serving, step
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
-from work.participants.participants_at_large import Party, never, says, solicit
+from work.participants.loopback_participants import Party, never, says, solicit
 
 from .support import Here, Terminal, beginning, until
 

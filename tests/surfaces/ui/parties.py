@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from work.participants.participants_at_large import Behaviour, Party, Visit, closed_port, reply
+from work.participants.loopback_participants import Behaviour, Party, Visit, closed_port, reply
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TYPE = "text/summarise"

@@ -10,7 +10,7 @@ from anabranch.runtime.live_run import history
 
 from .scenes import NAMED, is_live, shot
 from .support import ASKED, HELD, TWO_STEPS, Server, becomes
-from .test_guarding import Locked, locked  # noqa: F401 - a fixture
+from .test_guard import Locked, locked  # noqa: F401 - a fixture
 
 
 def decided(server: Server, run: str) -> list[e.GateDecided]:

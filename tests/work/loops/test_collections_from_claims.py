@@ -18,7 +18,7 @@ from anabranch.work.sql.sqlite import Sqlite
 from anabranch.work.values.payloads import MemoryPayloads
 
 from ..support import run, task
-from .collecting import all_items, all_shards
+from .support import all_items, all_shards
 
 T = TypeVar("T")
 MARKS = {"sqlite": ":{}", "postgres": "%({})s"}

@@ -14,7 +14,7 @@ from anabranch.work.loops.collections import CollectionError, Collections
 from anabranch.work.secrets.redaction import Keyring, Secret
 
 from ..support import run, server
-from .collecting import all_items, all_shards, using
+from .support import all_items, all_shards, using
 
 T = TypeVar("T")
 

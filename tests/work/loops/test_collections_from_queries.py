@@ -21,7 +21,7 @@ from anabranch.work.sql.sqlite import Sqlite
 from work.sql.databases import KINDS
 
 from ..support import run, task
-from .collecting import all_items, all_shards, using
+from .support import all_items, all_shards, using
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from anabranch.work.values.payloads import MemoryPayloads
 from anabranch.work.values.results import keep, read_policy
 
 from ..support import run
-from .collecting import all_items, all_shards, items_of, using
+from .support import all_items, all_shards, items_of, using
 
 # -- what is a collection --------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from anabranch.work.loops.collections import (
 from anabranch.work.loops.collections.listing import Listings
 
 from ..support import run
-from .collecting import all_items, all_shards, items_of, using
+from .support import all_items, all_shards, items_of, using
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from anabranch.kernel.tracker import Shard
 from anabranch.work.loops.collection_reader import CollectionReader
 from anabranch.work.loops.collections import CollectionError, Collections, is_described
 
-from .collecting import using
+from .support import using
 
 
 def test_a_list_needs_no_description() -> None:

@@ -24,8 +24,8 @@ from anabranch.work.participants.port import NotKnown, ParticipantQuery, is_nega
 from anabranch.work.port import Task
 
 from ..support import fault_of, perform, run, task
-from .participants_at_large import asked as run_asked
-from .participants_at_large import party, says, solicit
+from .loopback_participants import asked as run_asked
+from .loopback_participants import party, says, solicit
 
 NOW = 1_770_000_000_000
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ..support import run
-from .participants_at_large import (
+from .loopback_participants import (
     Behaviour,
     Visit,
     asked,

@@ -17,7 +17,7 @@ from anabranch.work.participants.limits import HttpLimits
 from anabranch.work.participants.port import BadReply, CannotAsk, ParticipantRequest, Unreachable
 
 from ..support import run
-from .participants_at_large import (
+from .loopback_participants import (
     Behaviour,
     asked,
     closed_port,

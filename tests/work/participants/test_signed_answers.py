@@ -11,7 +11,7 @@ from anabranch.work.participants.book import Book, BookError
 from anabranch.work.participants.port import BadReply, ParticipantRequest
 
 from ..support import run
-from .participants_at_large import party, says
+from .loopback_participants import party, says
 
 KEY = SigningKey.from_seed(b"\x07" * 32)
 STRANGER = SigningKey.from_seed(b"\x08" * 32)

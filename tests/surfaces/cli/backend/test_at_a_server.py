@@ -14,7 +14,7 @@ import pytest
 from anabranch.surfaces.http.serve import Server
 
 from ..alike import differences, plain
-from ..serving import served
+from ..server_in_thread import served
 from ..support import ADMIT, GATE, HEAD, HELLO, Here
 
 BAD = f"""{HEAD}metadata: {{name: bad}}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from surfaces.cli.commands.test_orchestrations import CANARY, FORK, OWNER, RULES, rules
-from surfaces.cli.commands.test_workflow_verbs import DEFINITION, PARTIES, TEMPLATE
+from surfaces.cli.commands.test_workflows import DEFINITION, PARTIES, TEMPLATE
 
 from ..alike import differences, plain
-from ..serving import served
+from ..server_in_thread import served
 from ..support import GATE, HEAD, HELLO, Here
 
 OLD = f"""{HEAD}metadata: {{name: old}}

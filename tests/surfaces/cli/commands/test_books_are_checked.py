@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from work.participants.participants_at_large import closed_port, party, says
+from work.participants.loopback_participants import closed_port, party, says
 
-from ..serving import served
+from ..server_in_thread import served
 from ..support import Here
 
 STEP = {"step_id": "ask", "service_type": "text/summarise"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..serving import served
+from ..server_in_thread import served
 from ..support import ADMIT, HELLO, Here
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import anabranch
 
-from ..serving import served
+from ..server_in_thread import served
 from ..support import Here
 
 CANARY = "canary-1234-sings"

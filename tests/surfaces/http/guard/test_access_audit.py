@@ -14,7 +14,7 @@ from anabranch.surfaces.ui import routes
 
 from ..access import START, Door, serving
 from ..support import run
-from .test_access_stays import signed_in
+from .test_access_ends import signed_in
 from .test_access_table import UNCHANGING, application, filled, pages
 
 NEEDED: Any = {"require_tokens": "yes"}

@@ -9,7 +9,7 @@ import pytest
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite.store import SqliteStore
 
-from ..serving import served
+from ..server_in_thread import served
 from ..support import HEAD, Here
 
 SECRET = "pass-word-1234"

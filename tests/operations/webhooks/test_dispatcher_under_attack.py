@@ -21,7 +21,7 @@ from anabranch.store.hook_ports import DeliveryFilter, Entry, Hook, WebhookDeliv
 from anabranch.store.sqlite.store import SqliteStore
 
 from ..support import run
-from .hooking import Receiver, Scene, ids
+from .deliveries import Receiver, Scene, ids
 
 
 def hooks_of(receiver: Receiver) -> list[str]:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from .support import ASKED, eventually
-from .test_guarding import Locked
+from .test_guard import Locked
 
 
 @pytest.fixture(scope="module")

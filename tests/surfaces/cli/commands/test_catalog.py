@@ -16,7 +16,7 @@ from anabranch.operations.definitions.catalog import Draft
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite.store import SqliteStore
 
-from ..serving import served
+from ..server_in_thread import served
 from ..support import Here
 
 

@@ -16,7 +16,7 @@ from anabranch.settings import Settings
 from anabranch.store.sqlite.store import SqliteStore
 
 from ..support import HEAD, Here
-from .test_credentials_at_the_terminal import audit_log
+from .test_credentials import audit_log
 
 VALUES = {"one": "first-secret-1234", "two": "second-secret-5678"}
 NEW = "n" * 40

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from work.participants.participants_at_large import (
+from work.participants.loopback_participants import (
     Party,
     Visit,
     closed_port,
@@ -19,7 +19,7 @@ from work.participants.participants_at_large import (
     solicit,
 )
 
-from ..serving import served
+from ..server_in_thread import served
 from ..support import Here, Terminal, beginning
 
 CANARY = "canary-7c1f/+9 é?&x"

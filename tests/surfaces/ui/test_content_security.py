@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from .support import ASKED, LOOP, NASTY, OPINIONS, RULES, eventually
-from .test_guarding import Locked, Visitor
+from .test_guard import Locked, Visitor
 
 DEFINITION = json.dumps({"definition": ASKED})
 

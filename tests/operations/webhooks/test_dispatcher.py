@@ -17,7 +17,7 @@ from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.store.sqlite.store import SqliteStore
 
 from ..support import run
-from .hooking import Scene, ids
+from .deliveries import Scene, ids
 
 
 def test_a_hook_is_told_of_the_events_it_asked_for_and_of_no_others() -> None:

@@ -13,7 +13,7 @@ from anabranch.store.access_ports import AuditFilter
 from anabranch.store.sqlite.store import SqliteStore
 
 from ..alike import differences, plain
-from ..serving import served
+from ..server_in_thread import served
 from ..support import HELLO, Here, until
 
 KINDS = ("--kind", "run.finished", "--kind", "gate.*")

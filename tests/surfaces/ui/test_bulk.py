@@ -11,7 +11,7 @@ from anabranch.surfaces.ui.pages import bulk
 
 from .scenes import events_of, shot
 from .support import HELD, TWO_STEPS, Server, eventually
-from .test_guarding import Locked, locked, sign_in  # noqa: F401 - a fixture
+from .test_guard import Locked, locked, sign_in  # noqa: F401 - a fixture
 
 
 def tick(page: Any, runs: list[str], verb: str, where: str = "/runs") -> None:

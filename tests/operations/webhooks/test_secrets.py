@@ -19,7 +19,7 @@ from anabranch.store.hook_ports import Hook
 from anabranch.store.sqlite.store import SqliteStore
 
 from ..support import run
-from .hooking import Scene
+from .deliveries import Scene
 
 NOW = 1_800_000_000_000
 DRAFT = HookDraft(url="https://example.org/x", kinds=["*"])
