@@ -1,4 +1,4 @@
-"""A store with runs in it, a receiver that does as it is told, and a courier between the two."""
+"""A store with runs in it, a receiver that does as it is told, and a dispatcher between the two."""
 
 from __future__ import annotations
 

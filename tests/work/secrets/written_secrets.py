@@ -1,4 +1,4 @@
-"""A secret in every form in which it is looked for: one row for each in `work.secret_forms`."""
+"""A secret in every form in which it is looked for: one row for each in `work.secrets.forms`."""
 
 from __future__ import annotations
 
