@@ -16,6 +16,7 @@ import pytest
 from tools.map import LAYERS, docstring_of, rooms, table
 
 SOURCE = Path(__file__).parent.parent / "src" / "anabranch"
+TESTS = Path(__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
 FOR_EVERYBODY = {
@@ -42,6 +43,13 @@ FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 600
 FOLDER_MODULES_MAX = 20  # `__init__` is not counted
 SCREEN = (60, 160)  # lines and columns
+
+#: Folders of tests about several packages at once, so none of the source is their counterpart.
+CROSS_CUTTING = {
+    "acceptance",  # whole programs: servers, terminals, workers, kills
+    "corpus",  # definitions of users, from the text to the result
+    "xrc",  # dialect, kernel and engine against one oracle
+}
 
 
 def name_of(path: Path) -> str:
@@ -443,6 +451,18 @@ def test_no_folder_but_the_kernels_has_more_modules_than_a_reader_takes_in() -> 
         > FOLDER_MODULES_MAX
     ]
     assert not crowded
+
+
+def test_the_tests_mirror_the_source() -> None:
+    """Who knows where a module is knows where its tests are."""
+    folders = {path.parent.relative_to(TESTS) for path in TESTS.rglob("*.py")} - {Path()}
+    assert folders >= {Path(name) for name in (*LAYERS, "testing")}, "a layer without tests"
+    strange = [
+        f"tests/{folder} has no counterpart src/anabranch/{folder}"
+        for folder in folders
+        if folder.parts[0] not in CROSS_CUTTING and not (SOURCE / folder / "__init__.py").exists()
+    ]
+    assert not strange
 
 
 def sentences(text: str) -> int:
