@@ -344,14 +344,14 @@ def test_with_a_wrong_key_nothing_is_written_and_the_error_names_both_keys(
                     change()
                 assert raised.value.code == "secret_key"
                 assert "the key in the setting secret_key is" in raised.value.message
-                assert "was encrypted with the key" in raised.value.message
+                assert "were encrypted with the key" in raised.value.message
             assert [(one.name, one.version, one.key) for one in kept.all()] == [
                 ("api", 1, "other key")
             ]
             result = await done(engine, body, url="http://127.0.0.1:1/")
             assert result.problem is not None
             assert "credential 'api'" in result.problem["message"]
-            assert "was encrypted with the key" in result.problem["message"]
+            assert "were encrypted with the key" in result.problem["message"]
             assert kept.remove("api").name == "api"  # what nobody can read can still go
 
     asyncio.run(scenario())
