@@ -34,8 +34,8 @@ class Evm:
         limit = sys.getrecursionlimit()
         from eth_tester import EthereumTester, PyEVMBackend, exceptions  # type: ignore[import-untyped]
 
-        sys.setrecursionlimit(limit)  # py-evm raises it, for every other test of the process too
         self.tester: Any = EthereumTester(PyEVMBackend())
+        sys.setrecursionlimit(limit)  # py-evm raises it, for every other test of the process too
         self.failed, self.not_found = exceptions.TransactionFailed, exceptions.TransactionNotFound
         self.asked: list[tuple[str, list[Any]]] = []
         self.before: Callable[[str], None] = lambda _method: None

@@ -133,6 +133,25 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
         chain({"THE_KEY": KEY}, chain_execution="send", chain_signer_key_env="THE_KEY")
 
 
+def test_a_signer_leaves_the_recursion_limit_as_it_was() -> None:
+    """Nested input would overflow the stack of a server that has a key, and end it."""
+    code = (
+        "import sys\n"
+        "from anabranch.work.chain.signer import LocalSigner\n"
+        "before = sys.getrecursionlimit()\n"
+        f"LocalSigner({KEY!r})\n"
+        "print(before == sys.getrecursionlimit())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANG_SECONDS,
+    )
+    assert done.stdout.strip() == "True"
+
+
 def test_reading_needs_none_of_the_packages_of_the_extra() -> None:
     code = (
         "import sys\n"

@@ -19,6 +19,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError
 from anabranch.work.chain.contracts import is_address
+from anabranch.work.chain.signer import eth_account
 
 #: Where the engine of a chain answers; the domain of control permits names it.
 PRECOMPILE = "0x00000000000000000000000000000000000000e1"
@@ -205,8 +206,7 @@ def _recovered(
             "the signature of the permit is not 0x and 130 hexadecimal digits", code="permit_form"
         )
     try:
-        from eth_account import Account
-        from eth_account.messages import encode_typed_data
+        package = eth_account()
     except ImportError:
         raise AnabranchError(MISSING, code="no_signer") from None
     listed = [{"name": name, "type": type_name} for name, type_name in fields.items()]
@@ -218,8 +218,8 @@ def _recovered(
     if raw[64] in (0, 1):  # some wallets count from nought
         raw = raw[:64] + bytes([raw[64] + 27])
     try:
-        signable = encode_typed_data(dict(domain), {kind: listed}, values)
-        found: str = Account.recover_message(signable, signature=raw)
+        signable = package.messages.encode_typed_data(dict(domain), {kind: listed}, values)
+        found: str = package.Account.recover_message(signable, signature=raw)
     except Exception:  # whatever the packages say about a signature that is none
         raise PermitRefused(
             "the signature of the permit is none", code="permit_signature"

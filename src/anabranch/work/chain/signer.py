@@ -7,7 +7,9 @@ hardware device. The one here holds a private key. It needs the package eth-acco
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, Protocol
 
 import msgspec
@@ -16,6 +18,18 @@ from anabranch.work.chain.errors import SignerUnavailable
 
 MISSING = "signing needs the package eth-account: pip install 'anabranch[evm]'"
 _KEY = re.compile(r"(?:0x)?[0-9a-fA-F]{64}")
+
+
+def eth_account() -> ModuleType:
+    """The package, or `ImportError`. Something it imports raises the recursion limit to 100,000 for
+    the whole process; nested input would then overflow the stack instead of being refused."""
+    limit = sys.getrecursionlimit()
+    try:
+        import eth_account as package
+        import eth_account.messages
+    finally:
+        sys.setrecursionlimit(limit)
+    return package
 
 
 class SignedTransaction(msgspec.Struct, frozen=True):
@@ -39,13 +53,13 @@ class LocalSigner:
 
     def __init__(self, key: str) -> None:
         try:
-            from eth_account import Account
+            account = eth_account().Account
         except ImportError:
             raise SignerUnavailable(MISSING) from None
         if not _KEY.fullmatch(key):
             raise SignerUnavailable("the private key is not 64 hexadecimal digits")
         try:
-            self._account = Account.from_key(key)
+            self._account = account.from_key(key)
         except Exception:  # whatever the library says about it may repeat the key
             raise SignerUnavailable("the private key is not one of this curve") from None
 

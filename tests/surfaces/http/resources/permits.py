@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eth_account import Account
-from eth_account.messages import encode_typed_data
-
 from anabranch.work.chain.permits import FIELDS, PRECOMPILE
+from anabranch.work.chain.signer import eth_account
 
 SOON = 4_000_000_000  # seconds; far from now
 CHAIN = 1643
@@ -22,7 +20,7 @@ class Wallet:
 
     @property
     def address(self) -> str:
-        return str(Account.from_key(self.key).address).lower()
+        return str(eth_account().Account.from_key(self.key).address).lower()
 
     def sign(
         self, kind: str, message: Mapping[str, Any], hash_type: str = "bytes32", **domain: Any
@@ -41,8 +39,9 @@ class Wallet:
         place |= domain
         fields = [{"name": name, "type": type_name} for name, type_name in types.items()]
         values = {name: given[name] for name in types}
-        signed = Account.sign_message(
-            encode_typed_data(
+        package = eth_account()
+        signed = package.Account.sign_message(
+            package.messages.encode_typed_data(
                 place,
                 {kind: fields},
                 {
