@@ -37,11 +37,19 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 def locks(path: Path, kind: str = "POSIX") -> int:
-    """How many locks of this kind are on the file."""
+    """How many locks of this kind are on the file. The kernel lists the locks of all processes page
+    by page, and may skip one while others come and go: the list is read until it says one thing."""
     about = path.stat()
     place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
-    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return sum(kind in line and place in line for line in lines)
+
+    def listed() -> int:
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        return sum(kind in line and place in line for line in lines)
+
+    seen = [listed(), listed(), listed()]
+    while len(set(seen[-3:])) > 1:
+        seen.append(listed())
+    return seen[-1]
 
 
 def beside(path: Path, suffix: str) -> Path:
