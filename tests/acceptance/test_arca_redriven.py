@@ -66,7 +66,7 @@ def test_who_gave_an_answer_is_known_in_a_redriven_run_that_takes_it_over() -> N
     last = ask("last", step_id="last", depends_on=["first"], input=reads)
     before, after = redriven(people, FIRST, last)
     assert (before["status"], after["status"]) == ("failed", "completed")
-    assert people.heard["last"] == {"who": "p1"}
+    assert people.heard["last"] == {"who": at(before, "first")["output"]["from"]}
     assert people.asked == {"p1": 1, "p2": 1, "last": 2}
 
 
