@@ -52,10 +52,10 @@ from anabranch.operations.runs.redrive_plan import RedrivePlan
 from anabranch.operations.runs.verbs import Verbs, decision, patches
 from anabranch.operations.sessions.sessions import Sessions
 from anabranch.operations.workers.job_data import JobData
-from anabranch.operations.workers.pools import Pools
+from anabranch.operations.workers.worker_api import Pools
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.jobs.executor import SecretScope
-from anabranch.runtime.jobs.pools import PoolQueues as JobPools
+from anabranch.runtime.jobs.pool_queues import PoolQueues as JobPools
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import unfinished
 from anabranch.runtime.values.read_rights import ReadRights, RunLoops, RunPayloads

@@ -17,7 +17,7 @@ from anabranch.operations.access import tokens
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.runtime.jobs import concurrency
 from anabranch.runtime.jobs.concurrency import JobQueues
-from anabranch.runtime.jobs.pools import POOLS_KEPT, PoolQueues
+from anabranch.runtime.jobs.pool_queues import POOLS_KEPT, PoolQueues
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.subscribers import Subscribers
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics

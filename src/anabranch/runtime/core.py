@@ -31,7 +31,7 @@ from anabranch.net.net import Net
 from anabranch.runtime.child_runs import Arrival, ChildRuns
 from anabranch.runtime.effects import DurableEvents, Effect, Replied
 from anabranch.runtime.jobs.concurrency import JobQueues
-from anabranch.runtime.jobs.pools import EVERY_POOL, PoolQueues
+from anabranch.runtime.jobs.pool_queues import EVERY_POOL, PoolQueues
 from anabranch.runtime.live_run import LiveRun, load_state
 from anabranch.runtime.messages.codec import answer_bytes
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics

@@ -34,7 +34,7 @@ from anabranch.runtime.core import Core, Turned
 from anabranch.runtime.effects import DurableEvents, Execute, Replied, Stop
 from anabranch.runtime.jobs.concurrency import job_queues_for
 from anabranch.runtime.jobs.executor import Executor, SecretScope
-from anabranch.runtime.jobs.pools import PoolQueues
+from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.runtime.live_run import LiveRun, history, load_state
 from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.messages.subscribers import Listener, Subscribers, stands

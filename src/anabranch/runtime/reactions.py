@@ -17,7 +17,7 @@ from anabranch.kernel.state import Job
 from anabranch.runtime.child_runs import ChildRuns
 from anabranch.runtime.effects import Effect, Execute, Stop
 from anabranch.runtime.jobs.concurrency import JobQueues
-from anabranch.runtime.jobs.pools import Lease, PoolQueues
+from anabranch.runtime.jobs.pool_queues import Lease, PoolQueues
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.messages.wakeups import wake_ups
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics

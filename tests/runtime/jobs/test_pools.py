@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch import app
-from anabranch.runtime.jobs.pools import WORKERS_KEPT, Lease, PoolQueues
+from anabranch.runtime.jobs.pool_queues import WORKERS_KEPT, Lease, PoolQueues
 from anabranch.settings import Settings
 from anabranch.work.kinds.callables import Toolbox
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from anabranch.operations.definitions.preflight import Available
-from anabranch.runtime.jobs.pools import PoolQueues
+from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.settings import Settings
 from anabranch.work.kinds.buckets.buckets import EXTRA, installed
 from anabranch.work.kinds.switched_off import STANDARD_KINDS, SWITCHABLE_KINDS, switched_off

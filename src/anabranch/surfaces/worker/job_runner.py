@@ -18,7 +18,7 @@ import msgspec
 from anabranch.cancel import cancel_and_wait
 from anabranch.kernel.values import Answer, failed
 from anabranch.operations.workers.cancel_watch import CANCELLED
-from anabranch.operations.workers.pools import Beat
+from anabranch.operations.workers.worker_api import Beat
 from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import CancelPoller
 from anabranch.surfaces.worker.server_client import (

@@ -22,7 +22,7 @@ from anabranch.kernel.values import Answer, ContextPatch, failed
 from anabranch.net.net import Net
 from anabranch.runtime.effects import Stop
 from anabranch.runtime.jobs.executor import nobody_waits, not_built
-from anabranch.runtime.jobs.pools import PoolQueues
+from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.reactions import ENGINE

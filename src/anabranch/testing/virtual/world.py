@@ -26,7 +26,7 @@ from anabranch.net.net import Net
 from anabranch.runtime.core import Core, Turned
 from anabranch.runtime.effects import DurableEvents, Effect, Execute, Replied, Stop
 from anabranch.runtime.jobs.executor import nobody_waits, not_built
-from anabranch.runtime.jobs.pools import PoolQueues
+from anabranch.runtime.jobs.pool_queues import PoolQueues
 from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover

@@ -9,7 +9,7 @@ import msgspec
 from anabranch.kernel.tracker import ShardReport, TaskRun
 from anabranch.kernel.values import ContextPatch
 from anabranch.operations.workers.cancel_watch import JobToStop
-from anabranch.operations.workers.pools import PoolState
+from anabranch.operations.workers.worker_api import PoolState
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
