@@ -52,7 +52,7 @@ from anabranch.operations.runs.redrive_plan import RedrivePlan
 from anabranch.operations.runs.verbs import Verbs, decision, patches
 from anabranch.operations.sessions.sessions import Sessions
 from anabranch.operations.workers.job_data import JobData
-from anabranch.operations.workers.worker_api import Pools
+from anabranch.operations.workers.worker_api import WorkerApi
 from anabranch.runtime import engine as runtime
 from anabranch.runtime.jobs.executor import SecretScope
 from anabranch.runtime.jobs.pool_queues import PoolQueues as JobPools
@@ -201,7 +201,7 @@ class Parts:
             book=book_name(participants, settings),
         )
 
-    def _pools(self, settings: Settings) -> Pools:
+    def _pools(self, settings: Settings) -> WorkerApi:
         """Workers elsewhere, and what they ask this engine for."""
         supplies = JobData(
             self.engine,
@@ -210,7 +210,7 @@ class Parts:
             start_child=self._start_child,
             find_credential=partial(find_in, self.credential_sources),
         )
-        return Pools(
+        return WorkerApi(
             self.engine,
             supplies,
             read_items=lambda source, shard, keys: self._reader.items(source, shard, keyring=keys),

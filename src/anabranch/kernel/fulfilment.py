@@ -18,7 +18,7 @@ from anabranch.errors import ExpressionError
 from anabranch.kernel import events as e
 from anabranch.kernel.ending import gate_id
 from anabranch.kernel.jobs import JUDGE_SLOT, id_of_job, schedule, try_again
-from anabranch.kernel.rounds import begin_again, tries_left
+from anabranch.kernel.rounds import begin_again, delay_before_next_try
 from anabranch.kernel.routing import names_for
 from anabranch.kernel.state import Job, Token
 from anabranch.kernel.turn import Conclude, SlotOver, Turn
@@ -142,7 +142,7 @@ def judge(turn: Turn, token: Token, decision: Decision, said: Said) -> None:
     by = f"the rule of step {token.step}" if said.actor == ENGINE else said.actor
     why = f"rejected by {by or 'somebody'}"
     fault = Fault("rejected", f"{why}: {said.reason}" if said.reason else why, "REJECTED")
-    delay = tries_left(turn, token)
+    delay = delay_before_next_try(turn, token)
     if decision.on_reject == "pause":
         ask_again(turn, token, decision, said.actor, fault.message)
     elif decision.on_reject == "retry" and delay is not None:
@@ -169,7 +169,7 @@ def record(turn: Turn, token: Token, decision: Decision, said: Said, goes_on: bo
 
 def _no_verdict(turn: Turn, token: Token, decision: Decision, fault: Fault) -> None:
     """Neither yes nor no could be had."""
-    delay = tries_left(turn, token)
+    delay = delay_before_next_try(turn, token)
     if decision.on_error == "pause":
         ask_again(turn, token, decision, ENGINE, fault.message)
     elif decision.on_error == "retry" and decision.source is None and delay is not None:

@@ -39,7 +39,7 @@ def ask_everybody_again(turn: Turn, token: Token, fault: Fault) -> bool:
     return True
 
 
-def tries_left(turn: Turn, token: Token) -> int | None:
+def delay_before_next_try(turn: Turn, token: Token) -> int | None:
     """How long to wait before the work is done once more; None when it may not be."""
     step = turn.step_of(token)
     if step.work is None or step.loop is not None:

@@ -119,7 +119,7 @@ def _wake(turn: Turn, name: str) -> None:
     turn.later(Activate(int(name)))
 
 
-def _retry(turn: Turn, name: str) -> None:
+def _on_retry_due(turn: Turn, name: str) -> None:
     job = turn.state.jobs[name]
     turn.emit(e.JobScheduled(job.id, job.token, job.slot, job.attempt + 1))
 
@@ -132,7 +132,7 @@ def _wait_over(turn: Turn, name: str) -> None:
     wait_over(turn, turn.state.jobs[name])
 
 
-def _lease(turn: Turn, name: str) -> None:
+def _on_lease_expired(turn: Turn, name: str) -> None:
     job = turn.state.jobs[name]
     lose(turn, s.JobLose(job.id, job.attempt, "its lease ran out", worker=True))
 
@@ -142,9 +142,9 @@ _DUE = {
     "abandon": _abandon,
     "step": _step_timeout,
     "wake": _wake,
-    "retry": _retry,
+    "retry": _on_retry_due,
     "job": _job_timeout,
-    "lease": _lease,
+    "lease": _on_lease_expired,
     "queue": waited_too_long,
     "wait": _wait_over,
 }

@@ -16,7 +16,7 @@ import msgspec
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel import events as e
 from anabranch.operations.workers.claims import CLAIM_MAX, WAIT_SECONDS_MAX
-from anabranch.operations.workers.leases import LeaseClaim, require_lease
+from anabranch.operations.workers.leases import LeaseClaim, require_lease_holder
 from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.engine import EngineLoop
 
@@ -77,7 +77,7 @@ class CancelWatch:
 
     def _to_stop(self, out: LeaseClaim) -> JobToStop | None:
         try:
-            _, job = require_lease(self._engine, out)
+            _, job = require_lease_holder(self._engine, out)
         except AnabranchError as refusal:
             code, reason = refusal.code, refusal.message
         else:

@@ -51,7 +51,7 @@ class LeaseClaim(NamedTuple):
     by: LeaseHolder = NOBODY
 
 
-def require_lease(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
+def require_lease_holder(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
     """The job, if it is out with this very worker under this very attempt and token."""
     live = engine.load_run(out.run)
     job = live.state.jobs.get(out.job)

@@ -26,7 +26,7 @@ from anabranch.operations.workers.claims import (
     lease_seconds_of,
 )
 from anabranch.operations.workers.job_data import JobData
-from anabranch.operations.workers.leases import LeaseClaim, pool_of, require_lease
+from anabranch.operations.workers.leases import LeaseClaim, pool_of, require_lease_holder
 from anabranch.runtime.engine import EngineLoop
 
 PROGRESS_BYTES_MAX = 4096
@@ -63,7 +63,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerSeen]  # who asked since the engine started, the last one first
 
 
-class Pools:
+class WorkerApi:
     """One per engine. `supply` is for what the work needs."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Pools:
     async def heartbeat(self, out: LeaseClaim, *, lease_seconds: float | None = None) -> Beat:
         """The worker is alive: its lease is extended, or it is told to stop."""
         check_lease(lease_seconds)
-        live, job = require_lease(self._engine, out)
+        live, job = require_lease_holder(self._engine, out)
         if job.phase == "cancelling":
             return Beat(stop=True, lease_until=job.lease, reason=job.reason)
         now = self._engine.clock.now()
@@ -107,13 +107,13 @@ class Pools:
                 "keep counts, and put data where the work can find it",
                 code="too_large",
             )
-        require_lease(self._engine, out, "running")
+        require_lease_holder(self._engine, out, "running")
         await self._engine.hand_in(out.run, s.JobProgress(out.job, out.attempt, progress))
 
     async def report(self, out: LeaseClaim, answer: Answer, *, payload: str = "") -> None:
         """The work is done, or has failed; returns when that is durable. The result may have been
         sent ahead as a payload."""
-        _, job = require_lease(self._engine, out)
+        _, job = require_lease_holder(self._engine, out)
         if answer.shard is not None and job.slot < 0:
             said = f"job {out.job} is no shard of a loop: leave `shard` out"
             raise InputError(said, code="shard")
@@ -125,12 +125,12 @@ class Pools:
 
     async def park(self, out: LeaseClaim, park: s.JobPark) -> None:
         """Its answer will come later from elsewhere; the worker lets go."""
-        require_lease(self._engine, out)
+        require_lease_holder(self._engine, out)
         await self._engine.hand_in(out.run, park)
 
     async def release(self, out: LeaseClaim, reason: str = "") -> None:
         """The worker no longer has it: stopped as it was told, or handed back in order."""
-        _, job = require_lease(self._engine, out)
+        _, job = require_lease_holder(self._engine, out)
         if job.phase == "cancelling":
             await self._engine.send(out.run, s.JobDischarge(out.job))
             return

@@ -23,7 +23,7 @@ from anabranch.net.problems import did_you_mean
 from anabranch.operations.workers.claims import Claimed
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.operations.workers.leases import NOBODY, LeaseClaim, LeaseHolder
-from anabranch.operations.workers.worker_api import Beat, Pools, PoolState
+from anabranch.operations.workers.worker_api import Beat, PoolState, WorkerApi
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.problems import ApiError
@@ -96,7 +96,7 @@ def _for_workers(handler: Handler) -> Handler:
     return handle
 
 
-def _pools(request: web.Request) -> Pools:
+def _pools(request: web.Request) -> WorkerApi:
     return request.app[PARTS].pools
 
 
