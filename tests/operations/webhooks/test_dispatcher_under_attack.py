@@ -15,7 +15,8 @@ from anabranch.errors import StoreError
 from anabranch.kernel import events as e
 from anabranch.operations.webhooks.matcher import WebhookMatcher
 from anabranch.operations.webhooks.secrets import secrets_of
-from anabranch.operations.webhooks.sender import SIGNATURE, SendResult, verify
+from anabranch.operations.webhooks.sender import SendResult
+from anabranch.operations.webhooks.signature import SIGNATURE, verify
 from anabranch.operations.webhooks.webhooks import HookChange
 from anabranch.store.hook_ports import DeliveryFilter, Entry, Hook, WebhookDelivery
 from anabranch.store.sqlite.store import SqliteStore

@@ -15,14 +15,8 @@ from aiohttp import web
 
 from anabranch.errors import InputError
 from anabranch.operations.webhooks import sender
-from anabranch.operations.webhooks.sender import (
-    Addresses,
-    SendResult,
-    WebhookSender,
-    checked_url,
-    sign,
-    verify,
-)
+from anabranch.operations.webhooks.sender import Addresses, SendResult, WebhookSender, checked_url
+from anabranch.operations.webhooks.signature import sign, verify
 
 from ..support import run
 

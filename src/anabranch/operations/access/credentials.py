@@ -1,8 +1,8 @@
 """Credentials by name: kept encrypted, found by the work that names them, never shown again.
 
-The key is that of the store (`operations.secret_key`). All credentials of a store are encrypted
-with one key: with another one nothing is added or rotated, because half of them could not be read
-then, and nobody would notice before a run fails.
+The key is that of the store (`operations/access/secret_key.py`). All credentials of a store are
+encrypted with one key: with another one nothing is added or rotated, because half of them could not
+be read then, and nobody would notice before a run fails.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from anabranch.store.sqlite.file import schema_of
 from anabranch.store.sqlite.store import SqliteStore
 
 SENT = ".sent"  # what was sent to a chain is remembered in a file of its own
-KEY = ".key"  # the key of the store: see `operations.secret_key`
+KEY = ".key"  # the key of the store: see `operations.access.secret_key`
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,14 +25,8 @@ from anabranch.errors import AnabranchError
 from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.webhooks.matcher import WebhookMatcher, delivery_id
 from anabranch.operations.webhooks.secrets import secrets_of, variable_of
-from anabranch.operations.webhooks.sender import (
-    DELIVERY,
-    EVENT,
-    SIGNATURE,
-    SendResult,
-    WebhookSender,
-    sign,
-)
+from anabranch.operations.webhooks.sender import DELIVERY, EVENT, SendResult, WebhookSender
+from anabranch.operations.webhooks.signature import SIGNATURE, sign
 from anabranch.runtime.metrics.registry import Counter
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog, Hook, WebhookDelivery

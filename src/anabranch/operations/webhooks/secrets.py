@@ -1,8 +1,8 @@
 """The secrets of webhooks: what the store says about them, which is never the secret itself.
 
     env:NAME               a variable of the server holds it
-    key:<id>:<number>      made from the key with this id (`operations.secret_key`), the hook and
-                           the number, which every rotation counts up
+    key:<id>:<number>      made from the key with this id (`operations.access.secret_key`), the hook
+                           and the number, which every rotation counts up
     sealed:<text>          made before there was a key, encrypted with it
     text:<secret>          made before there was a key, and not encrypted yet
 

@@ -2,8 +2,7 @@
 
     Anabranch-Delivery   the id of the delivery, the same for every attempt
     Anabranch-Event      the kind of the event
-    Anabranch-Signature  t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>." and the body>;
-                         for a while after a rotation a second v1, made with the old secret
+    Anabranch-Signature  see `operations/webhooks/signature.py`
 
 Redirects are refused: whoever is redirected would carry the notification to a place that nobody
 entered. With `public` addresses only, every address is checked when it is connected to, by the
@@ -12,8 +11,6 @@ policy that all calls share (`work/network/addresses.py`).
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
 import re
 from datetime import UTC, datetime
@@ -36,13 +33,10 @@ if TYPE_CHECKING:  # importing it takes a fifth of a second, paid with the first
     import aiohttp
 
 Addresses = Literal["public", "any"]
-SIGNATURE = "Anabranch-Signature"
 DELIVERY = "Anabranch-Delivery"
 EVENT = "Anabranch-Event"
-TOLERANCE_SECONDS = 300
 URL_MAX = 2000
 _ANSWER_BYTES = 4096  # of the answer nobody needs more
-_SIGNED = re.compile(r"t=([0-9]{1,15})((?:,v1=[0-9a-f]{64}){1,4})")
 _WAIT_MOST = 3600.0  # seconds that a receiver can ask for
 #: Other letters become these on the way, and numbers an address: `①②⑦.0.0.1`, `0177.1`.
 _NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_-][A-Za-z0-9_-]*\.?")
@@ -59,27 +53,6 @@ class SendResult(msgspec.Struct, frozen=True):
     @property
     def taken(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
-
-
-def sign(secret: str, body: bytes, seconds: int, *older: str) -> str:
-    """The value of the signature header; `older` secrets sign beside the one that counts."""
-    macs = [_mac(each, body, seconds) for each in (secret, *older)]
-    return ",".join([f"t={seconds}", *(f"v1={mac}" for mac in macs)])
-
-
-def verify(secret: str, header: str, body: bytes, now_seconds: float) -> bool:
-    """For receivers: was this sent by whoever has the secret, within the last five minutes?"""
-    found = _SIGNED.fullmatch(header.strip())
-    if found is None or abs(now_seconds - int(found[1])) > TOLERANCE_SECONDS:
-        return False
-    wanted = _mac(secret, body, int(found[1]))
-    given = found[2].removeprefix(",v1=").split(",v1=")
-    return any(hmac.compare_digest(wanted, each) for each in given)
-
-
-def _mac(secret: str, body: bytes, seconds: int) -> str:
-    signed = b"%d." % seconds + body
-    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def checked_url(url: str, addresses: Addresses) -> str:

@@ -1,8 +1,8 @@
 """What the work of a job needs from the server, and what is too large for its report.
 
-A worker sees what its job sees, and no more: `runtime.read_rights` says from the record what that
-is, whatever the worker has written. A hash that leads elsewhere is answered like one that leads
-nowhere. A child run is begun as the task says (`operations.child_requests`).
+A worker sees what its job sees, and no more: `runtime.values.read_rights` says from the record what
+that is, whatever the worker has written. A hash that leads elsewhere is answered like one that
+leads nowhere. A child run is begun as the task says (`operations.workers.child_requests`).
 """
 
 from __future__ import annotations

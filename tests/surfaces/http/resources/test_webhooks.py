@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from anabranch.operations.webhooks.sender import SIGNATURE, verify
+from anabranch.operations.webhooks.signature import SIGNATURE, verify
 
 from ..support import ASKING, HELLO, looping, run, serving, toolbox
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from anabranch.operations.webhooks.sender import SIGNATURE, verify
+from anabranch.operations.webhooks.signature import SIGNATURE, verify
 
 from ..support import HELLO, run, serving
 from .test_webhooks import Inbox, inbox

@@ -1,0 +1,36 @@
+"""The signature of a webhook, made by the server and verified by its receiver.
+
+Anabranch-Signature  t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>." and the body>;
+                     for a while after a rotation a second v1, made with the old secret
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+
+SIGNATURE = "Anabranch-Signature"
+TOLERANCE_SECONDS = 300
+_SIGNED = re.compile(r"t=([0-9]{1,15})((?:,v1=[0-9a-f]{64}){1,4})")
+
+
+def sign(secret: str, body: bytes, seconds: int, *older: str) -> str:
+    """The value of the signature header; `older` secrets sign beside the one that counts."""
+    macs = [_mac(each, body, seconds) for each in (secret, *older)]
+    return ",".join([f"t={seconds}", *(f"v1={mac}" for mac in macs)])
+
+
+def verify(secret: str, header: str, body: bytes, now_seconds: float) -> bool:
+    """For receivers: was this sent by whoever has the secret, within the last five minutes?"""
+    found = _SIGNED.fullmatch(header.strip())
+    if found is None or abs(now_seconds - int(found[1])) > TOLERANCE_SECONDS:
+        return False
+    wanted = _mac(secret, body, int(found[1]))
+    given = found[2].removeprefix(",v1=").split(",v1=")
+    return any(hmac.compare_digest(wanted, each) for each in given)
+
+
+def _mac(secret: str, body: bytes, seconds: int) -> str:
+    signed = b"%d." % seconds + body
+    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
