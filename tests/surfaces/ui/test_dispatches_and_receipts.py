@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def test_requests_show_whom_they_went_to_until_when_and_what_became_of_them(
     page.get_by_role("link", name="Asked").click()
     assert eventually(lambda: "responded" in rows(page).get("north", ""))
     assert "pending" in rows(page)["south"]
-    assert "in 9 min" in rows(page)["south"]  # its deadline
+    assert re.search(r"in (9|10) min", rows(page)["south"])  # its deadline
     assert "could not be reached" in rows(page)["away"]
     assert "said no: no_offer_available" in rows(page)["west"]
     card = page.locator("#dispatches article")
