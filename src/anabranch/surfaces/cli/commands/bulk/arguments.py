@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from anabranch.literals import BulkVerb, Reducer, RunStatus
 from anabranch.surfaces.cli.commands import common as c
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
-
 BULK_VERBS = get_args(BulkVerb)
 
 
-def add_purge(verbs: Verbs) -> None:
+def add_purge(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "purge", "Delete runs that ended long ago, with their payloads.")
     parser.add_argument(
         "--older-than", default="30d", metavar="AGE", help="such as 12h, 30d (the default) or 4w"
@@ -24,7 +21,7 @@ def add_purge(verbs: Verbs) -> None:
     c.options(parser, "--actor")
 
 
-def add_bulk(verbs: Verbs) -> None:
+def add_bulk(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "bulk", "Do one thing with all runs that a filter finds.")
     parser.add_argument("action", metavar="VERB", choices=BULK_VERBS, help=", ".join(BULK_VERBS))
     which = parser.add_argument_group("which runs (all conditions hold)")

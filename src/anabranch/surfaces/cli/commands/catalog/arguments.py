@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch.surfaces.cli.commands import common as c
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
-
-def add_register(verbs: Verbs) -> None:
+def add_register(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "register", "Keep definitions in the catalog, by their metadata.path.")
     parser.add_argument("files", nargs="+", metavar="FILE", help="`-` reads standard input")
     parser.add_argument(
@@ -19,7 +14,7 @@ def add_register(verbs: Verbs) -> None:
     c.options(parser, "--tools", "--actor")
 
 
-def add_catalog(verbs: Verbs) -> None:
+def add_catalog(verbs: c.Verbs) -> None:
     actions = c.family(verbs, "catalog", "Look at the definitions that were registered.")
     listed = c.action(actions, "list", "List the paths, each in its newest version.")
     listed.add_argument("--prefix", default="", metavar="PATH", help="paths that start with this")

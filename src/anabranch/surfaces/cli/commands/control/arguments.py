@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from anabranch.literals import Reducer
 from anabranch.surfaces.cli.commands import common as c
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
-
-def add_pause(verbs: Verbs) -> None:
+def add_pause(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "pause", "Hold a run: what runs goes on, nothing new is started.")
     c.run(parser)
     c.options(parser, "--reason", "--actor")
 
 
-def add_cancel(verbs: Verbs) -> None:
+def add_cancel(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "cancel", "End a run: what waits ends now, what runs is stopped.")
     c.run(parser)
     c.options(parser, "--reason", "--actor")
 
 
-def add_patch(verbs: Verbs) -> None:
+def add_patch(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "patch", "Write to the context of a run; held tokens look again.")
     c.run(parser)
     parser.add_argument(
@@ -41,7 +38,7 @@ def add_patch(verbs: Verbs) -> None:
     c.options(parser, "--actor")
 
 
-def add_loop(verbs: Verbs) -> None:
+def add_loop(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "loop", "Change a running loop: its window, or stop it.")
     c.run(parser)
     parser.add_argument("step", metavar="STEP", help="the loop's step, or its id")
@@ -53,7 +50,7 @@ def add_loop(verbs: Verbs) -> None:
     c.options(parser, "--reason", "--actor")
 
 
-def add_decide(verbs: Verbs) -> None:
+def add_decide(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "decide", "Answer an open gate.")
     c.run(parser)
     parser.add_argument("gate", metavar="GATE", help="the gate's id, or its step")

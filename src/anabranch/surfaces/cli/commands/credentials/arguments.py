@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from anabranch.surfaces.cli.commands import common as c
 from anabranch.work.secrets.credential_fields import TYPES
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
-
-def add_credential(verbs: Verbs) -> None:
+def add_credential(verbs: c.Verbs) -> None:
     actions = c.family(verbs, "credential", "Store credentials that definitions look up by name.")
     add = c.action(actions, "add", "Store a credential, encrypted.")
     c.action(actions, "list", "List the credentials, without their values.")

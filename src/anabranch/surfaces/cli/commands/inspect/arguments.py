@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from anabranch.literals import ItemState, RunStatus
 from anabranch.surfaces.cli.commands import common as c
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
-
-def add_check(verbs: Verbs) -> None:
+def add_check(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "check", "Report every problem of a definition.", store=False)
     parser.add_argument("files", nargs="*", metavar="FILE", help="`-` reads standard input")
     parser.add_argument(
@@ -25,7 +22,7 @@ def add_check(verbs: Verbs) -> None:
     c.options(parser, "--tools", "--catalog")
 
 
-def add_registry(verbs: Verbs) -> None:
+def add_registry(verbs: c.Verbs) -> None:
     text = "List the orchestrations that a registry contract keeps."
     why = "asks the chain from here: leave --server out"
     parser = c.verb(verbs, "registry", text, store=False, local=why)
@@ -33,7 +30,7 @@ def add_registry(verbs: Verbs) -> None:
     c.options(parser, "--rpc")
 
 
-def add_fmt(verbs: Verbs) -> None:
+def add_fmt(verbs: c.Verbs) -> None:
     text = "Rewrite a playbook in the canonical spelling (v10)."
     parser = c.verb(verbs, "fmt", text, store=False)
     parser.add_argument("files", nargs="+", metavar="FILE", help="a playbook")
@@ -41,7 +38,7 @@ def add_fmt(verbs: Verbs) -> None:
     parser.add_argument("--stdout", action="store_true", help="print instead of writing the file")
 
 
-def add_graph(verbs: Verbs) -> None:
+def add_graph(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "graph", "Draw a definition, or a run with its statuses.")
     parser.add_argument("what", nargs="?", metavar="FILE|RUN", help="a file, or a run id or `last`")
     parser.add_argument(
@@ -53,7 +50,7 @@ def add_graph(verbs: Verbs) -> None:
     c.options(parser, "--tools")
 
 
-def add_runs(verbs: Verbs) -> None:
+def add_runs(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "runs", "List runs, newest first.")
     parser.add_argument(
         "--status",
@@ -70,7 +67,7 @@ def add_runs(verbs: Verbs) -> None:
     )
 
 
-def add_show(verbs: Verbs) -> None:
+def add_show(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "show", "Show a run: status, steps, joins, result; or items of a loop.")
     c.run(parser)
     items = parser.add_argument_group("items of a loop")
@@ -83,7 +80,7 @@ def add_show(verbs: Verbs) -> None:
     )
 
 
-def add_events(verbs: Verbs) -> None:
+def add_events(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "events", "List what was recorded.")
     c.run(parser)
     parser.add_argument("--follow", action="store_true", help="go on until the run has finished")
@@ -95,7 +92,7 @@ def add_events(verbs: Verbs) -> None:
     )
 
 
-def add_get(verbs: Verbs) -> None:
+def add_get(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "get", "Print what a reference leads to, as JSON.")
     parser.add_argument(
         "ref", metavar="REF", help="of a step, a loop or a payload: anabranch:run:… or :sha256:…"
@@ -108,6 +105,6 @@ def add_get(verbs: Verbs) -> None:
     )
 
 
-def add_explain(verbs: Verbs) -> None:
+def add_explain(verbs: c.Verbs) -> None:
     text = "Explain what a run waits for, since when, until when, and who can move it."
     c.run(c.verb(verbs, "explain", text))

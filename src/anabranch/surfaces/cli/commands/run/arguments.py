@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from anabranch.surfaces.cli.commands import common as c
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
-
-def add_run(verbs: Verbs) -> None:
+def add_run(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "run", "Run a definition to its end.")
     parser.add_argument(
         "file",
@@ -42,7 +38,7 @@ def _from_chain(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_resume(verbs: Verbs) -> None:
+def add_resume(verbs: c.Verbs) -> None:
     parser = c.verb(verbs, "resume", "Go on with a run (or all) after a stop, a crash or a pause.")
     c.run(parser, nargs="?")
     c.options(parser, "--rpc", "--tools", "--actor", "--catalog")
@@ -50,7 +46,7 @@ def add_resume(verbs: Verbs) -> None:
     c.watching(parser)
 
 
-def add_redrive(verbs: Verbs) -> None:
+def add_redrive(verbs: c.Verbs) -> None:
     text = "Start a linked run that repeats what failed and what depends on it, and keeps the rest."
     parser = c.verb(verbs, "redrive", text)
     c.run(parser)
@@ -60,7 +56,7 @@ def add_redrive(verbs: Verbs) -> None:
     c.watching(parser)
 
 
-def add_simulate(verbs: Verbs) -> None:
+def add_simulate(verbs: c.Verbs) -> None:
     text = "Run a definition in virtual time under random schedules and faults."
     why = "runs in virtual time, in this process alone: leave --server out"
     parser = c.verb(verbs, "simulate", text, store=False, local=why)
@@ -74,7 +70,7 @@ def add_simulate(verbs: Verbs) -> None:
     c.options(parser, "--allow-extra-input", "--tools")
 
 
-def add_test(verbs: Verbs) -> None:
+def add_test(verbs: c.Verbs) -> None:
     text = "Play the test plans and scenarios of a bundle in virtual time, and report."
     why = "plays in virtual time, in this process alone: leave --server out"
     parser = c.verb(verbs, "test", text, store=False, local=why)
@@ -86,7 +82,7 @@ def add_test(verbs: Verbs) -> None:
     )
 
 
-def add_demo(verbs: Verbs) -> None:
+def add_demo(verbs: c.Verbs) -> None:
     text = "A showcase: fan-out, join, timeout, retry, kill and resume."
     why = "brings everything it shows along: leave --server out (`anabranch dev` shows a server)"
     parser = c.verb(verbs, "demo", text, store=False, local=why)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from anabranch.operations.access.tokens import SCOPES
 from anabranch.surfaces.cli.commands import common as c
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
-
 _IS_ONE = "is a server of its own, on a store: name that with --store, and leave --server out"
 
 
-def add_serve(verbs: Verbs) -> None:
+def add_serve(verbs: c.Verbs) -> None:
     text = "Serve the engine, the HTTP API and the web pages from this process."
     _serving(c.verb(verbs, "serve", text, local=_IS_ONE))
 
 
-def add_dev(verbs: Verbs) -> None:
+def add_dev(verbs: c.Verbs) -> None:
     text = "Serve with an example run loaded, and open the pages in a browser."
     parser = c.verb(verbs, "dev", text, store="anabranch-dev.db", local=_IS_ONE)
     _serving(parser)
@@ -54,7 +50,7 @@ def port(text: str) -> int:
     return number
 
 
-def add_worker(verbs: Verbs) -> None:
+def add_worker(verbs: c.Verbs) -> None:
     text = "Do the jobs of a pool for a server, from this machine."
     parser = c.bare(verbs, "worker", text)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -72,7 +68,7 @@ def add_worker(verbs: Verbs) -> None:
     c.grace(parser, "how long an orderly stop waits for jobs")
 
 
-def add_token(verbs: Verbs) -> None:
+def add_token(verbs: c.Verbs) -> None:
     text = "Create, list and revoke the tokens that a server requires."
     actions = c.family(verbs, "token", text)
     create = c.action(actions, "create", "Create a token and print it, only once.")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from anabranch.surfaces.cli.commands import common as c
-
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
 SESSION = "a session: its number, or the id of the run, its first letters, or `last`"
 
 
-def add_session(verbs: Verbs) -> None:
+def add_session(verbs: c.Verbs) -> None:
     text = "Look at the sessions of orchestrations, wake or kill them."
     actions = c.family(verbs, "session", text)
     _looking(actions)
@@ -30,7 +26,7 @@ def _owner(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--owner", metavar="0x…", help="whose session is meant by a number")
 
 
-def _looking(actions: Verbs) -> None:
+def _looking(actions: c.Verbs) -> None:
     listed = c.action(actions, "list", "Every process of the newest sessions.")
     listed.add_argument("--owner", metavar="0x…", help="only sessions of this owner")
     listed.add_argument(
@@ -50,7 +46,7 @@ def _looking(actions: Verbs) -> None:
     _wakeable(actions)
 
 
-def _wakeable(actions: Verbs) -> None:
+def _wakeable(actions: c.Verbs) -> None:
     text = "List the sleeping processes that an address may wake: its own, and what others allow."
     parser = c.action(actions, "wakeable", text)
     parser.add_argument("--as", dest="runner", required=True, metavar="0x…", help="who would wake")
@@ -62,7 +58,7 @@ def _wakeable(actions: Verbs) -> None:
     )
 
 
-def _doing(actions: Verbs) -> None:
+def _doing(actions: c.Verbs) -> None:
     wake = c.action(actions, "wake", "Wake a waiting process now.")
     wake.add_argument("run", metavar="PID|SESSION", help="SESSION:NUMBER, or a session with --step")
     _owner(wake)
@@ -85,7 +81,7 @@ def _doing(actions: Verbs) -> None:
     c.options(kill, "--reason")
 
 
-def _gas(actions: Verbs) -> None:
+def _gas(actions: c.Verbs) -> None:
     gas = c.action(actions, "gas", "What a rule costs at most, by outcome.")
     gas.add_argument("file", metavar="RULE", help="a rule document")
     for outcome in ("valid", "invalid"):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch.surfaces.cli.commands import common as c
-
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
 LOCAL = (
     "works on the file of a store, on the machine that has it: name that with --store, and leave "
@@ -15,7 +10,7 @@ LOCAL = (
 )
 
 
-def add_store(verbs: Verbs) -> None:
+def add_store(verbs: c.Verbs) -> None:
     actions = c.family(verbs, "store", "Back up, restore, check or compact the file of a store.")
     backup, restore, _check, compact = (
         c.action(actions, name, words, local=LOCAL)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from anabranch.literals import DeliveryState
 from anabranch.surfaces.cli.commands import common as c
-
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
 _PLAIN = (
     ("show", "Show a webhook and how its deliveries stand."),
@@ -20,7 +17,7 @@ _PLAIN = (
 )
 
 
-def add_webhook(verbs: Verbs) -> None:
+def add_webhook(verbs: c.Verbs) -> None:
     text = "Have a server send events to an address, and list the deliveries."
     actions = c.family(verbs, "webhook", text)
     _create(actions)
@@ -38,7 +35,7 @@ def _hook(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("hook", metavar="WEBHOOK", help="its id")
 
 
-def _create(actions: Verbs) -> None:
+def _create(actions: c.Verbs) -> None:
     create = c.action(actions, "create", "Create a webhook and print its secret, only once.")
     create.add_argument("url", metavar="URL", help="where to: https://host/path")
     _kinds(create, required=True)
@@ -63,7 +60,7 @@ def _kinds(parser: argparse.ArgumentParser, *, required: bool) -> None:
     )  # fmt: skip
 
 
-def _change(actions: Verbs) -> None:
+def _change(actions: c.Verbs) -> None:
     change = c.action(actions, "change", "Change its address or its events; the rest stays.")
     _hook(change)
     change.add_argument("--url", metavar="URL", help="where to from now on")
@@ -77,7 +74,7 @@ def _change(actions: Verbs) -> None:
     c.options(change, "--actor")
 
 
-def _deliveries(actions: Verbs) -> None:
+def _deliveries(actions: c.Verbs) -> None:
     listed = c.action(actions, "deliveries", "List the deliveries: sent, waiting or dead.")
     _hook(listed)
     listed.add_argument("--state", choices=get_args(DeliveryState), help="only these")

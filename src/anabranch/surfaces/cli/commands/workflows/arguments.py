@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from anabranch.literals import DispatchStatus
 from anabranch.surfaces.cli.commands import common as c
 
-if TYPE_CHECKING:
-    from anabranch.surfaces.cli.commands.common import Verbs
 
-
-def add_dispatches(verbs: Verbs) -> None:
+def add_dispatches(verbs: c.Verbs) -> None:
     text = "List which participants a run asked, and the outcome."
     parser = c.verb(verbs, "dispatches", text)
     c.run(parser)
@@ -21,12 +18,12 @@ def add_dispatches(verbs: Verbs) -> None:
     )
 
 
-def add_snapshot(verbs: Verbs) -> None:
+def add_snapshot(verbs: c.Verbs) -> None:
     text = "Print a run as a WorkflowRunSnapshot: steps, dispatches, tasks; no raw responses."
     c.run(c.verb(verbs, "snapshot", text))
 
 
-def add_template(verbs: Verbs) -> None:
+def add_template(verbs: c.Verbs) -> None:
     text = "Store workflow templates, and run them with parameters."
     actions = c.family(verbs, "template", text)
     put = c.action(actions, "put", "Store a template; a changed text is a new version.")
@@ -57,7 +54,7 @@ def add_template(verbs: Verbs) -> None:
     c.starting(run)
 
 
-def add_participants(verbs: Verbs) -> None:
+def add_participants(verbs: c.Verbs) -> None:
     text = "Show the participants and how they have answered; probe whether they are reachable."
     actions = c.family(verbs, "participants", text)
     words = "List them, at a server with how they have answered."
@@ -74,7 +71,7 @@ def add_participants(verbs: Verbs) -> None:
     )
 
 
-def add_passport(verbs: Verbs) -> None:
+def add_passport(verbs: c.Verbs) -> None:
     text = "Make identities and capability passports, and look whether they hold."
     why = "works on files of this machine, and a secret key stays there: leave --server out"
     actions = c.family(verbs, "passport", text)
