@@ -9,7 +9,6 @@ from typing import Protocol
 class Clock(Protocol):
     def now(self) -> int:
         """Milliseconds since the epoch."""
-        ...
 
 
 class SystemClock:

@@ -68,44 +68,34 @@ class Access(Protocol):
         """The writes below that this thread makes in the block are one: durable at its end, or, if
         it raises, not made at all. Other threads wait; reads in the block see what was before. With
         `wipe` what they replace is wiped as far as the store can."""
-        ...
 
     def add_token(self, token: AccessToken) -> None:
         """Raises `Conflict` when there is a token of this id."""
-        ...
 
     def token(self, token_id: str) -> AccessToken | None: ...
 
     def tokens(self) -> list[AccessToken]:
         """All of them, oldest first; there are few."""
-        ...
 
     def revoke_token(self, token_id: str, now: int) -> bool:
         """False when there is none, or when it was revoked before."""
-        ...
 
     def use_tokens(self, used: Sequence[tuple[str, int]]) -> None:
         """Note when tokens were used last; an earlier instant than the known one is ignored."""
-        ...
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Write these durably, in their order, all of them or none."""
-        ...
 
     def audit(self, wanted: AuditFilter) -> list[AuditEntry]: ...
 
     def claim_key(self, claim: KeptAnswer, now: int) -> KeptAnswer | None:
         """Take this key (None), or get what stands there and is not over at `now`."""
-        ...
 
     def keep_answer(self, claim: KeptAnswer) -> bool:
         """Write status and answer to a key that `claim.holder` has taken; False if it has not."""
-        ...
 
     def release_key(self, claim: KeptAnswer) -> bool:
         """Give back a key without an answer: nothing was done under it."""
-        ...
 
     def forget_access(self, now: int, audit_before: int, limit: int = 1000) -> int:
         """Drop keys that are over and entries made before `audit_before`; returns how many."""
-        ...

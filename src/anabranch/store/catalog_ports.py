@@ -30,11 +30,9 @@ class CatalogStore(Protocol):
     def add_catalog(self, entries: Sequence[CatalogEntry]) -> list[int]:
         """Write these, all or none, and give their ids. Raises `Conflict` when a version of a path
         is there already."""
-        ...
 
     def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
         """This version, or the newest."""
-        ...
 
     def catalog_by_id(self, entry_id: int) -> CatalogEntry | None: ...
 
@@ -42,8 +40,6 @@ class CatalogStore(Protocol):
         self, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[CatalogEntry]:
         """The newest version of each path that begins so, in the order of the paths."""
-        ...
 
     def catalog_versions(self, path: str, limit: int = 1000) -> list[CatalogEntry]:
         """The versions of a path, newest first."""
-        ...

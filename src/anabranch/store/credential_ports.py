@@ -30,20 +30,16 @@ class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
 class CredentialStore(Protocol):
     def add_credential(self, credential: StoredCredential) -> None:
         """Raises `Conflict` when there is one of this name."""
-        ...
 
     def credential(self, name: str) -> StoredCredential | None: ...
 
     def credentials(self) -> list[StoredCredential]:
         """All of them, in the order of their names; there are few."""
-        ...
 
     def change_credential(self, credential: StoredCredential, seen: int) -> bool:
         """Write it in the place of the version `seen`; False when that is not there any more.
 
         What it replaces is wiped as far as the store can."""
-        ...
 
     def drop_credential(self, name: str) -> bool:
         """False when there is none. It is wiped like one that is replaced."""
-        ...

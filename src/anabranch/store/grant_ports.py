@@ -29,10 +29,8 @@ class Grants(Protocol):
     def put_grants(self, grants: Sequence[Grant]) -> None:
         """All of them or none; one that is there for the same rid, scope and grantee is changed,
         but for its owner."""
-        ...
 
     def grants_of(self, rid: str, scope: int) -> list[Grant]: ...
 
     def grants_for(self, who: str, after: int = 0, limit: int = 100) -> list[Grant]:
         """Those that somebody has or has given, in order of their ids."""
-        ...

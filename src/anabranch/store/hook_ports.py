@@ -83,70 +83,56 @@ class DeliveryFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Feed(Protocol):
     def feed(self, after: int, limit: int = 200) -> list[Entry]:
         """Rows of the log of all runs with a position above `after`, in order."""
-        ...
 
     def probe_write(self) -> None:
         """Write something that changes nothing; raises when that cannot be, or there is no room."""
-        ...
 
     def position(self) -> int:
         """The highest position ever given out; 0 when there was none."""
-        ...
 
     def runs_after(self, position: int) -> set[str]:
         """Runs that have a row above this position."""
-        ...
 
     def run_counts(self) -> list[tuple[str, str, int]]:
         """How many runs there are by (status, dialect); looks at all of them."""
-        ...
 
 
 class Hooks(Protocol):
     def add_hook(self, hook: Hook) -> None:
         """Raises `Conflict` when there is one of this id."""
-        ...
 
     def hook(self, hook_id: str) -> Hook | None: ...
 
     def hooks(self) -> list[Hook]:
         """All of them, oldest first; there are few."""
-        ...
 
     def change_hook(self, hook: Hook) -> bool:
         """Everything but its cursor and its birth; False when there is none."""
-        ...
 
     def drop_hook(self, hook_id: str) -> bool:
         """With all its deliveries."""
-        ...
 
     def advance_hook(
         self, hook_id: str, seen: int, to: int, found: Sequence[WebhookDelivery]
     ) -> bool:
         """Move the cursor from `seen` to `to` and write what was found, or do neither (False)."""
-        ...
 
     def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[WebhookDelivery]:
         """Pending ones that may go out, longest due first; at most one a run."""
-        ...
 
     def settle_delivery(self, after: WebhookDelivery, now: int) -> bool:
         """Write how an attempt went; when it is over, the next one of its run is due `now`.
 
         False when it is not pending any more, or others have tried it meanwhile.
         """
-        ...
 
     def redeliver(self, hook_id: str, run: str, seq: int, now: int) -> bool:
         """Make a delivery that is over due once more, and one that waits for its next attempt due
         now; False when there is none, or it is out or behind another one of its run."""
-        ...
 
     def redeliver_dead(self, hook_id: str, now: int, limit: int) -> int:
         """The same for all dead ones, oldest first: how many. Of each run only one is due, the
         others follow in order. What waits for its next attempt is due now, too."""
-        ...
 
     def delivery(self, hook_id: str, run: str, seq: int) -> WebhookDelivery | None: ...
 
@@ -154,8 +140,6 @@ class Hooks(Protocol):
 
     def backlog(self) -> Mapping[str, Backlog]:
         """By hook; every hook is in it."""
-        ...
 
     def forget_deliveries(self, before: int, limit: int = 1000) -> int:
         """Drop deliveries that were over before that instant; returns how many."""
-        ...

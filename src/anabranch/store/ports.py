@@ -175,22 +175,18 @@ class Journal(Protocol):
         Raises `Conflict` and writes nothing when some run's log does not end just before the
         commit's first event (a commit whose events start at 1 creates the run).
         """
-        ...
 
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
         """The rows of a run with events numbered above `after`, in order; empty if none.
 
         With `limit` only the first so many of them, for logs too long to be read at once.
         """
-        ...
 
     def weight(self, run: str, after: int, limit: int) -> tuple[int, int]:
         """How many rows, and how many bytes of events, that `read` would return."""
-        ...
 
     def read_many(self, runs: Sequence[str]) -> Mapping[str, Tail]:
         """For each run its newest snapshot and the rows after it, in few statements."""
-        ...
 
 
 class Heads(Protocol):
@@ -200,17 +196,14 @@ class Heads(Protocol):
 
     def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
         """Heads of unfinished runs in order of run id, for recovery in pages."""
-        ...
 
     def due(self, now: int, limit: int = 1000) -> list[Head]:
         """Unfinished runs with `next_wake <= now`, earliest first (served by an index)."""
-        ...
 
 
 class Definitions(Protocol):
     def put_definition(self, definition: Definition) -> None:
         """Keep it by fingerprint; a second put of the same fingerprint changes nothing."""
-        ...
 
     def definition(self, fingerprint: str) -> Definition | None: ...
 
@@ -224,15 +217,12 @@ class Payloads(Protocol):
         The hold is written with it, also when the content is there already. A payload that nobody
         ever held stays for good.
         """
-        ...
 
     def payload(self, sha256: str) -> bytes | None:
         """The content, checked against its hash on the way out (`UnusableStore` if it differs)."""
-        ...
 
     def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
         """Whether one of these runs has a hold on it; the run "" stands for what is permanent."""
-        ...
 
 
 class Retention(Protocol):
@@ -241,15 +231,12 @@ class Retention(Protocol):
     def expire(self, now: int, limit: int = 1000) -> int:
         """Drop up to `limit` holds that are over, and the payloads that nobody holds since then;
         returns how many payloads are gone. Costs next to nothing when there are none."""
-        ...
 
     def forget(self, runs: Sequence[str], *, dry_run: bool = False) -> Forgotten:
         """Delete finished runs with everything that belongs to them; unfinished ones are left."""
-        ...
 
     def give_back(self, most: int) -> Space:
         """Give up to so many bytes of unused room back, in one short transaction."""
-        ...
 
 
 class Seals(Protocol):
@@ -260,7 +247,6 @@ class Seals(Protocol):
 
         What is unsealed is wiped as far as the store can: not only unlinked, overwritten.
         """
-        ...
 
 
 class SessionNumbers(Protocol):
@@ -269,15 +255,12 @@ class SessionNumbers(Protocol):
 
     def next_session_number(self, owner: str) -> int:
         """The number that the next session of this owner gets."""
-        ...
 
     def take_session_number(self, owner: str, run: str, wanted: int | None = None) -> int | None:
         """Give the next number to this run; None when another than the next one is wanted."""
-        ...
 
     def give_back_session_number(self, owner: str, number: int, run: str) -> None:
         """The run did not begin after all. Only the newest number can be given back."""
-        ...
 
     def session_run(self, owner: str, number: int) -> str | None: ...
 
@@ -289,13 +272,11 @@ class MailboxStore(Protocol):
 
     def unanswered(self, limit: int = 100) -> list[Message]:
         """Oldest first."""
-        ...
 
     def message(self, message_id: int) -> Message | None: ...
 
     def changed(self) -> bool:
         """Cheap: may somebody else have written since the last call? (True when unsure.)"""
-        ...
 
 
 class Store(
@@ -304,17 +285,14 @@ class Store(
 ):  # fmt: skip
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""
-        ...
 
     def release(self) -> None: ...
 
     def owner(self) -> str | None:
         """Who holds the store now, if anybody does."""
-        ...
 
     def statistics(self) -> Mapping[str, Any]:
         """Numbers for people: runs by status, rows, bytes."""
-        ...
 
     def close(self) -> None: ...
 

@@ -42,7 +42,6 @@ class ChainAccess(Protocol):
 
     async def load(self, registry: str, ostc_id: str, ostc_hash: str, starter: str) -> str:
         """The bundle of an orchestration that `starter` may start."""
-        ...
 
 
 class RpcCall(msgspec.Struct, frozen=True):
