@@ -135,6 +135,24 @@ def tell_rows(
     return tell(options, value, "\n".join(table(rows, head)) if rows else none)
 
 
+def tell_lines(
+    options: argparse.Namespace,
+    values: Iterable[Any],
+    rows: Iterable[Sequence[str]],
+    head: Sequence[str],
+) -> int:
+    """The same for a list whose JSON is a line for each value."""
+    lines: Iterable[str] = map(json_line, values) if options.json else table(rows, head)
+    for line in lines:
+        print(line)
+    return 0
+
+
+def fact_lines(facts: Mapping[str, str]) -> list[str]:
+    """A line for each fact that there is."""
+    return [f"  {key}: {clean(said)}" for key, said in facts.items() if said]
+
+
 def summary(run: Mapping[str, Any], seconds: float | None, *, colour: bool) -> list[str]:
     """The plain end of `run`: a line a step, the joins, the result, the reason."""
     took = f" in {duration(seconds)}" if seconds is not None else ""

@@ -37,10 +37,7 @@ async def bulk(options: argparse.Namespace, settings: Settings) -> int:
             if page.next is None:
                 break
     assert total is not None
-    if options.json:
-        print(render.json_line(msgspec.to_builtins(total)))
-    else:
-        print(_counts(total))
+    render.tell(options, msgspec.to_builtins(total), _counts(total))
     return SOME_REFUSED if total.refused and not total.dry_run else 0
 
 

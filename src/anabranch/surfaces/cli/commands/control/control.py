@@ -72,12 +72,9 @@ async def _say(options: argparse.Namespace, settings: Settings, said: Sayable) -
 
 def _report(options: argparse.Namespace, told: Told) -> int:
     run, how, status = told
-    if options.json:
-        fields = {"run": run, "verb": options.verb, "taken": how, "status": status}
-        print(render.json_line(fields))
-        return 0
+    fields = {"run": run, "verb": options.verb, "taken": how, "status": status}
     by = "taken by the running engine" if how == "engine" else "recorded"
-    print(f"{options.verb}: {by}; run {run} is {status}")
+    lines = [f"{options.verb}: {by}; run {run} is {status}"]
     if how == "recorded" and status == "running":
-        print(f"no engine is running: `anabranch resume {run}` goes on with it")
-    return 0
+        lines.append(f"no engine is running: `anabranch resume {run}` goes on with it")
+    return render.tell(options, fields, "\n".join(lines))

@@ -58,9 +58,6 @@ async def _list(options: argparse.Namespace, kept: CredentialBackend) -> int:
 
 async def _show(options: argparse.Namespace, kept: CredentialBackend) -> int:
     card = await kept.show(options.name)
-    if options.json:
-        print(render.json_line(card))
-        return 0
     facts = {
         "fields": ", ".join(card["fields"]),
         "version": str(card["version"]),
@@ -69,9 +66,8 @@ async def _show(options: argparse.Namespace, kept: CredentialBackend) -> int:
         "changed": f"{render.instant(card['updated_at'])} by {card['updated_by'] or '-'}",
         "key": card["key"],
     }
-    print(f"credential {card['name']} ({card['type']})")
-    print("\n".join(f"  {key}: {render.clean(said)}" for key, said in facts.items() if said))
-    return 0
+    lines = [f"credential {card['name']} ({card['type']})", *render.fact_lines(facts)]
+    return render.tell(options, card, "\n".join(lines))
 
 
 async def _rotate(options: argparse.Namespace, kept: CredentialBackend) -> int:
@@ -102,15 +98,12 @@ async def _rekey(options: argparse.Namespace, settings: Settings) -> int:
                 done = rekey(store, old, new)
             finally:
                 store.release()
-    if options.json:
-        print(render.json_line(msgspec.to_builtins(done)))
-        return 0
-    print(
+    said = (
         f"encrypted with the key {done.new_key} now: {done.credentials} credentials, "
         f"{done.webhooks} secrets of webhooks (before: {done.old_key})\n"
         f"start with this key from now on: {_next(options, old.place)}"
     )
-    return 0
+    return render.tell(options, msgspec.to_builtins(done), said)
 
 
 def _key(file: str | None, variable: str | None) -> SecretKey | None:

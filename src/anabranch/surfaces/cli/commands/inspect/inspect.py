@@ -147,11 +147,8 @@ async def graph(options: argparse.Namespace, settings: Settings) -> int:
     drawing = await _drawing(options, settings)
     if options.output:
         _write(options.output, drawing)
-    elif options.json:
-        print(render.json_line({"format": options.format, "graph": drawing}))
-    else:
-        print(drawing)
-    return 0
+        return 0
+    return render.tell(options, {"format": options.format, "graph": drawing}, drawing)
 
 
 def _write(file: str, drawing: str) -> None:
@@ -261,11 +258,7 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
     )
     async with open_backend(options, settings) as at:
         page = await at.runs.items(options.run, options.items, wanted)
-    if options.json:
-        print(render.json_line(msgspec.to_builtins(page)))
-        return 0
-    print("\n".join(render.item_lines(page)))
-    return 0
+    return render.tell(options, msgspec.to_builtins(page), "\n".join(render.item_lines(page)))
 
 
 async def explain(options: argparse.Namespace, settings: Settings) -> int:

@@ -61,6 +61,5 @@ async def redrive(options: argparse.Namespace, settings: Settings) -> int:
     values.import_tools(options.tools)
     async with open_backend(options, settings) as at:
         plan = await at.runs.plan_redrive(options.run)
-    shown = msgspec.to_builtins(plan)
-    print(render.json_line(shown) if options.json else "\n".join(render.redrive_lines(plan)))
-    return 0
+    lines = render.redrive_lines(plan)
+    return render.tell(options, msgspec.to_builtins(plan), "\n".join(lines))

@@ -38,13 +38,9 @@ async def simulate(options: argparse.Namespace, settings: Settings) -> int:
             repeat=lambda seed: _command(options, seed),
         )
     except SimulationFailed as failure:
-        if options.json:
-            print(render.json_line({"ok": False, "problem": str(failure)}))
-        else:
-            print(failure)
+        render.tell(options, {"ok": False, "problem": str(failure)}, failure)
         return 1
-    print(render.json_line(_sums(simulation)) if options.json else simulation)
-    return 0
+    return render.tell(options, _sums(simulation), simulation)
 
 
 def _command(options: argparse.Namespace, seed: int) -> str:

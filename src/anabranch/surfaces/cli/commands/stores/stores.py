@@ -122,12 +122,9 @@ async def _compact(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options)
     done = await progress.over(lambda: files.compact(settings))
     _note(options, settings, "store.compact", "")
-    if options.json:
-        print(render.json_line(msgspec.to_builtins(done)))
-        return 0
     given = max(0, done.bytes_before - done.bytes_after)
-    print(f"compacted {done.path}: {done.bytes_after:,} bytes, {given:,} given back")
-    return 0
+    said = f"compacted {done.path}: {done.bytes_after:,} bytes, {given:,} given back"
+    return render.tell(options, msgspec.to_builtins(done), said)
 
 
 def _print_report(report: StoreReport) -> None:

@@ -55,7 +55,7 @@ def _lines(card: Row) -> list[str]:
         "behind": f"{card['behind']:,} rows of the log",
     }
     head = f"webhook {card['id']} ({_state(card)}) tells {render.clean(card['url'])}"
-    return [head, *(f"  {key}: {render.clean(said)}" for key, said in facts.items() if said)]
+    return [head, *render.fact_lines(facts)]
 
 
 async def _deliveries(options: argparse.Namespace, hooks: WebhookBackend) -> int:
@@ -73,14 +73,11 @@ async def _deliveries(options: argparse.Namespace, hooks: WebhookBackend) -> int
 
 async def _delivery(options: argparse.Namespace, hooks: WebhookBackend) -> int:
     card = await hooks.delivery(options.hook, options.delivery)
-    if options.json:
-        print(render.json_line(card))
-        return 0
-    print(f"{card['id']}: {card['kind']}, {card['state']}, {card['attempts']} tries")
+    lines = [f"{card['id']}: {card['kind']}, {card['state']}, {card['attempts']} tries"]
     if card["last_error"]:
-        print(f"  last: {render.clean(card['last_error'])}")
-    print(render.json_text(card["body"]))
-    return 0
+        lines.append(f"  last: {render.clean(card['last_error'])}")
+    lines.append(render.json_text(card["body"]))
+    return render.tell(options, card, "\n".join(lines))
 
 
 # -- doing ---------------------------------------------------------------------------------------
@@ -102,14 +99,11 @@ async def _create(options: argparse.Namespace, hooks: WebhookBackend) -> int:
 
 def _print_made(options: argparse.Namespace, card: Row) -> int:
     """With its secret, if one was made."""
-    if options.json:
-        print(render.json_line(card))
-        return 0
     events = render.clean(", ".join(card["kinds"]))
-    print(f"webhook {card['id']} tells {render.clean(card['url'])} of {events}")
+    lines = [f"webhook {card['id']} tells {render.clean(card['url'])} of {events}"]
     if card["secret"]:
-        print(f"secret {card['secret']} (it is shown only once)")
-    return 0
+        lines.append(f"secret {card['secret']} (it is shown only once)")
+    return render.tell(options, card, "\n".join(lines))
 
 
 async def _rotate(options: argparse.Namespace, hooks: WebhookBackend) -> int:

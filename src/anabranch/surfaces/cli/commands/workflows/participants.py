@@ -45,10 +45,6 @@ async def _reload(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _print(options: argparse.Namespace, found: list[Row]) -> int:
-    if options.json:
-        for row in found:
-            print(render.json_line(row))
-        return 0
     head = ("PARTICIPANT", "STATE", "ANSWERED", "NO", "ODD", "AWAY", "WHERE", "")
     cells = [
         (
@@ -60,8 +56,7 @@ def _print(options: argparse.Namespace, found: list[Row]) -> int:
         )
         for row in found
     ]
-    print("\n".join(render.table(cells, head)))
-    return 0
+    return render.tell_lines(options, found, cells, head)
 
 
 _ACTIONS = {"list": _list, "probe": _probe, "reload": _reload}

@@ -40,7 +40,8 @@ def _new(options: argparse.Namespace) -> int:
     with os.fdopen(handle, "w") as file:
         file.write(secrets.token_hex(32) + "\n")
     key = _key(options.file)
-    return _say(options, {role: key.identity(role) for role in ("node", "participant")})
+    facts = {role: key.identity(role) for role in ("node", "participant")}
+    return render.tell(options, facts, "\n".join(facts.values()))
 
 
 def _issue(options: argparse.Namespace) -> int:
@@ -122,11 +123,6 @@ def _key(file: str) -> SigningKey:
         return SigningKey.from_seed(bytes.fromhex(Path(file).read_text("ascii").strip()))
     except (OSError, ValueError):
         raise InputError(f"{file} is not a file with a seed; `passport new` makes one") from None
-
-
-def _say(options: argparse.Namespace, facts: dict[str, str]) -> int:
-    print(render.json_line(facts) if options.json else "\n".join(facts.values()))
-    return 0
 
 
 _ACTIONS = {"new": _new, "issue": _issue, "verify": _verify, "revoke": _revoke, "renew": _renew}

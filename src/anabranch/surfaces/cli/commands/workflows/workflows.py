@@ -23,14 +23,9 @@ from anabranch.work.participants.port import is_negative
 async def dispatches(options: argparse.Namespace, settings: Settings) -> int:
     async with open_backend(options, settings) as at:
         found = await at.runs.dispatches(options.run, step=options.step, status=options.status)
-    if options.json:
-        for dispatch in found:
-            fields = msgspec.to_builtins(dispatch.record)
-            print(render.json_line({"place": dispatch.place, "record": fields}))
-        return 0
+    values = ({"place": one.place, "record": msgspec.to_builtins(one.record)} for one in found)
     head = ("STEP", "TARGET", "STATUS", "OUTCOME", "SCORE", "ASKED", "ANSWERED", "")
-    print("\n".join(render.table([_row(dispatch) for dispatch in found], head)))
-    return 0
+    return render.tell_lines(options, values, map(_row, found), head)
 
 
 def _row(dispatch: Dispatch) -> tuple[str, ...]:
@@ -67,8 +62,7 @@ def _fate(dispatch: Dispatch) -> str:
 async def snapshot(options: argparse.Namespace, settings: Settings) -> int:
     async with open_backend(options, settings) as at:
         found = await at.runs.snapshot(options.run)
-    print(render.json_line(found) if options.json else render.json_text(found))
-    return 0
+    return render.tell(options, found, render.json_text(found))
 
 
 # -- templates -----------------------------------------------------------------------------------
@@ -113,10 +107,6 @@ async def _versions(options: argparse.Namespace, templates: TemplateBackend) -> 
 
 
 def _print_cards(options: argparse.Namespace, found: list[Row]) -> int:
-    if options.json:
-        for one in found:
-            print(render.json_line(one))
-        return 0
     rows = [
         (
             one["template_id"],
@@ -127,8 +117,7 @@ def _print_cards(options: argparse.Namespace, found: list[Row]) -> int:
         for one in found
     ]
     head = ("TEMPLATE", "VERSION", "PARAMETERS", "LABEL")
-    print("\n".join(render.table(rows, head)))
-    return 0
+    return render.tell_lines(options, found, rows, head)
 
 
 async def _show(options: argparse.Namespace, templates: TemplateBackend) -> int:
