@@ -53,25 +53,25 @@ def verb(
     """A verb. `store` may say which one it takes by itself. `local` says why it never asks a
     server; the others take `--server`."""
     parser = bare(verbs, name, text)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     places(parser, store=store, local=local)
     return parser
 
 
 def bare(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
-    return verbs.add_parser(
+    parser = verbs.add_parser(
         name,
         help=text,
         description=text,
         epilog=epilogs.of_verb(name),
         formatter_class=Formatter,
     )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
 
 
 def family(verbs: Verbs, name: str, text: str) -> Verbs:
     """A verb that has actions of its own."""
     parser = bare(verbs, name, text)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
 
 
@@ -197,8 +197,18 @@ def registry(parser: argparse.ArgumentParser, one: str) -> None:
     options(parser, "--rpc")
 
 
+def pairs(parser: argparse._ActionsContainer, name: str, text: str) -> None:
+    parser.add_argument(name, action="append", default=[], metavar="K=V", help=text)
+
+
 def labels(parser: argparse._ActionsContainer, text: str) -> None:
-    parser.add_argument("--label", action="append", default=[], metavar="K=V", help=text)
+    pairs(parser, "--label", text)
+
+
+def count(parser: argparse._ActionsContainer, name: str, usual: int, text: str) -> None:
+    """A number from 0 on, and what it is where none is given."""
+    said = f"{text} ({usual})"
+    parser.add_argument(name, type=natural, default=usual, metavar="N", help=said)
 
 
 def grace(parser: argparse.ArgumentParser, text: str) -> None:
@@ -212,13 +222,8 @@ def watching(parser: argparse.ArgumentParser) -> None:
 
 def starting(parser: argparse.ArgumentParser) -> None:
     """What a run begins with."""
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="one value of the input; V is JSON if it can be, text otherwise; K may be dotted",
-    )
+    said = "one value of the input; V is JSON if it can be, text otherwise; K may be dotted"
+    pairs(parser, "--input", said)
     parser.add_argument("--input-file", metavar="F", help="the input as a JSON or YAML file")
     options(parser, "--allow-extra-input")
     parser.add_argument("--start", metavar="STEP", help="start at this step instead of the entry")

@@ -34,9 +34,7 @@ def add_bulk(verbs: c.Verbs) -> None:
         "--limit", type=c.positive, metavar="N", help="look at no more than so many, newest first"
     )
     parser.add_argument("--dry-run", action="store_true", help="list them, and change nothing")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="K=V", help="of patch: write this value"
-    )
+    c.pairs(parser, "--set", "of patch: write this value")
     parser.add_argument(
         "--reduce", default="set", choices=get_args(Reducer), metavar="REDUCER",
         help="of patch: how to write it (set)",

@@ -62,9 +62,7 @@ def add_runs(verbs: c.Verbs) -> None:
     )
     parser.add_argument("--name", help="only runs of the definition with this name")
     c.labels(parser, "only runs with this label (repeatable)")
-    parser.add_argument(
-        "--limit", type=c.natural, default=20, metavar="N", help="at most so many (20)"
-    )
+    c.count(parser, "--limit", 20, "at most so many")
 
 
 def add_show(verbs: c.Verbs) -> None:
@@ -74,7 +72,7 @@ def add_show(verbs: c.Verbs) -> None:
     items.add_argument("--items", metavar="STEP", help="list the items of the loop at this step")
     items.add_argument("--state", choices=get_args(ItemState), help="only items in this state")
     items.add_argument("--error", metavar="KIND", help="only items that failed in this way")
-    items.add_argument("--limit", type=c.natural, default=50, metavar="N", help="a page (50)")
+    c.count(items, "--limit", 50, "a page")
     items.add_argument(
         "--after", type=c.natural, default=None, metavar="INDEX", help="only after this item"
     )
@@ -97,12 +95,8 @@ def add_get(verbs: c.Verbs) -> None:
     parser.add_argument(
         "ref", metavar="REF", help="of a step, a loop or a payload: anabranch:run:… or :sha256:…"
     )
-    parser.add_argument(
-        "--offset", type=c.natural, default=0, metavar="N", help="of a loop: start with item N (0)"
-    )
-    parser.add_argument(
-        "--limit", type=c.natural, default=1000, metavar="N", help="of a loop: a page (1000)"
-    )
+    c.count(parser, "--offset", 0, "of a loop: start with item N")
+    c.count(parser, "--limit", 1000, "of a loop: a page")
 
 
 def add_explain(verbs: c.Verbs) -> None:

@@ -61,12 +61,10 @@ def add_simulate(verbs: c.Verbs) -> None:
     why = "runs in virtual time, in this process alone: leave --server out"
     parser = c.verb(verbs, "simulate", text, store=False, local=why)
     parser.add_argument("file", metavar="FILE", help="a definition")
-    parser.add_argument("--seeds", type=c.natural, default=100, metavar="N", help="how many (100)")
+    c.count(parser, "--seeds", 100, "how many")
     parser.add_argument("--seed", type=int, metavar="S", help="only this one, to repeat a failure")
     c.options(parser, "--rules")
-    parser.add_argument(
-        "--input", action="append", default=[], metavar="K=V", help="one value of the input"
-    )
+    c.pairs(parser, "--input", "one value of the input")
     c.options(parser, "--allow-extra-input", "--tools")
 
 

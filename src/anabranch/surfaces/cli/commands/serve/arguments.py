@@ -53,7 +53,6 @@ def port(text: str) -> int:
 def add_worker(verbs: c.Verbs) -> None:
     text = "Do the jobs of a pool for a server, from this machine."
     parser = c.bare(verbs, "worker", text)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     c.server(parser, "the server")
     parser.add_argument("--pool", required=True, metavar="NAME", help="whose jobs to do")
     parser.add_argument(

@@ -29,9 +29,7 @@ def _owner(parser: argparse.ArgumentParser) -> None:
 def _looking(actions: c.Verbs) -> None:
     listed = c.action(actions, "list", "Every process of the newest sessions.")
     listed.add_argument("--owner", metavar="0x…", help="only sessions of this owner")
-    listed.add_argument(
-        "--last", type=c.natural, default=100, metavar="N", help="so many sessions (100)"
-    )
+    c.count(listed, "--last", 100, "so many sessions")
     _session(c.action(actions, "show", "The processes of one session."))
     receipts = c.action(actions, "receipts", "What each executed step left behind.")
     _session(receipts)
@@ -53,9 +51,7 @@ def _wakeable(actions: c.Verbs) -> None:
     parser.add_argument("--owner", metavar="0x…", help="only sessions of this owner")
     parser.add_argument("--session", metavar="SESSION", help="only this session")
     parser.add_argument("--step", metavar="STEP", help="only at this step")
-    parser.add_argument(
-        "--last", type=c.natural, default=100, metavar="N", help="at most so many (100)"
-    )
+    c.count(parser, "--last", 100, "at most so many")
 
 
 def _doing(actions: c.Verbs) -> None:
@@ -63,9 +59,7 @@ def _doing(actions: c.Verbs) -> None:
     wake.add_argument("run", metavar="PID|SESSION", help="SESSION:NUMBER, or a session with --step")
     _owner(wake)
     wake.add_argument("--step", default="", metavar="STEP", help="all that wait at this step")
-    wake.add_argument(
-        "--payload", action="append", default=[], metavar="K=V", help="merged over its payload"
-    )
+    c.pairs(wake, "--payload", "merged over its payload")
     wake.add_argument(
         "--as",
         dest="runner",
@@ -85,11 +79,6 @@ def _gas(actions: c.Verbs) -> None:
     gas = c.action(actions, "gas", "What a rule costs at most, by outcome.")
     gas.add_argument("file", metavar="RULE", help="a rule document")
     for outcome in ("valid", "invalid"):
-        gas.add_argument(
-            f"--{outcome}-spawns",
-            type=c.natural,
-            default=1,
-            metavar="N",
-            help=f"how many processes follow when it is {outcome} (1)",
-        )
+        said = f"how many processes follow when it is {outcome}"
+        c.count(gas, f"--{outcome}-spawns", 1, said)
     gas.add_argument("--encrypted", action="store_true", help="its logs are encrypted")

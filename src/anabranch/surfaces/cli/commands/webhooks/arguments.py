@@ -79,9 +79,7 @@ def _deliveries(actions: c.Verbs) -> None:
     _hook(listed)
     listed.add_argument("--state", choices=get_args(DeliveryState), help="only these")
     listed.add_argument("--run", metavar="RUN", help="only those of this run (its whole id)")
-    listed.add_argument(
-        "--limit", type=c.natural, default=20, metavar="N", help="at most so many (20)"
-    )
+    c.count(listed, "--limit", 20, "at most so many")
     one = c.action(actions, "delivery", "Show one delivery with its body.")
     _hook(one)
     one.add_argument("delivery", metavar="DELIVERY", help="its id")

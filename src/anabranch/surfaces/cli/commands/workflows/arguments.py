@@ -39,13 +39,8 @@ def add_template(verbs: c.Verbs) -> None:
         one.add_argument(
             "--version", type=int, dest="kept", metavar="N", help="instead of the newest"
         )
-    run.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a parameter of the template (repeatable); V is JSON if it can be, text otherwise",
-    )
+    said = "a parameter of the template (repeatable); V is JSON if it can be, text otherwise"
+    c.pairs(run, "--param", said)
     run.add_argument(
         "--dry-run",
         action="store_true",
@@ -100,7 +95,5 @@ def add_passport(verbs: c.Verbs) -> None:
         one.add_argument("passport", metavar="FILE", help="a passport, or a directory of them")
         one.add_argument("--id", metavar="ID", help="which of several, by its passport_id")
     for one in (issue, renew):
-        one.add_argument(
-            "--days", type=c.natural, default=30, metavar="N", help="valid so long (30)"
-        )
+        c.count(one, "--days", 30, "valid so long")
     verify.add_argument("file", metavar="FILE", help="a passport, or a directory of them")
