@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -201,6 +201,16 @@ def cursor(*values: int | str) -> str:
     import base64
 
     return base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
+
+
+def page_of(
+    found: list[T], limit: int, place: Callable[[T], tuple[int | str, ...]]
+) -> tuple[list[T], str | None]:
+    """Of what was found with a limit one higher: what fits on the page, and the cursor of the
+    next."""
+    if len(found) <= limit:
+        return found, None
+    return found[:limit], cursor(*place(found[limit - 1]))
 
 
 def read_cursor(text: str, *kinds: type) -> tuple[Any, ...]:

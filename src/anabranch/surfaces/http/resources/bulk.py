@@ -155,14 +155,13 @@ def _wanted(body: BulkRequest) -> HeadFilter:
 def _page(body: BulkRequest | PurgeRequest) -> HeadFilter:
     """What both kinds of filter say, behind the cursor."""
     given = body.filter
-    before = read_cursor(body.cursor, int, str) if body.cursor else None
     return HeadFilter(
         statuses=given.status,
         dialect=given.dialect,
         name=given.name,
         labels=given.labels,
         run_prefix=given.prefix,
-        before=(before[0], before[1]) if before else None,
+        before=read_cursor(body.cursor, int, str) if body.cursor else None,
         limit=body.limit,
     )
 

@@ -14,7 +14,7 @@ from anabranch.surfaces.http.guard.shares import checking
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import (
     answer,
-    cursor,
+    page_of,
     read_body,
     read_cursor,
     read_query,
@@ -82,8 +82,8 @@ async def list_paths(request: web.Request) -> web.StreamResponse:
     found: list[Registered] = await look(
         request, lambda by: Catalog(by.store).paths(prefix, after, limit + 1)
     )
-    more = cursor(found[limit - 1].path) if len(found) > limit else None
-    return answer(CatalogPage(items=found[:limit], next=more))
+    items, more = page_of(found, limit, lambda entry: (entry.path,))
+    return answer(CatalogPage(items=items, next=more))
 
 
 async def show(request: web.Request) -> web.StreamResponse:

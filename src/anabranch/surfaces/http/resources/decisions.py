@@ -17,7 +17,7 @@ from anabranch.surfaces.http.io.problems import ApiError
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import (
     answer,
-    cursor,
+    page_of,
     read_body,
     read_cursor,
     read_query,
@@ -58,19 +58,14 @@ async def decide(request: web.Request) -> web.StreamResponse:
 async def approvals(request: web.Request) -> web.StreamResponse:
     asked = read_query(request)
     limit = asked["limit"]
-    given = read_cursor(asked["cursor"], int, str, str) if asked["cursor"] else None
-    before: tuple[int, str, str] | None = given if given is None else (given[0], given[1], given[2])
+    before = read_cursor(asked["cursor"], int, str, str) if asked["cursor"] else None
     open_now = request.app[APPROVALS]
     found = await look(
         request,
         lambda by: open_now.page(by.store, before=before, actor=asked["actor"], limit=limit + 1),
     )
-    last = found[limit - 1] if len(found) > limit else None
-    page = shapes.ApprovalPage(
-        items=found[:limit],
-        next=cursor(last.since, last.run, last.gate) if last is not None else None,
-    )
-    return answer(page)
+    items, following = page_of(found, limit, lambda one: (one.since, one.run, one.gate))
+    return answer(shapes.ApprovalPage(items=items, next=following))
 
 
 async def hear_news(app: web.Application) -> AsyncIterator[None]:

@@ -32,7 +32,7 @@ from anabranch.surfaces.http.io.problems import ApiError, place_problem
 from anabranch.surfaces.http.io.readers import ReadHandle, look
 from anabranch.surfaces.http.io.request_body import (
     answer,
-    cursor,
+    page_of,
     read_body,
     read_cursor,
     read_query,
@@ -228,13 +228,8 @@ async def list_all(request: web.Request) -> web.StreamResponse:
         name=asked["name"], dialect=asked["dialect"], before=before, limit=limit + 1
     )
     found = await look(request, lambda by: _listed(by, wanted))
-    last = found[limit - 1] if len(found) > limit else None
-    return answer(
-        {
-            "items": [shapes.listed(card) for card in found[:limit]],
-            "next": cursor(last.created_at, last.fingerprint) if last is not None else None,
-        }
-    )
+    cards, following = page_of(found, limit, lambda one: (one.created_at, one.fingerprint))
+    return answer({"items": [shapes.listed(card) for card in cards], "next": following})
 
 
 def _listed(by: ReadHandle, wanted: DefinitionFilter) -> list[DefinitionCard]:

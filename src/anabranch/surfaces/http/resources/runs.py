@@ -20,7 +20,7 @@ from anabranch.surfaces.http.io.readers import look, read_inline
 from anabranch.surfaces.http.io.request_body import (
     answer,
     bad_parameter,
-    cursor,
+    page_of,
     read_body,
     read_cursor,
     read_query,
@@ -72,12 +72,9 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     pairs = await look(
         request, lambda by: [(head, by.read.missing(head)) for head in by.store.heads(wanted)]
     )
-    last = pairs[limit - 1][0] if len(pairs) > limit else None
-    page = shapes.RunPage(
-        items=[shapes.run_card(head, missing) for head, missing in pairs[:limit]],
-        next=cursor(last.created_at, last.run) if last is not None else None,
-    )
-    return answer(page)
+    shown, following = page_of(pairs, limit, lambda pair: (pair[0].created_at, pair[0].run))
+    cards = [shapes.run_card(head, missing) for head, missing in shown]
+    return answer(shapes.RunPage(items=cards, next=following))
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -40,8 +40,7 @@ class GasRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def list_all(request: web.Request) -> web.StreamResponse:
     asked = read_query(request)
-    before = read_cursor(asked["cursor"], int, str) if asked["cursor"] else None
-    place = (before[0], before[1]) if before is not None else None
+    place = read_cursor(asked["cursor"], int, str) if asked["cursor"] else None
     rows, after = await look(
         request, lambda by: by.sessions.page(asked["owner"], asked["limit"], place)
     )

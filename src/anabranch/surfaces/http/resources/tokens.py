@@ -12,7 +12,7 @@ from anabranch.surfaces.http.guard.auth import GATEKEEPER, caller_of
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import (
     answer,
-    cursor,
+    page_of,
     read_body,
     read_cursor,
     read_query,
@@ -101,8 +101,7 @@ async def audit(request: web.Request) -> web.StreamResponse:
         limit=query["limit"] + 1,
     )
     found = await look(request, lambda by: by.store.audit(wanted))
-    items = found[: query["limit"]]
-    more = cursor(items[-1].number) if len(found) > len(items) else None
+    items, more = page_of(found, query["limit"], lambda entry: (entry.number,))
     return answer(AuditPage(items=items, next=more))
 
 

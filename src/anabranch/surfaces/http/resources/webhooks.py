@@ -23,11 +23,12 @@ from anabranch.operations.webhooks.webhooks import (
 from anabranch.store.hook_ports import DeliveryFilter
 from anabranch.surfaces.http.io.request_body import (
     answer,
-    cursor,
+    page_of,
     read_body,
     read_cursor,
     read_query,
 )
+from anabranch.surfaces.http.resources.definitions import CURSOR, PAGE
 from anabranch.surfaces.http.resources.health import HEALTH
 from anabranch.surfaces.http.resources.metrics import METERS
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
@@ -106,18 +107,16 @@ async def remove(request: web.Request) -> web.StreamResponse:
 async def deliveries(request: web.Request) -> web.StreamResponse:
     asked = read_query(request)
     limit = asked["limit"]
-    before = read_cursor(asked["cursor"], int, str, int) if asked["cursor"] else None
     wanted = DeliveryFilter(
         hook=request.match_info["webhook"],
         state=asked["state"],
         run=asked["run"],
-        before=(before[0], before[1], before[2]) if before else None,
+        before=read_cursor(asked["cursor"], int, str, int) if asked["cursor"] else None,
         limit=limit + 1,
     )
     found = await asyncio.to_thread(request.app[WEBHOOKS].deliveries, wanted)
-    last = found[limit - 1] if len(found) > limit else None
-    following = cursor(last.found_at, last.run, last.seq) if last is not None else None
-    return answer(DeliveryPage(items=found[:limit], next=following))
+    items, following = page_of(found, limit, lambda one: (one.found_at, one.run, one.seq))
+    return answer(DeliveryPage(items=items, next=following))
 
 
 async def delivery(request: web.Request) -> web.StreamResponse:
@@ -177,8 +176,8 @@ _STATE = Query("state", "only those", choices=("pending", "done", "dead"), examp
 _PAGED = (
     _STATE,
     Query("run", "only those of this run"),
-    Query("limit", "how many at most", "integer", least=1, most=500, default=50),
-    Query("cursor", "`next` of the page before"),
+    PAGE,
+    CURSOR,
 )
 
 ROUTES = (

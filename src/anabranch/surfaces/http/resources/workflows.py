@@ -18,7 +18,7 @@ from anabranch.surfaces.http.io.problems import PlaceProblem, place_problem
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.io.request_body import (
     answer,
-    cursor,
+    page_of,
     read_body,
     read_cursor,
     read_query,
@@ -191,8 +191,8 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     limit = asked["limit"]
     after = read_cursor(asked["cursor"], str)[0] if asked["cursor"] else ""
     found = await look(request, lambda by: Templates(by.store).newest(after, limit + 1))
-    more = cursor(found[limit - 1]["template_id"]) if len(found) > limit else None
-    return answer({"items": found[:limit], "next": more})
+    items, more = page_of(found, limit, lambda card: (card["template_id"],))
+    return answer({"items": items, "next": more})
 
 
 async def versions(request: web.Request) -> web.StreamResponse:
@@ -200,8 +200,8 @@ async def versions(request: web.Request) -> web.StreamResponse:
     limit = asked["limit"]
     after = read_cursor(asked["cursor"], int)[0] if asked["cursor"] else 0
     found = await look(request, lambda by: Templates(by.store).versions(name, after, limit + 1))
-    more = cursor(found[limit - 1]["version"]) if len(found) > limit else None
-    return answer({"items": found[:limit], "next": more})
+    items, more = page_of(found, limit, lambda card: (card["version"],))
+    return answer({"items": items, "next": more})
 
 
 async def show(request: web.Request) -> web.StreamResponse:
