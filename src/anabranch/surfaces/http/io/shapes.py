@@ -20,15 +20,11 @@ from anabranch.store.ports import DefinitionCard, Head
 from anabranch.surfaces.http.io.problems import PlaceProblem
 
 
-class _Shape(msgspec.Struct):
-    pass
-
-
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
     """There is nothing more to say; an empty object will do."""
 
 
-class RunCard(_Shape):
+class RunCard(msgspec.Struct):
     """A run in a list."""
 
     run: str
@@ -51,19 +47,19 @@ class RunCard(_Shape):
     damage: str = ""  # what is wrong with what the store holds of it
 
 
-class RunPage(_Shape):
+class RunPage(msgspec.Struct):
     items: list[RunCard]
     next: str | None
 
 
-class Started(_Shape):
+class Started(msgspec.Struct):
     """The run that was started; with an Idempotency-Key every repeat gets the same."""
 
     run: str
     origin: str | None = None
 
 
-class StepShown(_Shape, omit_defaults=True):
+class StepShown(msgspec.Struct, omit_defaults=True):
     runs: int
     status: str
     statuses: list[str]  # of the last runs, if there are many
@@ -71,19 +67,19 @@ class StepShown(_Shape, omit_defaults=True):
     earlier: dict[str, int] | None = None  # how many of the others are in which status
 
 
-class JoinShown(_Shape):
+class JoinShown(msgspec.Struct):
     target: str
     verdict: str
     selected: list[str]
     late: int
 
 
-class RunProblem(_Shape):
+class RunProblem(msgspec.Struct):
     code: str
     message: str
 
 
-class RunShown(_Shape, omit_defaults=True):
+class RunShown(msgspec.Struct, omit_defaults=True):
     """Everything about one run that fits on a page."""
 
     run: str
@@ -115,7 +111,7 @@ class RunShown(_Shape, omit_defaults=True):
     execution_number: str | None = None  # of a playbook: what `execution_id` is in its queries
 
 
-class Explained(_Shape):
+class Explained(msgspec.Struct):
     run: str
     name: str
     status: str
@@ -123,7 +119,7 @@ class Explained(_Shape):
     waiting: list[Waiting]
 
 
-class EventPage(_Shape):
+class EventPage(msgspec.Struct):
     """Request the rest with `after=next`; `next` is null at the end of the log."""
 
     items: list[EventRecord]
@@ -131,23 +127,23 @@ class EventPage(_Shape):
     finished: bool
 
 
-class RunStatus(_Shape):
+class RunStatus(msgspec.Struct):
     """The status of the run after the request was recorded."""
 
     run: str
     status: str
 
 
-class Woken(_Shape):
+class Woken(msgspec.Struct):
     run: str
     woken: int | None  # None where it is not counted
 
 
-class LoopPage(_Shape):
+class LoopPage(msgspec.Struct):
     items: list[dict[str, Any]]
 
 
-class ItemPage(_Shape):
+class ItemPage(msgspec.Struct):
     loop: str
     step: str
     status: str
@@ -159,7 +155,7 @@ class ItemPage(_Shape):
     failures: dict[str, int] | None
 
 
-class JoinPage(_Shape):
+class JoinPage(msgspec.Struct):
     """Joins that were settled, and those that wait, slot by slot."""
 
     items: list[JoinShown]
@@ -169,16 +165,16 @@ class JoinPage(_Shape):
     gathers_dropped: int  # earlier gathers, which only the events have
 
 
-class RowPage(_Shape):
+class RowPage(msgspec.Struct):
     items: list[dict[str, Any]]
 
 
-class ApprovalPage(_Shape):
+class ApprovalPage(msgspec.Struct):
     items: list[Approval]
     next: str | None
 
 
-class Checked(_Shape):
+class Checked(msgspec.Struct):
     ok: bool
     name: str | None
     dialect: str | None
@@ -186,7 +182,7 @@ class Checked(_Shape):
     problems: list[PlaceProblem]
 
 
-class DefinitionListed(_Shape):
+class DefinitionListed(msgspec.Struct):
     fingerprint: str
     dialect: str
     name: str
@@ -206,17 +202,17 @@ class Published(DefinitionListed):
     problems: list[PlaceProblem]
 
 
-class DefinitionPage(_Shape):
+class DefinitionPage(msgspec.Struct):
     items: list[DefinitionListed]
     next: str | None
 
 
-class Respelled(_Shape):
+class Respelled(msgspec.Struct):
     definition: str
     changed: bool
 
 
-class Graph(_Shape):
+class Graph(msgspec.Struct):
     format: Literal["mermaid", "dot", "svg"]
     graph: str
 

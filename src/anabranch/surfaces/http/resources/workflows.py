@@ -154,19 +154,9 @@ async def dispatches(request: web.Request) -> web.StreamResponse:
 
 
 def shown(number: int, one: Dispatch) -> DispatchShown:
-    return DispatchShown(
-        number=number,
-        place=one.place,
-        record=one.record,
-        job=one.job,
-        gather=one.gather,
-        attempt=one.attempt,
-        outcome=one.outcome,
-        selected=one.selected,
-        score=one.score,
-        late_response_at=one.late_at,
-        reason=one.reason,
-    )
+    fields = msgspec.structs.asdict(one)
+    fields["late_response_at"] = fields.pop("late_at")
+    return DispatchShown(number=number, place=one.place, **fields)
 
 
 async def snapshot(request: web.Request) -> web.StreamResponse:

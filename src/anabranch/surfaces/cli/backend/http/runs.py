@@ -192,16 +192,6 @@ def _head_fields(card: Row) -> Row:
 
 
 def _dispatch(fields: Row) -> Dispatch:
-    from anabranch.operations.read.dispatches import Dispatch, WorkflowStepDispatch
+    from anabranch.operations.read.dispatches import Dispatch
 
-    return Dispatch(
-        record=msgspec.convert(fields["record"], WorkflowStepDispatch),
-        job=fields["job"],
-        gather=fields["gather"],
-        attempt=fields["attempt"],
-        outcome=fields["outcome"],
-        selected=fields["selected"],
-        score=fields["score"],
-        late_at=fields["late_response_at"],
-        reason=fields.get("reason", ""),
-    )
+    return msgspec.convert({**fields, "late_at": fields["late_response_at"]}, Dispatch)
