@@ -26,6 +26,7 @@ from anabranch.net.net import Net
 from anabranch.net.problems import Problem, did_you_mean
 from anabranch.operations.definitions.catalog_folder import FolderCatalog
 from anabranch.operations.definitions.compile_cache import CACHE
+from anabranch.operations.definitions.preflight import is_file
 from anabranch.operations.definitions.prepare import Prepared, prepare
 from anabranch.store.catalog_ports import CatalogEntry
 from anabranch.store.ports import Definition, Store
@@ -122,7 +123,7 @@ class Catalog:
     def find(self, target: str) -> Found | None:
         """What the target leads to; None where it has to be a file. Reads files."""
         asked = wanted(target)
-        if not asked.only_here and asked.path.endswith(SUFFIXES) and _is_file(asked.path):
+        if not asked.only_here and asked.path.endswith(SUFFIXES) and is_file(asked.path):
             return None
         found = self._in_folder(asked) or self._in_store(asked)
         if found is None and (asked.only_here or not _means_a_file(asked.path)):
@@ -285,17 +286,9 @@ class Catalog:
 
 
 def shown(entry: CatalogEntry) -> Registered:
-    return Registered(
-        path=entry.path,
-        version=entry.version,
-        catalog_id=entry.id,
-        name=entry.name,
-        dialect=entry.dialect,
-        fingerprint=entry.fingerprint,
-        new=False,
-        created_at=entry.created_at,
-        created_by=entry.created_by,
-    )
+    fields = msgspec.structs.asdict(entry)
+    fields["catalog_id"] = fields.pop("id")
+    return Registered(**fields, new=False)
 
 
 def missing_in(net: Net, catalog: Catalog) -> Iterator[Problem]:
@@ -352,10 +345,3 @@ def _as_text(text: str) -> str:
 def _means_a_file(path: str) -> bool:
     """Whoever reads it says what is wrong with it."""
     return path.endswith(SUFFIXES) or path.startswith(("/", "./", "../")) or os.path.lexists(path)
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):
-        return False

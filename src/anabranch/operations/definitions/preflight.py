@@ -228,7 +228,7 @@ def missing_children(
     where an engine looks, nor beside the definition, nor in the catalog."""
     for child in net.children:
         path = Path(child.path)
-        if not any(_is_file(place) for place in (path, beside / path)) and not knows(child.path):
+        if not any(is_file(place) for place in (path, beside / path)) and not knows(child.path):
             message = f"there is no file {child.path} for the child, and the catalog has none"
             hint = (
                 "file paths are relative to the folder of the engine; `anabranch register` "
@@ -237,9 +237,9 @@ def missing_children(
             yield Problem(child.position, "missing-child", message, hint, "warning")
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: str | Path) -> bool:
     try:
-        return path.is_file()
+        return Path(path).is_file()
     except (OSError, ValueError):
         return False
 

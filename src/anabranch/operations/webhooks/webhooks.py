@@ -13,7 +13,7 @@ import secrets
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError, NotFound, Refused
@@ -240,19 +240,9 @@ class Webhooks:
 
 
 def delivery_card(one: WebhookDelivery) -> DeliveryCard:
-    return DeliveryCard(
-        id=delivery_id(one.hook, one.run, one.seq),
-        run=one.run,
-        seq=one.seq,
-        kind=one.kind,
-        state=one.state,
-        found_at=one.found_at,
-        attempts=one.attempts,
-        due=one.due,
-        last_at=one.last_at,
-        last_status=one.last_status,
-        last_error=one.last_error,
-    )
+    fields = asdict(one)
+    del fields["hook"], fields["body"]
+    return DeliveryCard(id=delivery_id(one.hook, one.run, one.seq), **fields)
 
 
 def _card(hook: Hook, backlog: Backlog | None, last: int) -> HookCard:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import Any
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from anabranch.errors import StoreError, StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
@@ -68,7 +68,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             for sha256, content in batch.payloads.items():
                 self._payloads.setdefault(sha256, content)
             for message_id, answer in batch.answers.items():
-                self._answer(message_id, answer)
+                self._mailbox[message_id] = replace(self._mailbox[message_id], answer=answer)
             for hold in batch.holds:
                 self._hold(hold)
             for run, (now, until) in batch.ended.items():
@@ -117,12 +117,6 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             self._note(head.run, record)
         if commit.snapshot is not None:
             self._snapshots[head.run] = StateSnapshot(head.seq, commit.snapshot)
-
-    def _answer(self, message_id: int, answer: bytes) -> None:
-        old = self._mailbox[message_id]
-        self._mailbox[message_id] = Message(
-            id=old.id, run=old.run, body=old.body, posted_at=old.posted_at, answer=answer
-        )
 
     def _tail(self, run: str) -> Tail:
         snapshot = self._snapshots.get(run)
@@ -280,9 +274,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
                 number = known.id if known is not None else len(self._grants) + 1
                 owner = known.owner if known is not None else grant.owner
                 first = known.is_owner if known is not None else grant.is_owner
-                self._grants[key] = msgspec.structs.replace(
-                    grant, id=number, owner=owner, is_owner=first
-                )
+                self._grants[key] = replace(grant, id=number, owner=owner, is_owner=first)
 
     def grants_of(self, rid: str, scope: int) -> list[Grant]:
         with self._open():
@@ -385,13 +377,9 @@ def _fits(head: Head, wanted: HeadFilter) -> bool:
 
 
 def _card(one: Definition) -> DefinitionCard:
-    return DefinitionCard(
-        fingerprint=one.fingerprint,
-        dialect=one.dialect,
-        name=one.name,
-        origin=one.origin,
-        created_at=one.created_at,
-    )
+    fields = asdict(one)
+    del fields["source"]
+    return DefinitionCard(**fields)
 
 
 def _listed(card: DefinitionCard, wanted: DefinitionFilter) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from anabranch.literals import BulkVerb, Reducer
-from anabranch.operations.runs.bulk import PAGE_MAX, Bulk, Bulks, Outcome
+from anabranch.operations.runs.bulk import PAGE_MAX, Bulk, BulkReport, Bulks, Outcome
 from anabranch.operations.runs.purge import PAGE as PURGE_PAGE
 from anabranch.operations.runs.purge import STEPS_AT_ONCE, Purged, age_ms, give_back, purge_page
 from anabranch.store.ports import HeadFilter, Space, Store
@@ -108,8 +108,7 @@ async def bulk(request: web.Request) -> web.StreamResponse:
             everything=body.everything,
         )
     )
-    fields = {name: getattr(report, name) for name in report.__struct_fields__}
-    return answer(BulkPage(**{**fields, "next": cursor(*report.next) if report.next else None}))
+    return answer(BulkPage(**_with_cursor(report)))
 
 
 async def purge(request: web.Request) -> web.StreamResponse:
@@ -121,16 +120,12 @@ async def purge(request: web.Request) -> web.StreamResponse:
     now = request.app[PARTS].engine.clock.now()
     wanted = replace(_page(body), ended_before=now - age)
     gone = await asyncio.to_thread(_purged, request.app[PARTS].store, wanted, now, body.dry_run)
-    return answer(
-        PurgePage(
-            runs=gone.runs,
-            payloads=gone.payloads,
-            bytes=gone.bytes,
-            dry_run=body.dry_run,
-            next=cursor(*gone.next) if gone.next else None,
-            space=gone.space,
-        )
-    )
+    return answer(PurgePage(**_with_cursor(gone), dry_run=body.dry_run))
+
+
+def _with_cursor(page: BulkReport | Purged) -> dict[str, Any]:
+    """Its fields, with where the next page begins as clients are told it."""
+    return {**asdict(page), "next": cursor(*page.next) if page.next else None}
 
 
 def _purged(store: Store, wanted: HeadFilter, now: int, dry_run: bool) -> Purged:
