@@ -195,17 +195,8 @@ class Health:
             return [Check(name="webhooks", level="ok", value=0.0, unit="seconds")]
         since, hook = min(waiting)
         age = max(0, now - since) / 1000
-        late = age > self._settings.health_queue_seconds
         said = f"a notification has waited {age:.0f} s for the receiver of webhook {hook}"
-        return [
-            Check(
-                name="webhooks",
-                level="warn" if late else "ok",
-                value=age,
-                unit="seconds",
-                reason=f"{said}: look at its deliveries" if late else "",
-            )
-        ]
+        return [self._queue("webhooks", age, f"{said}: look at its deliveries")]
 
     def _disk(self) -> Check:
         if self._settings.store == ":memory:":
@@ -224,18 +215,15 @@ class Health:
         for name in pools.names():
             since = pools.oldest(name)
             age = max(0, now - since) / 1000 if since else 0.0
-            late = age > self._settings.health_queue_seconds
             said = f"a job has waited {age:.0f} s for a worker of pool {name!r}: start one"
-            checks.append(
-                Check(
-                    name=f"pool:{name}",
-                    level="warn" if late else "ok",
-                    value=age,
-                    unit="seconds",
-                    reason=said if late else "",
-                )
-            )
+            checks.append(self._queue(f"pool:{name}", age, said))
         return checks
+
+    def _queue(self, name: str, age: float, reason: str) -> Check:
+        """By how long the first in it has waited."""
+        if age > self._settings.health_queue_seconds:
+            return Check(name=name, level="warn", value=age, unit="seconds", reason=reason)
+        return Check(name=name, level="ok", value=age, unit="seconds")
 
 
 def as_text(report: HealthReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -61,7 +62,7 @@ class PreparedRedrive(msgspec.Struct, frozen=True):
             again=list(_again(self.redrive.again)),
             reused=[
                 Reused(step=step, runs=runs)
-                for step, runs in _counted(fate.step for fate in self.redrive.reused).items()
+                for step, runs in Counter(fate.step for fate in self.redrive.reused).items()
             ],
             unreached=self.redrive.unreached,
         )
@@ -107,10 +108,3 @@ def _again(fates: Iterable[Fate]) -> Iterable[RunAgain]:
             items_kept=one.kept or None,
             items_left=one.left if one.kept and one.left >= 0 else None,
         )
-
-
-def _counted(steps: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for step in steps:
-        found[step] = found.get(step, 0) + 1
-    return found
