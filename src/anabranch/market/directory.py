@@ -64,7 +64,8 @@ class PassportDirectory:
         self._clock = clock
         self._fetch = fetch or fetch_source
         self._config = book.directory
-        self._allowed = frozenset(map(_participant, self._config.get("issuers") or ()))
+        issuers = self._config.get("issuers") or ()
+        self._allowed = frozenset(_identity(one, "participant") for one in issuers)
         self.cache = Cache()
         self._unread = ""  # why the sources could not be read
         self._thread: Threads | None = None
@@ -275,7 +276,10 @@ class PassportDirectory:
         found = self._loaded("bindings")
         if found is not None and not isinstance(found, Mapping):
             raise InputError("`bindings` of the directory is a mapping of nodes to participants")
-        return {_node(node): _participant(who) for node, who in (found or {}).items()}
+        return {
+            _identity(node, "node"): _identity(who, "participant")
+            for node, who in (found or {}).items()
+        }
 
     def _loaded(self, part: str) -> Any:
         """The document at a path or a URL, or the value itself."""
@@ -292,14 +296,6 @@ def _revocations(value: Any) -> list[Any]:
         row.get("artifact", row) if isinstance(row, Mapping) else row
         for row in documents_in(value, "revocations")
     ]
-
-
-def _participant(name: Any) -> str:
-    return _identity(name, "participant")
-
-
-def _node(name: Any) -> str:
-    return _identity(name, "node")
 
 
 def _identity(name: Any, role: str) -> str:

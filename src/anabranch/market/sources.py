@@ -30,7 +30,10 @@ def fetch_source(place: str, seconds: float = FETCH_SECONDS) -> bytes:
         return files.read_limited(place, SOURCE_BYTES)
     if not place.startswith(("http://", "https://")):
         raise InputError(f"{place.partition('://')[0]} is no way to fetch a directory")
-    return _within(_downloaded(place, seconds), _bare(place))
+    data = _downloaded(place, seconds)
+    if len(data) > SOURCE_BYTES:
+        raise InputError(f"{_bare(place)} is larger than {SOURCE_BYTES:,} bytes")
+    return data
 
 
 def _downloaded(place: str, seconds: float) -> bytes:
@@ -116,12 +119,6 @@ class _Connecting:
             self._passed.append(class_of(str(place[0])))
             return made
         raise failure
-
-
-def _within(data: bytes, place: str) -> bytes:
-    if len(data) > SOURCE_BYTES:
-        raise InputError(f"{place} is larger than {SOURCE_BYTES:,} bytes")
-    return data
 
 
 def _bare(place: str) -> str:
