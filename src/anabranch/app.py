@@ -103,8 +103,6 @@ from anabranch.work.sql.task import SqlOptions
 
 ROOM = 1024 * 1024  # a result a little over the limit still gets to the engine, which says so
 
-#: Who can be asked: a book, a mapping of its shape, or the path of a file that holds one.
-
 #: The tools registered with `@anabranch.tool`.
 tool = default_toolbox.tool
 

@@ -29,6 +29,7 @@ RUNS_RECALLED = 50
 ROWS_RECALLED = 500
 BYTES_RECALLED = 256 * 1024
 
+#: Who can be asked: a book, a mapping of its shape, or the path of a file that holds one.
 Participants = Book | Mapping[str, Any] | str | os.PathLike[str]
 
 

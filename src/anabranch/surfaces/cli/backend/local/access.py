@@ -3,7 +3,6 @@ request."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,26 +53,22 @@ class LocalTokenBackend(LocalTopic):
         self, name: str, scopes: Sequence[str], days: float | None, pools: Sequence[str]
     ) -> Row:
         with self._store.writing(new=True) as store:
-            access = AccessControl(store, _now)
+            access = AccessControl(store, SystemClock().now)
             one, text = access.create(name, scopes, days, pools)
             store.add_audit([line_of(self._store.actor, "tokens.create", one.id)])
             return {**_token(access, one), "token": text}
 
     async def all(self) -> list[Row]:
         with self._store.reading() as store:
-            access = AccessControl(store, _now)
+            access = AccessControl(store, SystemClock().now)
             return [_token(access, one) for one in access.tokens()]
 
     async def revoke(self, token_id: str) -> Row:
         with self._store.writing() as store:
-            access = AccessControl(store, _now)
+            access = AccessControl(store, SystemClock().now)
             row = _token(access, access.revoke(token_id))
             store.add_audit([line_of(self._store.actor, "tokens.delete", token_id)])
             return row
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def _fields(card: msgspec.Struct) -> Row:
