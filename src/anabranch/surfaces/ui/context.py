@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -23,14 +22,14 @@ from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.io.problems import ApiError, status_of
 from anabranch.surfaces.http.io.readers import Readers
-from anabranch.surfaces.http.routes import ACTOR, API, LOCAL
+from anabranch.surfaces.http.routes import API, Handler
+from anabranch.surfaces.http.routes import actor_of as actor_of
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.rendering import html, rendered
 from anabranch.surfaces.ui.views.graphs import Graphs
 
 log = logging.getLogger("anabranch.ui")
 
-Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: What a page may say after a change; the words are ours, the address bar only picks one.
 NOTES = {
     "paused": "Paused. Running jobs finish; nothing new starts.",
@@ -108,7 +107,7 @@ def run_of(request: web.Request) -> tuple[Ui, Head]:
 
 
 @web.middleware
-async def answer_in_pages(request: web.Request, handler: Page) -> web.StreamResponse:
+async def answer_in_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors become a page that says what is wrong; the API and its problems are left alone."""
     if request.path.startswith(f"{API}/"):
         return await handler(request)
@@ -135,7 +134,7 @@ def show(request: web.Request, template: str, status: int = 200, /, **values: An
         "path": request.path,
         "here": request.path_qs,
         "csrf": guard.form_secret(request),
-        "actor": request.get(ACTOR, LOCAL),
+        "actor": actor_of(request),
         "signed_in": CALLER in request and bool(request[CALLER].token),
         "may": may(request),
         "note": NOTES.get(request.query.get("note", ""), ""),
@@ -167,11 +166,6 @@ async def form_of(request: web.Request) -> MultiDictProxy[Any]:
 def text_of(form: MultiDictProxy[Any], name: str) -> str:
     value: Any = form.get(name, "")
     return value if isinstance(value, str) else ""
-
-
-def actor_of(request: web.Request) -> str:
-    actor: str = request.get(ACTOR, LOCAL)
-    return actor
 
 
 def see(path: str, note: str = "") -> web.HTTPSeeOther:

@@ -7,8 +7,6 @@ their jobs is in the log of the run, job by job; here it is counted by token, ve
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from aiohttp import web
 
 from anabranch.errors import AnabranchError
@@ -16,7 +14,7 @@ from anabranch.operations.access.tokens import entry
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER, scope_of
 from anabranch.surfaces.http.guard.origins import SAFE, address_of
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.routes import API
+from anabranch.surfaces.http.routes import API, Handler
 
 #: What a request was about, and what it is called, where its path does not say so: handlers may
 #: set these.
@@ -26,8 +24,6 @@ ACTION = web.RequestKey("anabranch.action", str)
 PAGE_ACTIONS = web.AppKey("anabranch.page_actions", dict[tuple[str, str], str])
 NAMES = ("run", "fingerprint", "token", "webhook", "credential", "template", "pool")
 UNWRITTEN = ("read", "open")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware

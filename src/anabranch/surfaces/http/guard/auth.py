@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -39,7 +39,7 @@ from anabranch.surfaces.http.guard.origins import (
     network_of,
 )
 from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.routes import ACTOR, API, LOCAL, Scope, route_of
+from anabranch.surfaces.http.routes import ACTOR, API, LOCAL, Handler, Scope, route_of
 
 __all__ = ["LOOPBACK_NAMES", "SAFE"]  # others find them here
 
@@ -58,8 +58,6 @@ FIRST_TOKEN = (
     "the first token is made on the server's machine with "
     "`anabranch token create --scope admin --name YOU --store FILE`"
 )
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)

@@ -9,21 +9,20 @@ none is idle, whoever has most streams and waits gives up one of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.routes import Handler
 
 STREAM = "text/event-stream"
 REQUEST_SECONDS = 120.0
 SWEEP_SECONDS = 1.0
 LIMIT = web.RequestKey("anabranch.time_limit", asyncio.Timeout)
 SLOW_READER = 10  # whoever is still reading an answer may take so much longer
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ConnectionLimiter:

@@ -12,20 +12,19 @@ page from learning by a status or a delay what exists here, and from holding str
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from aiohttp import web
 
 from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.routes import Handler
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 #: What proxies add. Without a token nobody who comes through one is taken for a local user.
 FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class OriginPolicy(msgspec.Struct, frozen=True):

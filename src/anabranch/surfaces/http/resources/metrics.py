@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,14 +20,12 @@ from anabranch.runtime.metrics.registry import Registry
 from anabranch.store.hook_ports import Backlog
 from anabranch.surfaces.http.io.readers import look
 from anabranch.surfaces.http.resources.events import STREAMS
-from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Route, route_of
+from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Handler, Route, route_of
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 ASKED_SECONDS = 10.0
 REQUEST_SERIES_MAX = 1000  # routes times methods times statuses
 STREAM = "text/event-stream"
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Meters:

@@ -9,7 +9,7 @@ with 409 and its code, and changes nothing: a worker may repeat itself until it 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any
@@ -54,7 +54,7 @@ from anabranch.surfaces.http.io.work_shapes import (
     WithdrawBody,
     Withdrawn,
 )
-from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Query, Route
+from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Handler, Query, Route
 from anabranch.work.port import InlineAnswer
 from anabranch.work.secrets.oauth2 import KeychainError
 
@@ -76,7 +76,6 @@ HINTS: Mapping[str, str] = {
     "credential_refused": "request only credentials that the task names in its definition",
     "not_running": "the job was cancelled: stop the work and release it",
 }
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def _for_workers(handler: Handler) -> Handler:

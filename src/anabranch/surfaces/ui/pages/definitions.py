@@ -18,8 +18,7 @@ from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
 from anabranch.store.ports import DefinitionCard, DefinitionFilter
 from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.http.io.threads import in_thread
-from anabranch.surfaces.http.routes import actor_of
-from anabranch.surfaces.ui.context import Ui, form_of, may, see, show, text_of, ui_of
+from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.guard import Upload
 from anabranch.surfaces.ui.pages.run import run_path
 from anabranch.surfaces.ui.rendering import HEADERS, rendered, trusted
