@@ -7,6 +7,7 @@ them inline. A text that got through the escaping by a mistake of ours would sti
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -81,6 +82,11 @@ def html(text: str, status: int = 200) -> web.Response:
     return web.Response(
         text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS
     )
+
+
+def as_json(value: Any, indent: int | None = None) -> web.Response:
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return web.Response(text=text, content_type="application/json", headers=HEADERS)
 
 
 def trusted(markup: str) -> Markup:

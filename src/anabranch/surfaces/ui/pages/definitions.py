@@ -6,7 +6,6 @@ beside the text and below it. Without scripts a button does the same.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -21,9 +20,10 @@ from anabranch.surfaces.http.io.threads import in_thread
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.guard import Upload
 from anabranch.surfaces.ui.pages.run import run_path
-from anabranch.surfaces.ui.rendering import HEADERS, rendered, trusted
+from anabranch.surfaces.ui.rendering import as_json, rendered, trusted
 from anabranch.surfaces.ui.views.drafts import TEXT_MAX, DraftView, examined, keep, runnable
 from anabranch.surfaces.ui.views.examples import EXAMPLES
+from anabranch.surfaces.ui.views.filters import before_of
 from anabranch.surfaces.ui.views.forms import blamed, fields_of, given_of, read_json
 
 RECENT = 20
@@ -57,13 +57,13 @@ async def check_typed(request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     values = await _checked(ui_of(request), _text(form), text_of(form, "rules"), form)
     given = {**values, "may": may(request), "refused": values["refused"]}
-    answer = {
-        "found": rendered("definition_found.html", given),
-        "start": rendered("definition_start.html", given),
-        "dialect": values["draft"].dialect,
-    }
-    text = json.dumps(answer, ensure_ascii=False)
-    return web.Response(text=text, content_type="application/json", headers=HEADERS)
+    return as_json(
+        {
+            "found": rendered("definition_found.html", given),
+            "start": rendered("definition_start.html", given),
+            "dialect": values["draft"].dialect,
+        }
+    )
 
 
 async def start(request: web.Request) -> web.StreamResponse:
@@ -176,7 +176,7 @@ async def _draft(ui: Ui, text: str, rules: str, form: Any) -> DraftView:
 
 async def _recent(ui: Ui, request: web.Request) -> dict[str, Any]:
     """The newest ones of the store; filters are in the address."""
-    dialect, before = request.query.get("dialect", ""), _before(request.query.get("before", ""))
+    dialect, before = request.query.get("dialect", ""), before_of(request.query, "definitions")
     name = request.query.get("name", "").strip()
     wanted = DefinitionFilter(
         name=name or None, dialect=dialect or None, before=before, limit=RECENT + 1
@@ -218,15 +218,6 @@ async def _by_path(ui: Ui, request: web.Request, draft: DraftView) -> dict[str, 
 
 async def _cards(ui: Ui, wanted: DefinitionFilter) -> list[DefinitionCard]:
     return await ui.look(lambda by: by.store.definitions(wanted))
-
-
-def _before(text: str) -> tuple[int, str] | None:
-    if not text:
-        return None
-    at, dot, fingerprint = text.partition(".")
-    if not at.isdecimal() or not dot or len(at) > 15:
-        raise InputError("`before` is not valid: take it from the link to older definitions")
-    return int(at), fingerprint
 
 
 # -- what the form brings --------------------------------------------------------------------------

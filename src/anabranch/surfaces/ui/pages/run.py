@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, get_args
 from urllib.parse import quote
 
@@ -27,7 +26,7 @@ from anabranch.surfaces.ui.context import (
     ui_of,
 )
 from anabranch.surfaces.ui.pages import actions
-from anabranch.surfaces.ui.rendering import HEADERS, html, rendered, trusted
+from anabranch.surfaces.ui.rendering import as_json, html, rendered, trusted
 from anabranch.surfaces.ui.views import run_facts
 from anabranch.surfaces.ui.views.lanes import lanes_of
 
@@ -94,7 +93,7 @@ async def ways(request: web.Request) -> web.StreamResponse:
     """Which arrows of the graph were taken so far; asked for by the page once it stands."""
     ui, head = run_of(request)
     timeline = await ui.timeline(head)
-    return _json({"ways": timeline.ways()})
+    return as_json({"ways": timeline.ways()})
 
 
 async def timeline(request: web.Request) -> web.StreamResponse:
@@ -129,7 +128,7 @@ async def timeline_data(request: web.Request) -> web.StreamResponse:
     lanes = lanes_of(timeline, _number(request, "skip"), LANES)
     lanes |= {"now": ui.now(), "started": head.created_at, "finished": head.finished}
     lanes["ended"] = head.updated_at if head.finished else 0
-    return _json(lanes)
+    return as_json(lanes)
 
 
 async def events(request: web.Request) -> web.StreamResponse:
@@ -208,7 +207,7 @@ async def whole_data(request: web.Request) -> web.StreamResponse:
             value = (await _summary(ui, head, state))["result"]
         case _:
             raise web.HTTPNotFound
-    response = _json(value)
+    response = as_json(value)
     name = f"{head.run}-{request.match_info['what']}.json"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
@@ -255,8 +254,3 @@ def _number(request: web.Request, name: str) -> int:
     if not text.isdecimal() or len(text) > 15:
         raise InputError(f"{name} is a number, not {text[:50]!r}")
     return int(text)
-
-
-def _json(value: Any) -> web.Response:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return web.Response(text=text, content_type="application/json", headers=HEADERS)

@@ -17,6 +17,7 @@ from anabranch.surfaces.http.guard.audit import SUBJECT
 from anabranch.surfaces.ui import guard
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, may, see, show, text_of, ui_of
 from anabranch.surfaces.ui.rendering import html, rendered
+from anabranch.surfaces.ui.views.filters import before_of
 
 SESSIONS = 25
 PROCESSES = 100
@@ -52,7 +53,7 @@ async def panel(request: web.Request) -> web.StreamResponse:
 async def _values(request: web.Request) -> dict[str, Any]:
     ui, owner = ui_of(request), request.query.get("owner", "").strip()
     waker = request.query.get("waker", "").strip()
-    before = _before(request.query.get("before", ""))
+    before = before_of(request.query, "sessions")
     older: tuple[int, str] | None = None
     if waker:
         rows = await ui.look(lambda by: by.sessions.wakeable(waker, owner=owner or None))
@@ -73,15 +74,6 @@ async def _values(request: web.Request) -> dict[str, Any]:
         if older is not None
         else "",
     }
-
-
-def _before(text: str) -> tuple[int, str] | None:
-    if not text:
-        return None
-    at, dot, run = text.partition(".")
-    if not at.isdecimal() or not dot or len(at) > 15:
-        raise InputError("`before` is not valid: take it from the link to older sessions")
-    return int(at), run
 
 
 def _session(ui: Ui, run: str, rows: list[dict[str, Any]]) -> Session:

@@ -7,6 +7,7 @@ is. They may be large, and they are somebody else's words.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -22,9 +23,9 @@ from anabranch.operations.read.dispatches import Dispatch, by_step
 from anabranch.runtime.values.payloads import resolve
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.io.readers import ReadHandle
-from anabranch.surfaces.ui.context import Ui, run_of, show, ui_of
+from anabranch.surfaces.ui.context import Ui, run_of, show
 from anabranch.surfaces.ui.pages.run import frame, run_path
-from anabranch.surfaces.ui.rendering import HEADERS, html, rendered
+from anabranch.surfaces.ui.rendering import as_json, html, rendered
 from anabranch.work.participants.port import is_negative
 from anabranch.work.values.payloads import REF, is_ref
 
@@ -79,8 +80,8 @@ async def panel(request: web.Request) -> web.StreamResponse:
 
 async def answer(request: web.Request) -> web.StreamResponse:
     """What one participant answered, in full."""
-    ui = ui_of(request)
-    head, wanted = ui.head(request.match_info["run"]), request.match_info["dispatch"]
+    ui, head = run_of(request)
+    wanted = request.match_info["dispatch"]
 
     def found(by: ReadHandle) -> Any:
         for one in by.read.dispatches(head.run):
@@ -88,19 +89,17 @@ async def answer(request: web.Request) -> web.StreamResponse:
                 return resolve(one.record.response, by.store.payload)
         raise NotFound(f"run {head.run} has no answer to {wanted[:100]!r}")
 
-    return _json(await ui.look(found))
+    return as_json(await ui.look(found), indent=2)
 
 
 async def snapshot(request: web.Request) -> web.StreamResponse:
     """The run as a `WorkflowRunSnapshot`."""
-    ui = ui_of(request)
-    head = _of_dialect(ui, request, "arca", "a workflow definition")
-    return _json(await ui.look(lambda by: by.read.snapshot(head.run)))
+    ui, head = _of_dialect(request, "arca", "a workflow definition")
+    return as_json(await ui.look(lambda by: by.read.snapshot(head.run)), indent=2)
 
 
 async def receipts(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = _of_dialect(ui, request, "xrc729", "an orchestration")
+    ui, head = _of_dialect(request, "xrc729", "an orchestration")
     found = await ui.look(lambda by: by.sessions.receipts(head.run))
     given = await frame(ui, head, "receipts")
     shown = found[-ROWS_SHOWN:][::-1]
@@ -108,18 +107,17 @@ async def receipts(request: web.Request) -> web.StreamResponse:
 
 
 async def receipts_panel(request: web.Request) -> web.StreamResponse:
-    ui = ui_of(request)
-    head = _of_dialect(ui, request, "xrc729", "an orchestration")
+    ui, head = _of_dialect(request, "xrc729", "an orchestration")
     found = await ui.look(lambda by: by.sessions.receipts(head.run))
     values = {"receipts": found[-ROWS_SHOWN:][::-1], "total": len(found), "finished": head.finished}
     return html(rendered("receipts_panel.html", values))
 
 
-def _of_dialect(ui: Ui, request: web.Request, dialect: str, what: str) -> Head:
-    head = ui.head(request.match_info["run"])
+def _of_dialect(request: web.Request, dialect: str, what: str) -> tuple[Ui, Head]:
+    ui, head = run_of(request)
     if head.dialect != dialect:
         raise NotFound(f"run {head.run} is not of {what}")
-    return head
+    return ui, head
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -138,9 +136,7 @@ def _asking(
     facts, problem = _sent(by, net, state, step)
     limit = facts.get("timeout_ms")
     rows = sorted((_request(one, limit) for one in asked), key=lambda row: -row.attempt)
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row.status] = counts.get(row.status, 0) + 1
+    counts = Counter(row.status for row in rows)
     return DispatchView(
         step=step,
         service=str(facts.get("service_type") or ""),
@@ -235,8 +231,3 @@ def _size(answer: Any) -> int:
 
 def _milliseconds(moment: str) -> int:
     return round(datetime.fromisoformat(moment).timestamp() * 1000)
-
-
-def _json(value: Any) -> web.Response:
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return web.Response(text=text, content_type="application/json", headers=HEADERS)

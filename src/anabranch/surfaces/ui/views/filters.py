@@ -127,6 +127,17 @@ class Filter(msgspec.Struct, frozen=True):
         }  # fmt: skip
 
 
+def before_of(query: Mapping[str, str], what: str) -> tuple[int, str] | None:
+    """Where the page of older ones begins that the address asks for; None for the newest."""
+    text = query.get("before", "")
+    if not text:
+        return None
+    at, dot, name = text.partition(".")
+    if not at.isdecimal() or not dot or len(at) > 15:
+        raise InputError(f"`before` is not valid: take it from the link to older {what}")
+    return int(at), name
+
+
 def _before(text: str) -> tuple[int, str] | None:
     if not text:
         return None
