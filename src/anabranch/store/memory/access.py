@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import RLock
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
+from anabranch.store.memory.part import MemoryPart
 
 
-class MemoryAccess:
+class MemoryAccess(MemoryPart):
     """A part of `MemoryStore`."""
 
-    if TYPE_CHECKING:
-
-        def _open(self) -> RLock: ...
-
     def __init__(self) -> None:
+        super().__init__()
         self._tokens: dict[str, AccessToken] = {}
         self._audit: dict[int, AuditEntry] = {}
         self._last_entry = 0

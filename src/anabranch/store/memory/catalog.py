@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import RLock
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict
 from anabranch.store.catalog_ports import CatalogEntry
+from anabranch.store.memory.part import MemoryPart
 
 
-class MemoryCatalog:
+class MemoryCatalog(MemoryPart):
     """A part of `MemoryStore`."""
-
-    if TYPE_CHECKING:
-
-        def _open(self) -> RLock: ...
 
     def __init__(self) -> None:
         super().__init__()

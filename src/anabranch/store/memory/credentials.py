@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from threading import RLock
-from typing import TYPE_CHECKING
-
 from anabranch.errors import Conflict
 from anabranch.store.credential_ports import StoredCredential
+from anabranch.store.memory.part import MemoryPart
 
 
-class MemoryCredentials:
+class MemoryCredentials(MemoryPart):
     """A part of `MemoryStore`."""
-
-    if TYPE_CHECKING:
-
-        def _open(self) -> RLock: ...
 
     def __init__(self) -> None:
         super().__init__()

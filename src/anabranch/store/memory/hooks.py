@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from threading import RLock
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from anabranch.errors import Conflict
 from anabranch.store.hook_ports import Backlog, DeliveryFilter, Entry, Hook, WebhookDelivery
+from anabranch.store.memory.part import MemoryPart
 
 if TYPE_CHECKING:
     from anabranch.store.ports import Head, Record
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 Key = tuple[str, str, int]  # hook, run, seq
 
 
-class MemoryHooks:
+class MemoryHooks(MemoryPart):
     """A part of `MemoryStore`."""
 
     if TYPE_CHECKING:
         _heads: dict[str, Head]
-
-        def _open(self) -> RLock: ...
 
     def __init__(self) -> None:
         super().__init__()

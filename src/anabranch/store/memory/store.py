@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from threading import RLock
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from anabranch.errors import StoreError, StoreInUse
+from anabranch.errors import StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
 from anabranch.store.grant_ports import Grant
 from anabranch.store.memory.access import MemoryAccess
@@ -42,7 +41,6 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = RLock()
         self._log: dict[str, list[Record]] = {}
         self._heads: dict[str, Head] = {}
         self._snapshots: dict[str, StateSnapshot] = {}
@@ -56,7 +54,6 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         self._last_message = 0
         self._posted = False
         self._owner: str | None = None
-        self._closed = False
 
     # Journal
 
@@ -353,12 +350,6 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
     def close(self) -> None:
         self.release()
         self._closed = True
-
-    def _open(self) -> RLock:
-        """The lock, for a store that is still open."""
-        if self._closed:
-            raise StoreError("the store is closed", code="store_closed")
-        return self._lock
 
 
 def _fits(head: Head, wanted: HeadFilter) -> bool:
