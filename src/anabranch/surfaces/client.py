@@ -41,7 +41,6 @@ _KINDS: Mapping[int, type[errors.AnabranchError]] = {
     HTTPStatus.CONFLICT: errors.Refused,
     HTTPStatus.TOO_MANY_REQUESTS: errors.Denied,
 }
-_REFUSED = ("not_allowed",)  # a gate's own answer, not that of the door
 _ACCESS = ("scope", "pool", "actor", "csrf", "wrong_origin")
 
 

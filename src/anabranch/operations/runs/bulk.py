@@ -239,6 +239,11 @@ def _outcome(
     )
 
 
+def bulks_of(verbs: Verbs) -> Bulks:
+    """With the engine of this process, which is open."""
+    return Bulks(verbs.engine.store, verbs.send, verbs.redrive, verbs.plan_redrive)
+
+
 async def bulks_at(verbs: Verbs) -> Bulks:
     """With the engine of this process, or through the mailbox of the one that owns the store."""
     store = verbs.engine.store
@@ -254,7 +259,7 @@ async def bulks_at(verbs: Verbs) -> Bulks:
             raise Refused(f"{owner} Runs are started there: --server URL reaches it.", code="owned")
 
         return Bulks(store, post, no_redrive, verbs.plan_redrive)
-    return Bulks(store, verbs.send, verbs.redrive, verbs.plan_redrive)
+    return bulks_of(verbs)
 
 
 async def _post(store: Store, run: str, said: Sayable) -> None:

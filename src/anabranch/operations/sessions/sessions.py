@@ -201,14 +201,7 @@ class Sessions:
             token, step, given, actor or runner or "wake", "rpc" if runner else "", runner
         )
         woken = await self._count(head, wake, _woken)
-        return {
-            "ok": True,
-            "owner": head.labels.get(OWNER, ""),
-            "sessionId": session_id(head),
-            "rootPid": pid_of(session_id(head), 1),
-            "mode": "pid" if token else "step",
-            "woken": woken,
-        }
+        return told_of_wake(head.labels, head.run, "pid" if token else "step", woken)
 
     async def control(
         self,
@@ -229,14 +222,7 @@ class Sessions:
         head = self._head(run, owner)
         require_owner(head.labels, runner)
         affected = await self._count(head, s.Cancel(actor, reason or "killed"), _killed)
-        return {
-            "ok": True,
-            "owner": head.labels.get(OWNER, ""),
-            "processId": session_id(head),
-            "action": action,
-            "status": self._head(head.run).status,
-            "affected": affected,
-        }
+        return told_of_kill(head.labels, head.run, self._head(head.run).status, affected)
 
     async def _count(self, head: Head, said: Sayable, what: Callable[[e.Event], int]) -> int:
         """Say it, and count whom it reached by what was recorded since."""
@@ -253,11 +239,7 @@ class Sessions:
 
     def _head(self, run: str, owner: str | None = None) -> Head:
         head = self._read.find(self._named(run, owner))
-        if head.dialect != DIALECT:
-            raise InputError(
-                f"run {head.run} is no session: only orchestrations have processes",
-                code="not_a_session",
-            )
+        require_session(head.run, head.dialect)
         return head
 
     def _named(self, name: str, owner: str | None) -> str:
@@ -284,9 +266,41 @@ class Sessions:
         return [_row(head, one) for one in self._processes(head.run).values()]
 
 
-def session_id(head: Head) -> str:
+def session_id(labels: Mapping[str, str], run: str) -> str:
     """The number of the session among those of its owner; one without is called like its run."""
-    return head.labels.get(SESSION) or head.run
+    return labels.get(SESSION) or run
+
+
+def require_session(run: str, dialect: str) -> None:
+    if dialect != DIALECT:
+        raise InputError(
+            f"run {run} is no session: only orchestrations have processes", code="not_a_session"
+        )
+
+
+def told_of_wake(
+    labels: Mapping[str, str], run: str, mode: str, woken: int | None
+) -> dict[str, Any]:
+    session = session_id(labels, run)
+    return {
+        "ok": True,
+        "owner": labels.get(OWNER, ""),
+        "sessionId": session,
+        "rootPid": pid_of(session, 1),
+        "mode": mode,
+        "woken": woken,
+    }
+
+
+def told_of_kill(labels: Mapping[str, str], run: str, status: str, affected: int) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "owner": labels.get(OWNER, ""),
+        "processId": session_id(labels, run),
+        "action": "kill",
+        "status": status,
+        "affected": affected,
+    }
 
 
 def require_owner(labels: Mapping[str, str], who: str) -> None:
@@ -310,7 +324,7 @@ def _is_of(head: Head, owner: str | None) -> bool:
 
 
 def _row(head: Head, one: Process) -> dict[str, Any]:
-    session = session_id(head)
+    session = session_id(head.labels, head.run)
     return {
         "owner": head.labels.get(OWNER, ""),
         "sessionId": session,
@@ -331,7 +345,7 @@ def _row(head: Head, one: Process) -> dict[str, Any]:
 def _receipt(head: Head, one: Process) -> dict[str, Any]:
     """The receipt that the step wrote, with what the log knows where it wrote none."""
     known: dict[str, Any] = {
-        "sessionId": session_id(head),
+        "sessionId": session_id(head.labels, head.run),
         "iteration": one.token,
         "orchestration": head.labels.get("registry", ""),
         "ostcId": head.labels.get("ostcId", ""),

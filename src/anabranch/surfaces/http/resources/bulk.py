@@ -10,7 +10,7 @@ from aiohttp import web
 from msgspec.structs import asdict, replace
 
 from anabranch.literals import BulkVerb, Reducer
-from anabranch.operations.runs.bulk import PAGE_MAX, Bulk, BulkReport, Bulks, Outcome
+from anabranch.operations.runs.bulk import PAGE_MAX, Bulk, BulkReport, Outcome, bulks_of
 from anabranch.operations.runs.purge import PAGE as PURGE_PAGE
 from anabranch.operations.runs.purge import STEPS_AT_ONCE, Purged, age_ms, give_back, purge_page
 from anabranch.store.ports import HeadFilter, Space, Store
@@ -94,9 +94,7 @@ async def bulk(request: web.Request) -> web.StreamResponse:
     caller = request.get(CALLER)
     if body.verb == "purge" and not body.dry_run and caller is not None:
         caller.require("admin")  # what is deleted does not come back
-    parts = request.app[PARTS]
-    made = Bulks(parts.store, parts.verbs.send, parts.verbs.redrive, parts.verbs.plan_redrive)
-    report = await made.page(
+    report = await bulks_of(request.app[PARTS].verbs).page(
         Bulk(
             verb=body.verb,
             wanted=_wanted(body),

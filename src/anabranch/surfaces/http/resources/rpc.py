@@ -33,7 +33,6 @@ log = logging.getLogger("anabranch.http")
 
 PATH = "/rpc"
 BATCH_MAX = 20
-DEPTH_MAX = 32
 #: By code of JSON-RPC. Those from -32000 down are ours: the public texts name none.
 PARSE, REQUEST, METHOD, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 FAILED, PERMIT, REFUSED = -32000, -32001, -32002

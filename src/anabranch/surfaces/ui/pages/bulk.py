@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from anabranch.errors import InputError
-from anabranch.operations.runs.bulk import VERBS, Bulk, BulkReport, Bulks, Outcome
+from anabranch.operations.runs.bulk import VERBS, Bulk, BulkReport, Outcome, bulks_of
 from anabranch.surfaces.http.guard.audit import ACTION, SUBJECT
 from anabranch.surfaces.http.guard.auth import CALLER
 from anabranch.surfaces.ui.context import Ui, actor_of, form_of, show, text_of, ui_of
@@ -127,20 +127,16 @@ def _cursor(form: Any) -> tuple[int, str] | None:
 
 async def _these(ui: Ui, asked: Bulk, runs: list[str]) -> BulkTotals:
     told = BulkTotals()
-    told.add(await _bulks(ui).these(asked, runs))
+    told.add(await bulks_of(ui.parts.verbs).these(asked, runs))
     return told
 
 
 async def _all(ui: Ui, asked: Bulk, cursor: tuple[int, str] | None) -> BulkTotals:
     """Page by page, while there is time."""
+    bulks = bulks_of(ui.parts.verbs)
     told, until = BulkTotals(next=cursor), time.monotonic() + BUDGET_SECONDS
     while True:
         wanted = replace(asked.wanted, before=told.next)
-        told.add(await _bulks(ui).page(replace(asked, wanted=wanted)))
+        told.add(await bulks.page(replace(asked, wanted=wanted)))
         if told.next is None or time.monotonic() > until:
             return told
-
-
-def _bulks(ui: Ui) -> Bulks:
-    verbs = ui.parts.verbs
-    return Bulks(ui.parts.store, verbs.send, verbs.redrive, verbs.plan_redrive)

@@ -83,29 +83,20 @@ class Filter(msgspec.Struct, frozen=True):
     def address(self, changes: Mapping[str, str | None] | None = None) -> str:
         """The same list with other parameters; always from its first page."""
         changes = changes or {}
-        kept = [
-            (key, value)
-            for key, value in self.query.items()
-            if key in NAMES and key not in changes and value
-        ]
-        kept += [(key, value) for key, value in changes.items() if value]
-        return f"{LIST}?{urlencode(kept)}" if kept else LIST
+        kept = [pair for pair in self._pairs() if pair[0] not in changes]
+        return _list_of([*kept, *((key, value) for key, value in changes.items() if value)])
 
     def without(self, name: str, value: str) -> str:
         """The same list, but for one of several."""
-        kept = [
-            (key, text)
-            for key, text in self.query.items()
-            if key in NAMES and text and (key, text) != (name, value)
-        ]
-        return f"{LIST}?{urlencode(kept)}" if kept else LIST
+        return _list_of([pair for pair in self._pairs() if pair != (name, value)])
 
     def with_one(self, name: str, value: str) -> str:
         """And this one too."""
-        kept = [(key, text) for key, text in self.query.items() if key in NAMES and text]
-        if (name, value) not in kept:
-            kept.append((name, value))
-        return f"{LIST}?{urlencode(kept)}"
+        pairs = self._pairs()
+        return _list_of(pairs if (name, value) in pairs else [*pairs, (name, value)])
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        return [(key, text) for key, text in self.query.items() if key in NAMES and text]
 
     def older(self, last: Head) -> str:
         return self.address({"before": f"{last.created_at}.{last.run}"})
@@ -125,6 +116,10 @@ class Filter(msgspec.Struct, frozen=True):
             for text in self.query.getall("label", [])
             if text
         }  # fmt: skip
+
+
+def _list_of(pairs: list[tuple[str, str]]) -> str:
+    return f"{LIST}?{urlencode(pairs)}" if pairs else LIST
 
 
 def before_of(query: Mapping[str, str], what: str) -> tuple[int, str] | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.dialects.xrc729.words import DIALECT as ORCHESTRATION
-from anabranch.dialects.xrc729.words import OWNER, SESSION
 from anabranch.errors import InputError, NotFound, Refused
 from anabranch.kernel import stimuli as s
-from anabranch.operations.read.processes import pid_of, run_and_token
-from anabranch.operations.sessions.sessions import require_owner
+from anabranch.operations.read.processes import run_and_token
+from anabranch.operations.sessions.sessions import (
+    require_owner,
+    require_session,
+    told_of_kill,
+    told_of_wake,
+)
 from anabranch.surfaces.cli.backend.http.runs import HttpRunBackend
 from anabranch.surfaces.cli.backend.http.topic import HttpTopic
 from anabranch.surfaces.cli.backend.port import Row
@@ -62,14 +65,8 @@ class HttpSessionBackend(HttpTopic):
         shown = await self._session(name)
         body = {"process": token, "step": step, "payload": payload, "runner": runner}
         told = await self._client.post("runs", shown["run"], "wake", body=body, once=True)
-        return {
-            "ok": True,
-            "owner": shown["labels"].get(OWNER, ""),
-            "sessionId": _session_id(shown),
-            "rootPid": pid_of(_session_id(shown), 1),
-            "mode": "pid" if token else "step",
-            "woken": told["woken"],
-        }
+        mode = "pid" if token else "step"
+        return told_of_wake(shown["labels"], shown["run"], mode, told["woken"])
 
     async def kill(self, run: str, reason: str, runner: str) -> Row:
         shown = await self._session(run)
@@ -84,30 +81,15 @@ class HttpSessionBackend(HttpTopic):
             async for record, _ in self._runs.events(shown["run"], shown["events"], follow=False):
                 killed |= _killed(record)
         after = await self._runs.show(shown["run"])
-        return {
-            "ok": True,
-            "owner": shown["labels"].get(OWNER, ""),
-            "processId": _session_id(shown),
-            "action": "kill",
-            "status": after["status"],
-            "affected": len(killed),
-        }
+        return told_of_kill(shown["labels"], shown["run"], after["status"], len(killed))
 
     async def gas(self, rule: str, **counts: Any) -> Row:
         return await self._client.post("sessions", "gas", body={"rule": rule, **counts})
 
     async def _session(self, run: str) -> Row:
         shown = await self._runs.show(run)
-        if shown["dialect"] != ORCHESTRATION:
-            raise InputError(
-                f"run {shown['run']} is no session: only orchestrations have processes",
-                code="not_a_session",
-            )
+        require_session(shown["run"], shown["dialect"])
         return shown
-
-
-def _session_id(shown: Row) -> str:
-    return str(shown["labels"].get(SESSION) or shown["run"])
 
 
 def _killed(record: Row) -> set[int]:
