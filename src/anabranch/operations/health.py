@@ -51,18 +51,11 @@ class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health:
-    def __init__(
-        self,
-        engine: EngineLoop,
-        settings: Settings,
-        *,
-        loop: LoopLag | None = None,
-        dispatcher: WebhookDispatcher | None = None,
-    ) -> None:
+    def __init__(self, engine: EngineLoop, settings: Settings, loop: LoopLag) -> None:
         self._engine = engine
         self._settings = settings
         self._loop = loop
-        self.dispatcher = dispatcher
+        self.dispatcher: WebhookDispatcher | None = None  # it is made later
         self._stall = settings.health_stall_seconds
         self._probe: asyncio.Future[Mapping[str, Backlog]] | None = None
         self._probed_at = 0.0
@@ -141,7 +134,7 @@ class Health:
     def _held_up(self) -> Check:
         """Afterwards, that is: while it is held up nobody gets an answer."""
         loop = self._loop
-        if loop is None or not loop.held_at:
+        if not loop.held_at:
             return Check(name="loop", level="ok", unit="seconds")
         ago = time.monotonic() - loop.held_at
         if ago > HELD_AGO_SECONDS:

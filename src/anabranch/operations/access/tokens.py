@@ -146,11 +146,11 @@ class AccessControl:
         return self.caller(token)
 
     def caller(self, token: AccessToken) -> Caller:
-        now = self._now()
-        if token.revoked_at is not None:
-            raise Denied(f"the token {token.id} was revoked", code="token_revoked")
-        if token.expires_at is not None and token.expires_at <= now:
-            raise Denied(f"the token {token.id} has expired", code="token_expired")
+        match self.state_of(token):
+            case "revoked":
+                raise Denied(f"the token {token.id} was revoked", code="token_revoked")
+            case "expired":
+                raise Denied(f"the token {token.id} has expired", code="token_expired")
         implied = frozenset[str]().union(*(IMPLIED.get(one, frozenset()) for one in token.scopes))
         return Caller(token.name, implied, token.id, frozenset(token.pools))
 
@@ -184,14 +184,14 @@ class AccessControl:
         return any("admin" in token.scopes and self.usable(token) for token in self.tokens())
 
     def usable(self, token: AccessToken) -> bool:
-        expired = token.expires_at is not None and token.expires_at <= self._now()
-        return token.revoked_at is None and not expired
+        return self.state_of(token) == "active"
 
     def state_of(self, token: AccessToken) -> str:
-        """For lists: active, expired or revoked."""
+        """Active, expired or revoked."""
         if token.revoked_at is not None:
             return "revoked"
-        return "active" if self.usable(token) else "expired"
+        expired = token.expires_at is not None and token.expires_at <= self._now()
+        return "expired" if expired else "active"
 
 
 class Guesses:

@@ -94,8 +94,7 @@ class Follower:
 class Places:
     """Followers that wait for somebody to ask for the page after theirs."""
 
-    def __init__(self, most: int = PLACES_KEPT) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], Follower] = OrderedDict()
         self._lock = Lock()  # pages are read in threads
 
@@ -106,7 +105,7 @@ class Places:
     def keep(self, follower: Follower) -> None:
         with self._lock:
             self._kept[follower.run, follower.seq] = follower
-            while len(self._kept) > self._most:
+            while len(self._kept) > PLACES_KEPT:
                 self._kept.popitem(last=False)
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 
@@ -47,8 +47,8 @@ async def until_interrupted(
 class Screen:
     """Draws lines in place on a terminal until told to stop; leaves nothing behind."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._out = stream or sys.stderr
+    def __init__(self) -> None:
+        self._out = sys.stderr
         self._drawn = 0
         self._drawn_for = (0, 0)  # the size of the terminal then
         self._frame = 0
@@ -101,8 +101,8 @@ class Screen:
 class LiveView(Screen):
     """One run of an engine in this process."""
 
-    def __init__(self, net: Net, state: Callable[[], State], stream: TextIO | None = None) -> None:
-        super().__init__(stream)
+    def __init__(self, net: Net, state: Callable[[], State]) -> None:
+        super().__init__()
         self._net = net
         self._state = state
 

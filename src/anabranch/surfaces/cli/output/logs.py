@@ -33,7 +33,7 @@ def one_line(text: str) -> str:
     )
 
 
-def begin(level: int = logging.WARNING) -> None:
+def begin() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine(FORM))
-    logging.basicConfig(level=level, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -78,9 +78,8 @@ def wants_colour(stream: Any = None) -> bool:
     return bool(stream.isatty()) and "NO_COLOR" not in os.environ
 
 
-def ago(at: int, now: int | None = None) -> str:
-    now = int(time.time() * 1000) if now is None else now
-    return duration(max(0, now - at) / 1000)
+def ago(at: int) -> str:
+    return duration(max(0, int(time.time() * 1000) - at) / 1000)
 
 
 def duration(seconds: float) -> str:

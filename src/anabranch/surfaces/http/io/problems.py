@@ -127,19 +127,19 @@ ANY_HINT: Mapping[int, str] = {
 def problem(
     status: int,
     code: str,
-    title: str = "",
     detail: str = "",
     hint: str = "",
     *,
     problems: Sequence[Problem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """The answer; without a title it gets that of its status."""
+    """The answer; its title is that of its status."""
+    title = HTTPStatus(status).phrase
     document = ProblemDocument(
-        title=title or HTTPStatus(status).phrase,
+        title=title,
         status=status,
         code=code,
-        detail=_short(detail or title or HTTPStatus(status).phrase),
+        detail=_short(detail or title),
         hint=hint or HINTS.get(code, "") or ANY_HINT.get(status, "change the request"),
         problems=[place_problem(one) for one in problems] or None,
     )

@@ -46,13 +46,13 @@ class ReadHandle(msgspec.Struct, frozen=True):
 class Readers:
     """A few threads that only read."""
 
-    def __init__(self, parts: Parts, settings: Settings, threads: int = THREADS) -> None:
+    def __init__(self, parts: Parts, settings: Settings) -> None:
         self._parts, self._settings = parts, settings
         self._local = threading.local()
         self._opened: list[Store] = []
         self._near: ReadHandle | None = None
         self._timelines = Timelines()
-        self._pool = ThreadPoolExecutor(threads, "anabranch-read")
+        self._pool = ThreadPoolExecutor(THREADS, "anabranch-read")
 
     async def __call__(self, work: Callable[[ReadHandle], T]) -> T:
         loop = asyncio.get_running_loop()

@@ -55,6 +55,7 @@ workflow:
     tool: {kind: noop, result: hello}
 """
 FILE_LETTERS = 200
+COMPILATIONS_KEPT = 64
 KEPT_BYTES = 256 * 1024  # a longer definition is compiled each time
 _MEDIA = {"svg": "image/svg+xml"}
 
@@ -98,8 +99,7 @@ def tools_of(request: web.Request) -> list[ToolSignature]:
 class Compilations:
     """The last definitions that compiled: most runs are begun from one that was seen before."""
 
-    def __init__(self, most: int = 64) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Prepared] = OrderedDict()
         self._under_way: dict[bytes, tuple[asyncio.Task[Prepared], Flag]] = {}
 
@@ -121,7 +121,7 @@ class Compilations:
                 self._kept[key] = found
         if key in self._kept:
             self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
+        while len(self._kept) > COMPILATIONS_KEPT:
             self._kept.popitem(last=False)
         return found
 
@@ -207,14 +207,12 @@ async def publish(request: web.Request) -> web.StreamResponse:
     parts = request.app[PARTS]
     fingerprint = ready.definition.fingerprint
     known = parts.store.definition(fingerprint)
+    new = known is None
     if known is None:
         now = parts.engine.clock.now()
         parts.nets.put(msgspec.structs.replace(ready.definition, created_at=now), ready.net)
         known = parts.store.definition(fingerprint)
         assert known is not None
-        new = True
-    else:
-        new = False
     problems = [place_problem(one) for one in ready.problems]
     body = {**_fields(known), "new": new, "problems": problems}
     return answer(body, 201, {"Location": f"{API}/definitions/{fingerprint}"})

@@ -32,7 +32,7 @@ async def health(request: web.Request) -> web.StreamResponse:
 def mount(app: web.Application) -> None:
     watch = LoopLag()
     app[METERS].registry.add(watch.lag)
-    app[HEALTH] = Health(app[PARTS].engine, app[SETTINGS], loop=watch)
+    app[HEALTH] = Health(app[PARTS].engine, app[SETTINGS], watch)
 
     async def follow(_app: web.Application) -> AsyncIterator[None]:
         watch.start()

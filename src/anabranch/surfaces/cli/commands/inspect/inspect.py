@@ -264,14 +264,11 @@ async def _show_items(options: argparse.Namespace, settings: Settings) -> int:
 async def explain(options: argparse.Namespace, settings: Settings) -> int:
     async with open_backend(options, settings) as at:
         told = await at.runs.explain(options.run)
-    if options.json:
-        print(render.json_line(told))
-        return 0
-    print(f"{told['name']} ({told['run']}): {told['status']}")
-    print("\n".join(render.waiting_lines(told["waiting"])) or "  nothing is unfinished")
+    lines = [f"{told['name']} ({told['run']}): {told['status']}"]
+    lines += render.waiting_lines(told["waiting"]) or ["  nothing is unfinished"]
     if told["waiting"] and told["engine"] is None:
-        print(f"  no engine runs on this store: `anabranch resume {told['run']}` starts one")
-    return 0
+        lines.append(f"  no engine runs on this store: `anabranch resume {told['run']}` starts one")
+    return render.tell(options, told, "\n".join(lines))
 
 
 async def events(options: argparse.Namespace, settings: Settings) -> int:
