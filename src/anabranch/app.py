@@ -187,7 +187,7 @@ class Parts:
         self.catalog = Catalog(store, settings.catalog, lambda: known)
         self.sessions = Sessions(store, self.verbs.read, self.engine.send)
         self.pools = self._pools(settings)
-        self.verbs.read.asked = self.pools.asked
+        self.verbs.read.asked = self.engine.pools.asked
 
     def _available(
         self, settings: Settings, participants: Participants | None, *, workers: bool

@@ -274,7 +274,8 @@ def _ended(
     error = ""
     if fault is not None:
         attributes["error.type"] = fault.kind
-        told = fault.message if fault.message.startswith(fault.kind) else _said(fault)
+        said = fault.message
+        told = said if said.startswith(fault.kind) else f"{fault.kind}: {said}"
         error = told[:TEXT_MAX]
     return Span(
         trace=trace.trace,
@@ -289,10 +290,6 @@ def _ended(
         links=tuple(trace.links) if root else (),
         from_outside=root and begun.parent is not None,
     )
-
-
-def _said(fault: Fault) -> str:
-    return f"{fault.kind}: {fault.message}"
 
 
 # -- moments ---------------------------------------------------------------------------------

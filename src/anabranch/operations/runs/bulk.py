@@ -101,7 +101,7 @@ class Bulks:
         if asked.verb == "purge":
             return await asyncio.to_thread(self._purge, asked, heads)
         if asked.dry_run and asked.verb != "redrive":
-            return [_would(asked, head) for head in heads]
+            return [_unfit(asked, head) or _outcome(head, "would") for head in heads]
         items: list[Outcome] = []
         for start in range(0, len(heads), AT_ONCE):
             some = heads[start : start + AT_ONCE]
@@ -214,10 +214,6 @@ def _not_purged(head: Head, kept: str) -> Outcome | None:
     if kept:
         return _outcome(head, "refused", code="needed", message=kept)
     return None
-
-
-def _would(asked: Bulk, head: Head) -> Outcome:
-    return _unfit(asked, head) or _outcome(head, "would")
 
 
 def _outcome(

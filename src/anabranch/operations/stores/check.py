@@ -153,14 +153,11 @@ def _compare_snapshot(run: str, snapshot: StateSnapshot, state: State, report: S
         report.add(run, "snapshot", damage.what)
         return
     if encode_state(kept) != encode_state(state):
+        plain = msgspec.json.encode
         names = [name for name in State.__struct_fields__
-                 if _plain(getattr(kept, name)) != _plain(getattr(state, name))]  # fmt: skip
+                 if plain(getattr(kept, name)) != plain(getattr(state, name))]  # fmt: skip
         what = f"the snapshot at event {snapshot.seq} differs from the log in {', '.join(names)}"
         report.add(run, "snapshot", what)
-
-
-def _plain(value: object) -> bytes:
-    return msgspec.json.encode(value)
 
 
 def _differences(head: Head, state: State) -> Iterator[str]:

@@ -174,10 +174,6 @@ class WorkerApi:
         found = live.state.jobs.get(job) if live is not None else None
         return _shown(found.progress) if found is not None else None
 
-    def asked(self, pool: str) -> int:
-        """When a worker last asked for jobs of this pool; 0 for never."""
-        return self._engine.pools.asked(pool)
-
 
 def _shown(progress: Any) -> Any:
     """Without what only another worker needs, to go on from there."""

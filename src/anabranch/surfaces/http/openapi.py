@@ -48,7 +48,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(
         [*kinds, ProblemDocument], ref_template=_REF
     )
-    known = dict(zip(map(_key, kinds), schemas, strict=False))
+    known = dict(zip(map(repr, kinds), schemas, strict=False))
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
         paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, known)
@@ -70,10 +70,6 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 _SECURITY = {"token": {"type": "http", "scheme": "bearer", "description": "anb_<id>_<secret>"}}
 
 
-def _key(kind: Any) -> str:
-    return repr(kind)
-
-
 def _operation(row: Route, known: Mapping[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _operation_id(row),
@@ -88,7 +84,7 @@ def _operation(row: Route, known: Mapping[str, Any]) -> dict[str, Any]:
     if parameters:
         operation["parameters"] = parameters
     if row.body is not None:
-        content: dict[str, Any] = {"schema": known[_key(row.body)]}
+        content: dict[str, Any] = {"schema": known[repr(row.body)]}
         if row.example is not None:
             content["example"] = row.example
         operation["requestBody"] = {
@@ -173,7 +169,7 @@ def _responses(row: Route, known: Mapping[str, Any]) -> dict[str, Any]:
 def _good_content(row: Route, known: Mapping[str, Any]) -> dict[str, Any]:
     if row.media != "application/json":
         return {row.media: {"schema": {"type": "string"}}}
-    schema = known[_key(row.returns)] if row.returns is not None else {}
+    schema = known[repr(row.returns)] if row.returns is not None else {}
     content: dict[str, Any] = {row.media: {"schema": schema}}
     for media in row.also:
         content[media] = {"schema": {"type": "string"}}

@@ -103,10 +103,6 @@ def _static() -> Mapping[str, bytes]:
     return {file.name: file.read_bytes() for file in STATIC.iterdir() if file.is_file()}
 
 
-def static_bytes(name: str) -> bytes | None:
-    return _static().get(name)
-
-
 @cache
 def _version() -> str:
     """One version for all: modules import each other by plain names."""
@@ -120,7 +116,7 @@ def static_path(name: str) -> str:
 async def serve_static(request: web.Request) -> web.Response:
     """The version in the path makes every answer good for ever."""
     name = request.match_info["name"]
-    content = static_bytes(name)
+    content = _static().get(name)
     kind = STATIC_TYPES.get(name.rpartition(".")[2])
     if content is None or kind is None:
         raise web.HTTPNotFound

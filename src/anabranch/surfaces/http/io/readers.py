@@ -78,7 +78,7 @@ class Readers:
             store = open_store(self._settings, read_only=True)
             self._opened.append(store)
         read = (InlineReader if near else Reader)(store, self._parts.nets, self._parts.preflight)
-        read.asked = self._parts.pools.asked
+        read.asked = self._parts.engine.pools.asked
         read.timelines = self._timelines
         return ReadHandle(store, read, Sessions(store, read, _send), near)
 

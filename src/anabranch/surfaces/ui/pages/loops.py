@@ -10,8 +10,7 @@ from anabranch.errors import InputError, NotFound
 from anabranch.kernel import stimuli as s
 from anabranch.literals import ItemState
 from anabranch.operations.read.items import Page, find_loop
-from anabranch.store.ports import Head
-from anabranch.surfaces.ui.context import Ui, actor_of, form_of, run_of, see, show, text_of, ui_of
+from anabranch.surfaces.ui.context import actor_of, form_of, run_of, see, show, text_of, ui_of
 from anabranch.surfaces.ui.pages.run import frame, run_path
 from anabranch.surfaces.ui.rendering import html, rendered
 from anabranch.surfaces.ui.views import run_facts
@@ -25,7 +24,8 @@ STATES = ("succeeded", "failed", "running", "pending")
 async def panel(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
     loop = find_loop(ui.state(head), request.match_info["loop"])
-    row = next((one for one in _rows(ui, head) if one["loop"] == loop), None)
+    rows = run_facts.loop_rows(ui.state(head), ui.now())
+    row = next((one for one in rows if one["loop"] == loop), None)
     if row is None:
         raise NotFound(f"run {head.run} has no loop {loop}")
     shown = await _items(request, head.run, row)
@@ -33,10 +33,6 @@ async def panel(request: web.Request) -> web.StreamResponse:
         return html(rendered("loop_items.html", shown | {"row": row, "base": run_path(head.run)}))
     given = await frame(ui, head, "loops", loop)
     return show(request, "loop.html", row=row, **shown, **given)
-
-
-def _rows(ui: Ui, head: Head) -> list[dict[str, Any]]:
-    return run_facts.loop_rows(ui.state(head), ui.now())
 
 
 async def _items(request: web.Request, run: str, row: dict[str, Any]) -> dict[str, Any]:

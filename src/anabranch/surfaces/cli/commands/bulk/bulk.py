@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from anabranch.operations.runs.bulk import Bulk, BulkReport
 from anabranch.operations.runs.purge import age_ms
 from anabranch.settings import Settings
-from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.factory import open_backend
 from anabranch.surfaces.cli.backend.identity import who
@@ -29,7 +28,8 @@ async def bulk(options: argparse.Namespace, settings: Settings) -> int:
         while left is None or left > 0:
             limit = PAGE if left is None else min(PAGE, left)
             before = total.next if total is not None else None
-            page = await do(replace(asked, wanted=_from(asked.wanted, before, limit)))
+            wanted = replace(asked.wanted, before=before, limit=limit)
+            page = await do(replace(asked, wanted=wanted))
             if not options.json:
                 _print(page)
             total = page if total is None else _sum(total, page)
@@ -39,10 +39,6 @@ async def bulk(options: argparse.Namespace, settings: Settings) -> int:
     assert total is not None
     render.tell(options, msgspec.to_builtins(total), _counts(total))
     return SOME_REFUSED if total.refused and not total.dry_run else 0
-
-
-def _from(wanted: HeadFilter, before: tuple[int, str] | None, limit: int) -> HeadFilter:
-    return replace(wanted, before=before, limit=limit)
 
 
 def _asked(options: argparse.Namespace) -> Bulk:

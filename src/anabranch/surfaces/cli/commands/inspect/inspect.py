@@ -50,7 +50,8 @@ async def check(options: argparse.Namespace, settings: Settings) -> int:
         for file in options.files:
             problems += await _problems(at.definitions, file, tools, options.rules)
             problems += _of_book(book, file, tools)
-    wrong = [p for p in problems if p.severity == "error" or (options.strict and _warns(p))]
+    refused = ("error", "warning") if options.strict else ("error",)
+    wrong = [problem for problem in problems if problem.severity in refused]
     if options.json:
         print(render.json_line({"ok": not wrong, "problems": [_fields(p) for p in problems]}))
     else:
@@ -95,10 +96,6 @@ async def _problems(
             raise
         why = error.message.removeprefix(f"{file}: ")
         return [Problem(Position(1, 1, file), "no-file", why, "name a file that can be read")]
-
-
-def _warns(problem: Problem) -> bool:
-    return problem.severity == "warning"
 
 
 def _verdict(problems: list[Problem], wrong: list[Problem]) -> str:

@@ -133,14 +133,11 @@ def _print_report(report: StoreReport) -> None:
         print(f"{where}: {one.part}: {render.clean(one.message)}")
     if report.problems_not_listed:
         print(f"and {report.problems_not_listed:,} more")
-    verdict = "sound" if report.sound else f"{_problems(report):,} problems"
+    count = len(report.problems) + report.problems_not_listed
+    verdict = "sound" if report.sound else f"{count:,} problems"
     looked = f"{report.runs:,} runs, {report.events:,} events, {report.payloads:,} payloads"
     print(f"{report.store}: {verdict} ({looked}, {report.definitions:,} definitions)")
     _say_notes(report.notes)
-
-
-def _problems(report: StoreReport) -> int:
-    return len(report.problems) + report.problems_not_listed
 
 
 def _holds(made: Copy) -> str:
