@@ -21,7 +21,7 @@ from anabranch.dialects.arca.template_check import template_problems
 from anabranch.dialects.arca.templates import Template, definition_text, read_template
 from anabranch.dialects.nodes import plain
 from anabranch.dialects.source import read_source
-from anabranch.errors import DefinitionError, NotFound
+from anabranch.errors import AnabranchError, DefinitionError, NotFound
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.problems import did_you_mean
 from anabranch.operations.definitions.prepare import Prepared, prepare
@@ -29,6 +29,7 @@ from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter, 
 
 VERSIONS_MAX = 100_000
 DIALECT = "workflow-template"  # under this word templates stand among the definitions
+DELETIONS_MAX = 1000  # of one template, before which its versions are looked for
 DELETED = "<deleted>"  # the origin of a version that says so
 
 #: A version of a template: its number, and its card.
@@ -49,6 +50,22 @@ class Version(msgspec.Struct, frozen=True):
             "version": self.version,
             "created_at": self.created_at,
         }
+
+
+def _mark(text: str, deletions: int) -> str:
+    """The fingerprint of a version. A text that was there before it was deleted is another one."""
+    return fingerprint(f"{DIALECT}:{deletions}" if deletions else DIALECT, text)
+
+
+def wrong_with(kept: Definition) -> str:
+    """What a template that stands among the definitions of a store is not as it was put."""
+    try:
+        read_template(kept.source, file=kept.name)
+    except AnabranchError as error:
+        return f"is not a template: {error.message:.200}"
+    if not any(_mark(kept.source, count) == kept.fingerprint for count in range(DELETIONS_MAX)):
+        return "has another fingerprint: its source was changed"
+    return ""
 
 
 class Templates:
@@ -75,8 +92,7 @@ class Templates:
     def _put(self, template_id: str, text: str, origin: str) -> Version:
         before = self._every(template_id)
         deletions = sum(card.origin == DELETED for _, card in before)
-        # A text that was there before it was deleted is another version now.
-        mark = fingerprint(f"{DIALECT}:{deletions}" if deletions else DIALECT, text)
+        mark = _mark(text, deletions)
         is_new = all(card.fingerprint != mark for _, card in before)
         last = before[-1][1].created_at if before else 0
         self._store.put_definition(

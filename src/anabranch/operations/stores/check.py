@@ -18,6 +18,7 @@ from anabranch.kernel.evolve import evolve
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.timing import next_wake
+from anabranch.operations.definitions import templates
 from anabranch.runtime.nets import Compile
 from anabranch.store.damage import damage_of, events_of, require_next, state_in
 from anabranch.store.ports import Definition, Head, StateSnapshot
@@ -94,6 +95,8 @@ def _definitions(
 
 
 def _wrong_with(definition: Definition, compile_definition: Compile) -> str:
+    if definition.dialect == templates.DIALECT:
+        return templates.wrong_with(definition)
     try:
         net = compile_definition(definition)
     except AnabranchError as error:

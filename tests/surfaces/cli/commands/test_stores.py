@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from anabranch.runtime.live_run import load_state
 from anabranch.store.access_ports import AuditFilter
 from anabranch.store.ports import HeadFilter
 from anabranch.store.sqlite.store import SqliteStore
+from anabranch.surfaces.http.resources.workflows import EXAMPLE as TEMPLATE
 from damage import DAMAGES, damage
 
 from ..support import GATE, HEAD, HELLO, Here, Terminal, until
@@ -137,6 +139,19 @@ def test_a_check_finds_what_was_changed_in_every_table(part: str, here: Here) ->
         assert db.execute(CHANGES[part]).rowcount > 0
     report = here.run("store", "check", "--json").json
     assert part in {problem["part"] for problem in report["problems"]}
+
+
+def test_a_check_knows_templates_from_definitions(here: Here) -> None:
+    here.write("template.json", json.dumps(TEMPLATE))
+    put = ("template", "put", "template.json")
+    here.ok(*put)
+    here.ok("template", "delete", str(TEMPLATE["template_id"]))
+    here.ok(*put)
+    assert here.ok("store", "check", "--json").json["problems"] == []
+    with closing(sqlite3.connect(here.store)) as db, db:
+        assert db.execute("UPDATE definitions SET source = source || ' '").rowcount > 0
+    problems = here.run("store", "check", "--json").json["problems"]
+    assert {problem["part"] for problem in problems} == {"definition"}
 
 
 @pytest.mark.usefixtures("runs")
