@@ -85,6 +85,11 @@ class Section:
         self._asked.append(key)
         return self.node.get(key) if key in self else None
 
+    def needed(self, key: str, hint: str) -> Node | None:
+        """The same for a key that must not be absent."""
+        self.require(key, hint)
+        return self.ask(key)
+
     def section(self, key: str) -> Section | None:
         node = self.ask(key)
         return None if node is None else self.findings.section(node, f"`{key}` of {self.what}")
@@ -187,6 +192,12 @@ class Section:
     # -- reporting ---------------------------------------------------------------------------
 
     def require(self, key: str, hint: str) -> None:
+        """Report a key that is absent."""
+        if key not in self:
+            self.missing(key, hint)
+
+    def missing(self, key: str, hint: str) -> None:
+        """Report a key that is absent, or of no use as it is."""
         message = f"{self.what} has no `{key}`"
         self.findings.add(self.position, "missing-key", message, hint)
 

@@ -138,9 +138,9 @@ def read_fulfilment(section: Section | None, step_id: str) -> Decision:
 
 def _check(section: Section, policy: Policy, source: bool, match: bool) -> None:
     if policy == "output_match" and not match:
-        section.require("result_match", "say which values of the output mean that it is done")
+        section.missing("result_match", "say which values of the output mean that it is done")
     if policy == "external_decision" and not source:
-        section.require("decision_source", "name the capability that decides")
+        section.missing("decision_source", "name the capability that decides")
     if match and policy not in ("output_match", "external_decision"):
         _ignored(section, "result_match", policy)
     if source and policy in ("auto", "output_match", "never"):
@@ -164,7 +164,7 @@ def _external(
     timing = read_timing(source.section("timing"))
     capability = source.string("capability_id")
     if not capability:
-        source.require("capability_id", "name the capability that decides")
+        source.missing("capability_id", "name the capability that decides")
     given = _references(source, "input")
     source.finish()
     work = Work(
@@ -214,10 +214,10 @@ def _match(section: Section | None) -> Match | None:
         return None
     node = section.text("path")
     if node is None:
-        section.require("path", "write the pointer to the value, such as /status")
+        section.missing("path", "write the pointer to the value, such as /status")
     yes, no = _values(section, "fulfilled_values"), _values(section, "not_fulfilled_values")
     if not yes:
-        section.require("fulfilled_values", "list the values that mean yes, such as [true]")
+        section.missing("fulfilled_values", "list the values that mean yes, such as [true]")
     section.finish()
     if node is None:
         return None

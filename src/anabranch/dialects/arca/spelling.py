@@ -33,7 +33,7 @@ def step_nodes(root: Section, findings: Findings) -> list[Fields]:
         plan.finish()
     if node is None:
         if plan is not None or "plan" not in root:
-            root.require("plan", 'add `"plan": {"steps": [{"step_id": …}]}`')
+            root.missing("plan", 'add `"plan": {"steps": [{"step_id": …}]}`')
         return []
     return [respelled(step, findings) for step in _listed(node, findings)]
 

@@ -117,7 +117,7 @@ def read_step(node: Fields, findings: Findings) -> PlanStep | None:
     refuse_seconds(section)
     target = read_target(section.section("target"))
     fan_in = read_fan_in(_fan_in(section))
-    if fan_in is not None and target is None and "target" not in section:
+    if fan_in is not None:
         section.require("target", "say whom it asks: `fan_in` needs a `target`")
     named: dict[str, Position] = {}
     input_from = _names(section, "input_from", named)
@@ -185,7 +185,7 @@ def _service_type(section: Section, target: Target | None) -> str:
         return given or (target.task_type if target is not None else "")
     if target is None and "target" in section:
         return ""  # it may be there, where nobody can read it
-    section.require("service_type", "name the service that it needs, such as text/summarise")
+    section.missing("service_type", "name the service that it needs, such as text/summarise")
     return ""
 
 

@@ -173,8 +173,7 @@ def read_target(section: Section | None) -> Target | None:
         section.finish()
         return None  # what it needs depends on a word that nobody can read
     needed = _NEEDS[resolve]
-    if needed not in section:
-        section.require(needed, f"a target that is resolved by {resolve!r} needs it")
+    section.require(needed, f"a target that is resolved by {resolve!r} needs it")
     for other in set(_NEEDS.values()) - {needed}:
         if other in section:
             message = f"`{other}` has no effect where targets are resolved by {resolve!r}"
@@ -248,12 +247,12 @@ def read_fan_in(section: Section | None) -> FanIn | None:
 
 def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
     """What the keys say together."""
-    if policy == "quorum" and "min_responses" not in section:
+    if policy == "quorum":
         section.require("min_responses", "say how many answers are enough")
-    if policy == "best_of" and "score_field" not in section:
+    if policy == "best_of":
         section.require("score_field", "name the number to choose by, such as /price")
     has_bounds = any(key in section for key in _BOUNDS)
-    if has_bounds and policy not in ("all", "best_of") and "score_field" not in section:
+    if has_bounds and policy not in ("all", "best_of"):
         section.require("score_field", "name the number that is bounded, such as /price")
     for key in _without_effect(policy, has_bounds):
         if key in section:

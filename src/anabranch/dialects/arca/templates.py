@@ -140,12 +140,12 @@ def _template(root: Section, findings: Findings) -> Template | None:
     _check_kind(root, findings)
     template_id = root.text("template_id")
     if template_id is None:
-        root.require("template_id", "name it, with a version, such as biweekly.v1")
+        root.missing("template_id", "name it, with a version, such as biweekly.v1")
     elif not _TEMPLATE_ID.fullmatch(str(template_id.value)):
         message = f"a template cannot be called {template_id.value!r}"
         hint = "use letters, digits and . _ : / -, the first a letter or a digit"
         findings.add(template_id.position, "bad-name", message, hint)
-    if "plan" not in root and "steps" not in root:
+    if "steps" not in root:
         root.require("plan", 'add `"plan": {"steps": […]}`')
     parameters = _parameters(root)
     for key in (*_OWN, *PASSED_ON):

@@ -56,8 +56,7 @@ def read_timing(section: Section | None) -> Timing:
 def _retry(section: Section | None) -> Retry | None:
     if section is None:
         return None
-    if "max_attempts" not in section:
-        section.require("max_attempts", "say how often it is tried again")
+    section.require("max_attempts", "say how often it is tried again")
     attempts = section.whole("max_attempts", 0, least=0, most=TRIES_MAX)
     backoff = iso_duration(section, "backoff", zero=True) or 0
     multiplier = section.number("backoff_multiplier", 1.0, least=1.0, most=1_000.0)

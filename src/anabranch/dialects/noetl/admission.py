@@ -50,7 +50,7 @@ def _admit(admit: Section, templates: TemplateCompiler) -> Admission | None:
     admit.finish()
     if nodes is None or not nodes.items:
         if nodes is not None or "rules" not in admit:
-            admit.require("rules", "give it rules, or leave `admit` out to let everything in")
+            admit.missing("rules", "give it rules, or leave `admit` out to let everything in")
         return None
     rules: list[AdmitRule] = []
     for number, node in enumerate(nodes, 1):

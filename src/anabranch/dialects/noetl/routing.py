@@ -54,8 +54,7 @@ class Router(msgspec.Struct, frozen=True):
                     self.findings.add(at, "ignored-key", message, hint, "note")
             spec.finish()
         arcs = router.items("arcs")
-        if arcs is None and "arcs" not in router:
-            router.require("arcs", "list the arcs, each with the `step` it leads to")
+        router.require("arcs", "list the arcs, each with the `step` it leads to")
         router.finish()
         return self._branch(list(arcs) if arcs is not None else [], mode, router.what)
 
@@ -82,8 +81,7 @@ class Router(msgspec.Struct, frozen=True):
         if arc is None:
             return None
         name = arc.text("step")
-        if name is None and "step" not in arc:
-            arc.require("step", "name the step the arc leads to")
+        arc.require("step", "name the step the arc leads to")
         when = arc.ask("when")
         guard = None if when is None else self.templates.condition(when, f"`when` of {what}")
         args = self._args(arc)

@@ -94,7 +94,7 @@ class Sources(msgspec.Struct, frozen=True):
             inner = node.fields[key]
             section = self.findings.section(inner, f"`{key}` of {what}") if key in NEEDED else None
             for needed in NEEDED.get(key, ()) if section is not None else ():
-                if section is not None and needed not in section:
+                if section is not None:
                     section.require(needed, WHY[needed])
         if "range" not in node:
             return
@@ -131,17 +131,15 @@ class Sources(msgspec.Struct, frozen=True):
             return
         kind = cursor.choice("kind", CURSORS, "postgres")
         options = cursor.section("options")
-        if "kind" not in cursor:
-            cursor.require("kind", "choose one of " + ", ".join(CURSORS))
+        cursor.require("kind", "choose one of " + ", ".join(CURSORS))
         if options is not None:
             for key in options.node.fields.keys() & cursor.node.fields.keys():
                 message = f"{cursor.what} has {key!r} twice, once under `options`"
                 at = options.key_position(key)
                 self.findings.add(at, "conflicting-keys", message, "keep one of them")
         wanted = "the address of the first page" if kind == "http" else "one SQL statement, as text"
-        claim = cursor.text("claim")
-        if claim is None and "claim" not in cursor:
-            cursor.require("claim", f"write {wanted}")
+        cursor.text("claim")
+        cursor.require("claim", f"write {wanted}")
 
 
 def _may_be_number(node: Node) -> bool:

@@ -173,7 +173,7 @@ class Steps(msgspec.Struct, frozen=True):
             hint = "give it a `tool`, or remove the step"
             message = f"{section.what} has neither `tool` nor `next`"
             self.findings.add(section.position, "empty-step", message, hint)
-        if "tool" not in section and "loop" in section:
+        if "loop" in section:
             section.require("tool", "say what to do with each item")
         return CompiledTool()
 
@@ -247,8 +247,7 @@ def name_of(section: Section) -> Scalar | None:
     """The step's name, if it has a usable one."""
     node = section.text("step")
     if node is None:
-        if "step" not in section:
-            section.require("step", "give the step a name")
+        section.require("step", "give the step a name")
         return None
     name = str(node.value)
     if not name.strip() or len(name) > 200 or not name.isprintable():

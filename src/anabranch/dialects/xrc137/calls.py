@@ -32,9 +32,7 @@ class CallReader:
         section = self._findings.section(node, what)
         if section is None:
             return None
-        to = section.ask("to")
-        if to is None:
-            section.require("to", "give the address of a contract")
+        to = section.needed("to", "give the address of a contract")
         function = self.function(section)
         args = self._parts.items(section, "args", limits.READ_ARGS, self._parts.typed_value)
         slots = self._slots(section)
@@ -125,19 +123,15 @@ class CallReader:
         return name
 
     def _method(self, section: Section) -> str:
-        node = section.ask("method")
+        node = section.needed("method", "choose one of " + ", ".join(METHODS))
         if node is None:
-            section.require("method", "choose one of " + ", ".join(METHODS))
             return "GET"
         if isinstance(node, Scalar) and str(node.value).upper() in METHODS:
             return str(node.value).upper()
         return section.choice("method", METHODS, "GET")
 
     def _content_type(self, section: Section) -> None:
-        if "contentType" not in section:
-            section.ask("contentType")
-            section.require("contentType", 'write "json"')
-            return
+        section.require("contentType", 'write "json"')
         section.choice("contentType", ("json",), "json")
 
     def _text(
@@ -171,8 +165,7 @@ class CallReader:
     def _extracts(self, section: Section) -> tuple[Extract, ...]:
         wanted = self._parts.section(section, "extractMap")
         if wanted is None:
-            if "extractMap" not in section:
-                section.require("extractMap", "say what is taken from the answer")
+            section.require("extractMap", "say what is taken from the answer")
             return ()
         count = len(wanted.node.fields)
         self._parts.limit(wanted.position, wanted.what, count, limits.EXTRACTS)

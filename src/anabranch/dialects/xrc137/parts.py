@@ -77,10 +77,8 @@ class PartsReader:
 
     def string(self, section: Section, key: str, *, required: str = "") -> Scalar | None:
         """A text, and nothing that could be taken for one. `required` is the hint when absent."""
-        node = section.ask(key)
+        node = section.needed(key, required) if required else section.ask(key)
         if node is None:
-            if required:
-                section.require(key, required)
             return None
         if isinstance(node, Scalar) and isinstance(node.value, str):
             return node
@@ -88,9 +86,8 @@ class PartsReader:
         return None
 
     def type_of(self, section: Section, *, key: str = "type") -> str:
-        node = section.ask(key)
+        node = section.needed(key, "name one of " + ", ".join(TYPES))
         if node is None:
-            section.require(key, "name one of " + ", ".join(TYPES))
             return "string"
         if isinstance(node, Scalar) and node.value in TYPES:
             return str(node.value)

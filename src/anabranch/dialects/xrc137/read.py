@@ -126,8 +126,7 @@ class _Reader:
     def _inputs(self) -> tuple[Input, ...]:
         section = self._parts.section(self._root, "payload")
         if section is None:
-            if "payload" not in self._root:
-                self._root.require("payload", "declare the inputs; {} when there are none")
+            self._root.require("payload", "declare the inputs; {} when there are none")
             return ()
         self._parts.limit(section.position, "`payload`", len(section.node.fields), limits.INPUTS)
         found = [
@@ -152,9 +151,7 @@ class _Reader:
         section = self._findings.section(node, what)
         if section is None:
             return None
-        text = section.ask("expression")
-        if text is None:
-            section.require("expression", "write the condition")
+        text = section.needed("expression", "write the condition")
         kind = section.choice("type", RULE_KINDS, "validate")
         section.finish()
         cel = None if text is None else self._parts.expression(text, what)
@@ -275,10 +272,8 @@ class _BranchReader:
             "stepId": "name the step that sleeps",
         }
         for key, hint in hints.items():
-            found = section.ask(key)
-            if found is None:
-                section.require(key, hint)
-            else:
+            found = section.needed(key, hint)
+            if found is not None:
                 given[key] = self._parts.value(found, f"`{key}` of {what}")
         payload = self._payload(section, limits.OUTCOME_KEYS)
         section.finish()
@@ -290,12 +285,9 @@ class _BranchReader:
         section = self._findings.section(node, what)
         if section is None:
             return None
-        address = section.ask("address")
-        if address is None:
-            section.require("address", "say who may read")
+        address = section.needed("address", "say who may read")
         rights = section.whole("rights", 0, least=_READ, most=_READ | _WRITE | _MANAGE)
-        if "rights" not in section:
-            section.require("rights", "add up READ 1, WRITE 2, MANAGE 4")
+        section.require("rights", "add up READ 1, WRITE 2, MANAGE 4")
         days = self._days(section)
         section.finish()
         if address is None:

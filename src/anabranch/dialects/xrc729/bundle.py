@@ -106,11 +106,9 @@ def read_bundle(document: Document, root: Fields, findings: Findings) -> Bundle 
     """The parts of a bundle; None when there is no orchestration in it."""
     section = Section(root, "the bundle", findings)
     section.choice("bundle", (KIND,), KIND)
-    node = section.ask("orchestration")
+    node = section.needed("orchestration", "add the orchestration, or its text")
     orchestration = None
-    if node is None:
-        section.require("orchestration", "add the orchestration, or its text")
-    else:
+    if node is not None:
         orchestration = _text(node, "the orchestration", f"{document.file}#orchestration", findings)
     rules = _rules(section, document.file, findings)
     chain = _chain(section)

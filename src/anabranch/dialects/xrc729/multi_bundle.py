@@ -70,7 +70,7 @@ def read_multi_bundle(file: str, root: Fields, findings: Findings) -> list[Named
     known = ("createdAt", "kind", "version", "exportedAt", "meta", "id", "title", *TESTS)
     section.finish(known, free=())
     if listed is None or not listed.items:
-        section.require("bundles", "add the bundles, each with its items")
+        section.missing("bundles", "add the bundles, each with its items")
         return []
     found = [
         _bundle(node, f"{file}#bundles/{number}", findings)

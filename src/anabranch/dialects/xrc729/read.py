@@ -88,8 +88,7 @@ class OrchestrationReader:
     def _structure(self, root: Section) -> Section | None:
         structure = root.section("structure")
         if structure is None:
-            if "structure" not in root:
-                root.require("structure", 'add `"structure"` with the steps by id')
+            root.require("structure", 'add `"structure"` with the steps by id')
             return None
         steps = structure.node.fields
         if not steps:
@@ -129,7 +128,7 @@ class OrchestrationReader:
             return "", section.position
         text = self._string(node, f"`rule` of {section.what}")
         if text is not None and not text.strip():
-            section.require("rule", "name the rule: `0x` and 40 hex digits, or an alias")
+            section.missing("rule", "name the rule: `0x` and 40 hex digits, or an alias")
         return text or "", node.position
 
     def _branch(self, step_id: str, section: Section, key: str, outcome: Outcome) -> BranchActions:
@@ -166,11 +165,9 @@ class OrchestrationReader:
 
     def _join(self, section: Section, step_id: str) -> JoinDeclaration | None:
         section.what = f"the join of step {step_id!r}"
-        target_node = section.ask("joinid")
+        target_node = section.needed("joinid", "name the step that waits for the producers")
         target = None
-        if target_node is None:
-            section.require("joinid", "name the step that waits for the producers")
-        else:
+        if target_node is not None:
             target = self._step_named(target_node, f"`joinid` of {section.what}")
         producers = self._producers(section)
         mode, k = self._mode(section, len(producers))
@@ -184,8 +181,7 @@ class OrchestrationReader:
     def _producers(self, section: Section) -> tuple[From, ...]:
         items = section.items("from")
         if items is None:
-            if "from" not in section:
-                section.require("from", 'list the producers: `[{"node": "G1", "when": "valid"}]`')
+            section.require("from", 'list the producers: `[{"node": "G1", "when": "valid"}]`')
             return ()
         if not items.items:
             message = f"`from` of {section.what} is empty"
@@ -203,11 +199,9 @@ class OrchestrationReader:
         section = self._findings.section(node, f"an entry of `from` of {what}")
         if section is None:
             return None
-        named = section.ask("node")
+        named = section.needed("node", "name the step that may deliver")
         step = None
-        if named is None:
-            section.require("node", "name the step that may deliver")
-        else:
+        if named is not None:
             step = self._step_named(named, f"`node` of {section.what}")
         when = self._when(section)
         section.finish()
@@ -268,7 +262,7 @@ class OrchestrationReader:
             hint = 'write `"mode": "kofn"` and `"k"`'
             self._findings.add(node.position, "conflicting-keys", message, hint)
         if not given and beside is None:
-            inner.require("kofn", 'write `{"kofn": 2}`, or `"mode": "kofn"` with `"k"`')
+            inner.missing("kofn", 'write `{"kofn": 2}`, or `"mode": "kofn"` with `"k"`')
         return self._k(next(iter(given), beside), section, most)
 
     def _k(self, node: Node | None, section: Section, most: int) -> int:

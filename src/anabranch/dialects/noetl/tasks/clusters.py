@@ -64,6 +64,5 @@ def check_container(task: Section) -> None:
     if not isinstance(node, Fields):
         return
     runtime = Section(node, f"`runtime` of {task.what}", task.findings)
-    if "image" not in runtime:
-        runtime.require("image", "name the image of the container")
+    runtime.require("image", "name the image of the container")
     runtime.not_yet(*MOUNTS, hint="let the script fetch them, or build them into the image")

@@ -68,8 +68,7 @@ def read_keychain(
         if entry is None:
             continue
         if name is None:
-            if "name" not in entry:
-                entry.require("name", "give the entry a name")
+            entry.require("name", "give the entry a name")
             continue
         text = str(name.value)
         if not _NAME.fullmatch(text):

@@ -280,7 +280,7 @@ class TaskInputs:
         needed = NEEDED.get(kind, ())
         if needed and not any(name in given for name in needed):
             words = " or ".join(f"`{name}`" for name in needed)
-            self._task.require(needed[0], f"{kind} tasks need {words}")
+            self._task.missing(needed[0], f"{kind} tasks need {words}")
         for group in EXCLUSIVE:
             both = [name for name in group if name in given]
             if len(both) > 1:
@@ -304,8 +304,7 @@ class TaskInputs:
 
     def _check_transfer(self) -> None:
         for name in ("source", "target"):
-            if name not in self._task:
-                self._task.require(name, "a transfer needs `source` and `target`")
+            self._task.require(name, "a transfer needs `source` and `target`")
         if is_literal(self._task.node.get("mode")):
             self._task.choice("mode", MODES, "append")
 
@@ -335,9 +334,9 @@ class TaskInputs:
     def _check_artifact(self, given: Mapping[str, Any]) -> None:
         action = self._task.choice("action", ACTIONS, "put" if "data" in given else "get")
         if action == "get" and not given.keys() & {"result_ref", "uri"}:
-            self._task.require("result_ref", "say what to get: `result_ref` or `uri`")
+            self._task.missing("result_ref", "say what to get: `result_ref` or `uri`")
         if action == "put" and "data" not in given:
-            self._task.require("data", "say what to put")
+            self._task.missing("data", "say what to put")
 
     def conflict(self, holder: Section, name: str, other: str) -> None:
         at = holder.key_position(name) if name in holder else holder.position
@@ -366,8 +365,7 @@ def _check_nats(task: Section, given: dict[str, Any]) -> None:
     chosen = task.choice("operation", tuple(NATS_OPERATIONS), "kv_get")
     if chosen == operation:
         for key in NATS_OPERATIONS[operation]:
-            if key not in task:
-                task.require(key, f"{operation} needs `{key}`")
+            task.require(key, f"{operation} needs `{key}`")
 
 
 def _check_gcs(task: Section, given: Mapping[str, Any]) -> None:
@@ -378,7 +376,7 @@ def _check_gcs(task: Section, given: Mapping[str, Any]) -> None:
         at, message = task.key_position("data"), f"{task.what} has both `source` and `data`"
         task.findings.add(at, "conflicting-keys", message, "keep one of them")
     if "source" not in given and "data" not in given:
-        task.require("source", "name the file to upload, or give `data`")
+        task.missing("source", "name the file to upload, or give `data`")
     node = task.node.get("destination")
     if isinstance(node, Scalar) and is_literal(node) and not str(node.value).startswith("gs://"):
         message = f"`destination` of {task.what} is {str(node.value)[:60]!r}"

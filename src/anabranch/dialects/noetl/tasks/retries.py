@@ -109,11 +109,9 @@ def _listed(task: Section, node: Node, conditions: TemplateCompiler) -> Rule | N
     entry = task.findings.section(node, f"an entry of `retry` of {task.what}")
     if entry is None:
         return None
-    when, then = entry.ask("when"), entry.section("then")
-    if when is None:
-        entry.require("when", "say after what it is tried again")
-    if "then" not in entry:
-        entry.require("then", "write `then: {max_attempts: 3}`")
+    when = entry.needed("when", "say after what it is tried again")
+    then = entry.section("then")
+    entry.require("then", "write `then: {max_attempts: 3}`")
     entry.finish()
     if when is None or then is None:
         return None

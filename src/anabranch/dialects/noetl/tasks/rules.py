@@ -101,11 +101,10 @@ class Rules(msgspec.Struct, frozen=True):
         when = rule.ask("when")
         holder = otherwise or rule
         then = holder.section("then")
-        if "then" not in holder:
-            holder.require("then", "write `then: {do: continue}`, or another word for `do`")
+        holder.require("then", "write `then: {do: continue}`, or another word for `do`")
         if otherwise is not None:
             otherwise.finish()
-        elif when is None:
+        else:
             rule.require("when", "write `when` and `then`, or `else`")
         rule.finish()
         if then is None or (when is None and otherwise is None):
@@ -116,8 +115,7 @@ class Rules(msgspec.Struct, frozen=True):
         return self._then(then, what, guard, number)
 
     def _then(self, then: Section, what: str, guard: Expression | None, number: int) -> Rule:
-        if "do" not in then:
-            then.require("do", "choose one of " + ", ".join(CONTROLS))
+        then.require("do", "choose one of " + ", ".join(CONTROLS))
         do = then.choice("do", CONTROLS, "continue")
         writes = read_writes(then, self.templates, self.around)
         made = Rule(
@@ -159,7 +157,7 @@ class Rules(msgspec.Struct, frozen=True):
                 self.findings.add(then.key_position("to"), "ignored-key", message, severity="note")
             return ""
         if node is None:
-            then.require("to", "name the task to go on with, or `previous`")
+            then.missing("to", "name the task to go on with, or `previous`")
             return ""
         label = str(node.value)
         if label == PREVIOUS and PREVIOUS not in self.labels:

@@ -181,8 +181,7 @@ class Tasks(msgspec.Struct, frozen=True):
         if node is None:
             if "kind" not in task and "loop" in task and "tool" in task:
                 return PIPELINE
-            if "kind" not in task:
-                task.require("kind", "choose one of " + ", ".join(KINDS))
+            task.require("kind", "choose one of " + ", ".join(KINDS))
             return None
         kind = str(node.value)
         if kind in KINDS or kind in self.options.tools:
@@ -362,8 +361,7 @@ class Tasks(msgspec.Struct, frozen=True):
 
     def _decision(self, task: Section) -> Decision:
         ask = task.text("ask")
-        if ask is None and "ask" not in task:
-            task.require("ask", "write the question that a person or program outside answers")
+        task.require("ask", "write the question that a person or program outside answers")
         if ask is not None and has_template(str(ask.value)):
             self.findings.not_yet(ask.position, "a template in `ask`", "write plain text")
         actors = self._actors(task)

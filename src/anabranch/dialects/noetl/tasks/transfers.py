@@ -98,7 +98,7 @@ def _check(side: Section, name: Side, kind: str) -> None:
             side.findings.add(side.key_position(key), "unknown-key", message, hint)
     if kind == "http" and "url" not in side and "endpoint" not in side:
         side.require("url", "say what to call")
-    elif name == "source" and kind != "http" and "query" not in side:
+    elif name == "source" and kind != "http":
         side.require("query", "say which rows to read")
     elif name == "target" and ("table" in side) == ("query" in side):
         if "table" in side:

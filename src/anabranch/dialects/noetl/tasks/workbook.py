@@ -30,7 +30,7 @@ class Workbook:
         label = task.text("name")
         wanted = task.text("task") or label
         if wanted is None:
-            task.require("name", "name a task of the workbook")
+            task.missing("name", "name a task of the workbook")
             return None
         name = str(wanted.value)
         found = self._tasks.get(name)
@@ -67,7 +67,7 @@ def read_workbook(root: Section, findings: Findings) -> Workbook:
     if isinstance(node, Items):
         for number, each in enumerate(node, 1):
             section = findings.section(each, f"workbook task {number}")
-            if section is not None and "name" not in section:
+            if section is not None:
                 section.require("name", "give the task a name")
         message, hint = "the tasks of the workbook need names of their own", "rename one of them"
         findings.add(node.position, "duplicate-label", message, hint)
@@ -75,7 +75,7 @@ def read_workbook(root: Section, findings: Findings) -> Workbook:
     book = findings.section(node, "`workbook`")
     tasks = None if book is None else book.section("tasks")
     if book is None or tasks is None:
-        if book is not None and "tasks" not in book:
+        if book is not None:
             book.require("tasks", "write `workbook: {tasks: {name: {kind: …}}}`")
         return Workbook({}, findings)
     book.finish()
@@ -83,8 +83,7 @@ def read_workbook(root: Section, findings: Findings) -> Workbook:
     for name, each in tasks.node.fields.items():
         section = findings.section(each, f"workbook task {name!r}")
         if section is not None:
-            if "kind" not in section:
-                section.require("kind", "say what kind of task it is")
+            section.require("kind", "say what kind of task it is")
             found[name] = section.node
     return Workbook(found, findings)
 
