@@ -191,6 +191,20 @@ class Section:
 
     # -- reporting ---------------------------------------------------------------------------
 
+    def report(
+        self, key: str, code: str, message: str, hint: str = "", severity: Severity = "error"
+    ) -> None:
+        """A problem with a key that is there, at its place."""
+        self.findings.add(self.key_position(key), code, message, hint, severity)
+
+    def warn(self, key: str, code: str, message: str, hint: str = "") -> None:
+        self.report(key, code, message, hint, "warning")
+
+    def conflict(self, key: str, other: str, hint: str = "keep one of them") -> None:
+        """Both are there, and the other is one too many."""
+        message = f"{self.what} has both `{key}` and `{other}`"
+        self.report(other, "conflicting-keys", message, hint)
+
     def require(self, key: str, hint: str) -> None:
         """Report a key that is absent."""
         if key not in self:
@@ -210,7 +224,12 @@ class Section:
     def ignored(self, key: str, why: str = "") -> None:
         """Note a key that is read and has no effect."""
         message = f"`{key}` of {self.what} is ignored" + (f": {why}" if why else "")
-        self.findings.add(self.key_position(key), "ignored-key", message, severity="note")
+        self.report(key, "ignored-key", message, severity="note")
+
+    def ignore(self, key: str, why: str = "") -> None:
+        """Ask for a key only to say that it has no effect."""
+        if self.ask(key) is not None:
+            self.ignored(key, why)
 
     def finish(self, also: Iterable[str] = (), *, free: Collection[str] | None = None) -> None:
         """Report every key nobody asked for.
@@ -229,7 +248,7 @@ class Section:
                 self.ignored(key)
                 continue
             message = f"{self.what} has no key {key!r}"
-            self.findings.add(self.key_position(key), "unknown-key", message, hint)
+            self.report(key, "unknown-key", message, hint)
 
     def _wrong(self, key: str, node: Node, expected: str) -> None:
         self.findings.wrong_type(node, f"`{key}` of {self.what}", expected)

@@ -149,7 +149,7 @@ def _check(section: Section, policy: Policy, source: bool, match: bool) -> None:
 
 def _ignored(section: Section, key: str, policy: Policy) -> None:
     message = f"`{key}` has no effect with the policy {policy!r}"
-    section.findings.warn(section.key_position(key), "ignored-key", message, "remove it")
+    section.warn(key, "ignored-key", message, "remove it")
 
 
 def _external(
@@ -196,7 +196,7 @@ def _by_people(source: Section | None, step_id: str, more: Mapping[str, Any]) ->
     timing = read_timing(given)
     if given is not None and timing.retry is not None:
         message = "`retry` has no effect where people decide: they are asked once"
-        given.findings.warn(given.key_position("retry"), "ignored-key", message, "remove it")
+        given.warn("retry", "ignored-key", message, "remove it")
     source.finish()
     return Decision(
         said, actors, timeout_ms=timing.timeout_ms, on_timeout=_then(source, timing), **more

@@ -109,8 +109,7 @@ class Plans:
         in_plan = iso_duration(plan, "deadline")
         if at_root is not None and in_plan is not None and at_root != in_plan:
             message = "`deadline` of the plan is not that of the definition"
-            at = plan.key_position("deadline")
-            self.findings.add(at, "conflicting-keys", message, "keep the one at the root")
+            plan.report("deadline", "conflicting-keys", message, "keep the one at the root")
         return at_root if at_root is not None else in_plan
 
     def _has_deadline(self) -> bool:

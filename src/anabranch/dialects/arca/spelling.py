@@ -24,7 +24,7 @@ def step_nodes(root: Section, findings: Findings) -> list[Fields]:
     node = plan.ask("steps") if plan is not None else None
     if node is not None and at_root is not None:
         message = "the definition has `steps` at its root and in its `plan`"
-        findings.add(root.key_position("steps"), "conflicting-keys", message, "keep `plan.steps`")
+        root.report("steps", "conflicting-keys", message, "keep `plan.steps`")
     node = node if node is not None else at_root
     if plan is not None:
         plan.ask("deadline")

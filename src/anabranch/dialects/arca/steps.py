@@ -221,21 +221,20 @@ def _names(section: Section, key: str, named: dict[str, Position]) -> tuple[str,
 def _check_budgets(section: Section, step: PlanStep) -> None:
     """Say what has no effect, rather than let somebody wait for it."""
     if step.fan_in is not None and step.older is not None and step.timing.retry is not None:
-        at = section.key_position("max_retries" if "max_retries" in section else "retry_delay_ms")
+        older = "max_retries" if "max_retries" in section else "retry_delay_ms"
         message = "a fan-out with `timing.retry` does not use `max_retries`"
-        section.findings.warn(at, "ignored-key", message, "keep `timing.retry`")
+        section.warn(older, "ignored-key", message, "keep `timing.retry`")
     if _is_without_timeout(step):
         message = "`max_retries` is for failures, and `timing.retry` for a `timeout` it has not"
         hint = "keep one of them, or add `timing.timeout`"
-        section.findings.warn(section.key_position("timing"), "ignored-key", message, hint)
+        section.warn("timing", "ignored-key", message, hint)
     decision = step.decision
     if decision.on_reject == "retry" and decision.policy in ("output_match", "external_decision"):
         fans_out = step.fan_in is not None
         rounds = step.timing.retry or step.older if fans_out else step.older or step.timing.retry
         if rounds is None or rounds.attempts < 2:
             message = f"{section.what} is to be tried again when not fulfilled, and has no tries"
-            at = section.key_position("fulfillment")
-            section.findings.warn(at, "unmeetable-policy", message, "add `timing.retry`")
+            section.warn("fulfillment", "unmeetable-policy", message, "add `timing.retry`")
 
 
 def _is_without_timeout(step: PlanStep) -> bool:

@@ -177,7 +177,7 @@ def read_target(section: Section | None) -> Target | None:
     for other in set(_NEEDS.values()) - {needed}:
         if other in section:
             message = f"`{other}` has no effect where targets are resolved by {resolve!r}"
-            section.findings.warn(section.key_position(other), "ignored-key", message, "remove it")
+            section.warn(other, "ignored-key", message, "remove it")
     section.finish()
     return target
 
@@ -257,15 +257,13 @@ def _check_fan_in(section: Section, policy: Policy, asked: int) -> None:
     for key in _without_effect(policy, has_bounds):
         if key in section:
             message = f"`{key}` has no effect with the policy {policy!r}"
-            section.findings.warn(section.key_position(key), "ignored-key", message, "remove it")
+            section.warn(key, "ignored-key", message, "remove it")
     if policy in ("all", "best_of") and asked > 1:
         message = f"`min_responses` has no effect with the policy {policy!r}"
-        at = section.key_position("min_responses")
-        section.findings.warn(at, "ignored-key", message, "remove it, or choose quorum")
+        section.warn("min_responses", "ignored-key", message, "remove it, or choose quorum")
     if policy == "any_one" and asked > 1:
         message = f"any_one goes on with one answer, and `min_responses` requires {asked}"
-        at = section.key_position("min_responses")
-        section.findings.add(at, "conflicting-keys", message, "choose the policy quorum")
+        section.report("min_responses", "conflicting-keys", message, "choose the policy quorum")
 
 
 def _without_effect(policy: Policy, has_bounds: bool) -> tuple[str, ...]:
@@ -299,8 +297,7 @@ def _read_bounds(section: Section, score: Path | None) -> Bounds | None:
     least, most = (given[key] if is_number(given.get(key)) else None for key in _BOUNDS)
     if least is not None and most is not None and least > most:
         message = f"`min_score` {least:g} is above `max_score` {most:g}: no answer can be used"
-        at = section.key_position("min_score")
-        section.findings.add(at, "conflicting-keys", message, "exchange them")
+        section.report("min_score", "conflicting-keys", message, "exchange them")
         return None
     if not given or score is None:
         return None

@@ -172,7 +172,7 @@ def _check_kind(root: Section, findings: Findings) -> None:
     if root.ask("deadline_seconds") is not None:
         message = "`deadline_seconds` is no longer read"
         hint = "write `deadline` as a duration, such as PT5M"
-        findings.add(root.key_position("deadline_seconds"), "removed-key", message, hint)
+        root.report("deadline_seconds", "removed-key", message, hint)
 
 
 def _parameters(root: Section) -> tuple[Parameter, ...]:
@@ -184,9 +184,7 @@ def _parameters(root: Section) -> tuple[Parameter, ...]:
         section.ask(name)
         if not _PARAMETER.fullmatch(name):
             message = f"a parameter cannot be called {name!r}"
-            section.findings.add(
-                section.key_position(name), "bad-name", message, "use a plain name"
-            )
+            section.report(name, "bad-name", message, "use a plain name")
             continue
         found.append(_parameter(name, node, section.findings))
     return tuple(found)
@@ -205,7 +203,7 @@ def _parameter(name: str, node: Fields | Any, findings: Findings) -> Parameter:
     value = plain(default) if default is not None else None
     if has_default and value is not None and not _is_of(value, kind):
         message = f"the default of parameter {name!r} is not of type {kind}"
-        findings.add(section.key_position("default"), "wrong-type", message, "change one of them")
+        section.report("default", "wrong-type", message, "change one of them")
     parameter = Parameter(name, kind, required, value, section.string("description"))
     section.finish()
     return parameter

@@ -44,9 +44,7 @@ def read_timing(section: Section | None) -> Timing:
     on_timeout = section.choice("on_timeout", ON_TIMEOUT, "fail")
     if "on_timeout" in section and timeout is None and section.sound:
         message = "`on_timeout` has no effect without a `timeout`"
-        section.findings.warn(
-            section.key_position("on_timeout"), "ignored-key", message, "add a `timeout`"
-        )
+        section.warn("on_timeout", "ignored-key", message, "add a `timeout`")
     section.finish()
     word: Literal["fail", "skip", "abort_run"]
     word = "abort_run" if on_timeout == "abort_workflow" else on_timeout
@@ -73,9 +71,8 @@ def read_older_retry(section: Section) -> Retry | None:
     retries = section.whole("max_retries", 0, least=0, most=TRIES_MAX)
     delay = section.whole("retry_delay_ms", 0, least=0, most=7 * 86_400_000)
     if delay and not retries and section.sound:
-        at = section.key_position("retry_delay_ms")
         message = "`retry_delay_ms` has no effect without `max_retries`"
-        section.findings.warn(at, "ignored-key", message, "add `max_retries`")
+        section.warn("retry_delay_ms", "ignored-key", message, "add `max_retries`")
     return Retry(1 + retries, delay)
 
 
@@ -95,6 +92,4 @@ def iso_duration(section: Section, key: str, *, zero: bool = False) -> int | Non
 def refuse_seconds(section: Section) -> None:
     if section.ask("deadline_seconds") is not None:
         message = f"`deadline_seconds` of {section.what} is no longer read"
-        section.findings.add(
-            section.key_position("deadline_seconds"), "removed-key", message, _REPLACED
-        )
+        section.report("deadline_seconds", "removed-key", message, _REPLACED)

@@ -79,9 +79,7 @@ def _rule(admit: Section, node: Node, what: str, templates: TemplateCompiler) ->
         rule.finish()
         return AdmitRule(None, allow)
     if when is not None and unless is not None:
-        message, hint = f"{what} has both `when` and `unless`", "keep one of them"
-        at = rule.key_position("unless")
-        rule.findings.add(at, "conflicting-keys", message, hint)
+        rule.conflict("when", "unless")
     guard: Expression
     if when is not None:
         guard = templates.condition(when, f"`when` of {what}")

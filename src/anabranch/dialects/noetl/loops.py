@@ -217,7 +217,7 @@ class LoopReader(msgspec.Struct, frozen=True):
             assert frame is not None, "it has a key"
             message = f"`{key}` of {frame.what} is nothing a loop over this collection can do"
             hint = "write `process: row`" if key == "process" else "leave it out"
-            self.findings.add(frame.key_position(key), "unknown-key", message, hint)
+            frame.report(key, "unknown-key", message, hint)
 
     def _lost_order(self, loop: Section, mode: str | None) -> None:
         if mode == "sequential":

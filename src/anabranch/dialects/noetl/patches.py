@@ -55,8 +55,7 @@ def refuse_scopes(holder: Section) -> None:
     for key in left.node.fields if left is not None else ():
         assert left is not None, "there is a key"
         message = f"`set` of {key!r} in {holder.what} has no place: what is there is no mapping"
-        at = left.key_position(key)
-        holder.findings.add(at, "conflicting-keys", message, "keep one of them")
+        left.report(key, "conflicting-keys", message, "keep one of them")
 
 
 class Around(msgspec.Struct, frozen=True):
@@ -83,8 +82,7 @@ def read_writes(holder: Section, templates: TemplateCompiler, around: Around) ->
     if around.together and any(write.reducer == "set" for write in ctx):
         message = f"{holder.what} writes the context from items that run at once: the last one wins"
         hint = "use `set_iter`, a reducer ({reduce: sum, value: …}), or a step after the loop"
-        at = holder.key_position("set_ctx")
-        holder.findings.warn(at, "shared-write", message, hint)
+        holder.warn("set_ctx", "shared-write", message, hint)
     iteration = _plain_writes(holder, "set_iter", templates)
     node = holder.ask("set_prev")
     prev = None if node is None else templates.tree(node)
@@ -104,18 +102,16 @@ def _plain_writes(holder: Section, key: str, templates: TemplateCompiler) -> tup
 def _shared(holder: Section, templates: TemplateCompiler, around: Around) -> tuple[Write, ...]:
     writes = _plain_writes(holder, "set_shared", templates)
     if writes and not around.loops:
-        at = holder.key_position("set_shared")
         message = f"`set_shared` of {holder.what}: there is no loop to share with"
-        holder.findings.add(at, "no-reducer", message, "write `set_ctx`")
+        holder.report("set_shared", "no-reducer", message, "write `set_ctx`")
         return ()
     found: list[Write] = []
     for write in writes:
         reducer = around.reducers.get(write.key)
         if reducer is None:
-            at = holder.key_position("set_shared")
             message = f"`set_shared` of {write.key!r} in {holder.what} has no reducer"
             hint = f"allow it with `fanout: {{reducers: {{{write.key}: sum}}}}` in the step's spec"
-            holder.findings.add(at, "no-reducer", message, hint)
+            holder.report("set_shared", "no-reducer", message, hint)
         else:
             found.append(Write(write.key, write.value, reducer))
     return tuple(found)

@@ -159,8 +159,8 @@ class Playbook:
                 continue
             self._root.ask(key)
             message = f"the playbook has no section {key!r}; it can be read as `{key}`"
-            at, hint = self._root.key_position(key), f"write it as `workload: {{{key}: …}}`"
-            self.findings.warn(at, "root-extension", message, hint)
+            hint = f"write it as `workload: {{{key}: …}}`"
+            self._root.warn(key, "root-extension", message, hint)
             if _templated(node):
                 computed[key] = self._templates.tree(node)
             else:
@@ -176,7 +176,7 @@ class Playbook:
         if self._root.ask("vars") is not None:
             message = "a playbook has no `vars`"
             hint = "write constants into `workload`, and what changes into `set_ctx` of a step"
-            self.findings.add(self._root.key_position("vars"), "unknown-key", message, hint)
+            self._root.report("vars", "unknown-key", message, hint)
 
     # -- the executor ------------------------------------------------------------------------
 
@@ -185,9 +185,8 @@ class Playbook:
         executor.choice("kind", ("local", "distributed", "hybrid"), "local")
         executor.string("version")
         if executor.ask("requires") is not None:
-            at = executor.key_position("requires")
             message = "`requires` is ignored: what a step needs is checked at the step"
-            self.findings.add(at, "ignored-key", message, severity="note")
+            executor.report("requires", "ignored-key", message, severity="note")
         spec = executor.section("spec")
         executor.finish()
         return spec
@@ -205,14 +204,12 @@ class Playbook:
                 timeout = times.ask("timeout")
                 seconds = times.ask("timeout_s")
                 if timeout is not None and seconds is not None:
-                    message = f"{times.what} has both `timeout` and `timeout_s`"
-                    at = times.key_position("timeout_s")
-                    self.findings.add(at, "conflicting-keys", message, "keep one of them")
+                    times.conflict("timeout", "timeout_s")
                 timeout = timeout or seconds
-                self._ignored(times, "resources", "a job takes what it needs")
+                times.ignore("resources", "a job takes what it needs")
                 times.finish()
-            self._ignored(policy, "results", "large results are references anyway")
-            self._ignored(policy, "limits", "limits are settings of the engine")
+            policy.ignore("results", "large results are references anyway")
+            policy.ignore("limits", "limits are settings of the engine")
             policy.finish()
         pool = spec.ask("pool")
         http = spec.section("http")
@@ -223,11 +220,6 @@ class Playbook:
         loops.loop_mode(found)
         loops.fanout(found)
         return replace(found, timeout=timeout, http_timeout=http_timeout, pool=pool)
-
-    def _ignored(self, section: Section, key: str, why: str) -> None:
-        if section.ask(key) is not None:
-            message = f"`{key}` of {section.what} is ignored: {why}"
-            self.findings.add(section.key_position(key), "ignored-key", message, severity="note")
 
     def _policy(self, spec: Section | None) -> tuple[RunPolicy, Join]:
         # A step that timed out has failed like any other; only `abort_run` gives the run a status

@@ -50,8 +50,7 @@ class Router(msgspec.Struct, frozen=True):
                 if spec.ask(key) is not None:
                     message = f"`{key}` of {spec.what} is ignored"
                     hint = "`no_next_is_error` of the executor says what no match means"
-                    at = spec.key_position(key)
-                    self.findings.add(at, "ignored-key", message, hint, "note")
+                    spec.report(key, "ignored-key", message, hint, "note")
             spec.finish()
         arcs = router.items("arcs")
         router.require("arcs", "list the arcs, each with the `step` it leads to")
@@ -87,9 +86,7 @@ class Router(msgspec.Struct, frozen=True):
         args = self._args(arc)
         patches = read_patches(arc, self.templates)
         refuse_scopes(arc)
-        if arc.ask("spec") is not None:
-            message = f"`spec` of {what} is ignored"
-            self.findings.add(arc.key_position("spec"), "ignored-key", message, severity="note")
+        arc.ignore("spec")
         arc.finish()
         target = None if name is None else self._target(name, what)
         return None if target is None else Arc(target, guard, args, arc.position, patches)

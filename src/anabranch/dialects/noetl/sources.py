@@ -122,9 +122,7 @@ class Sources(msgspec.Struct, frozen=True):
         if node is None:
             return
         if "in" in loop:
-            message = f"{loop.what} has both `in` and `cursor`"
-            at = loop.key_position("cursor")
-            self.findings.add(at, "conflicting-keys", message, "keep one of them")
+            loop.conflict("in", "cursor")
             return
         cursor = self.findings.section(node, f"`cursor` of {loop.what}")
         if cursor is None:
@@ -135,8 +133,7 @@ class Sources(msgspec.Struct, frozen=True):
         if options is not None:
             for key in options.node.fields.keys() & cursor.node.fields.keys():
                 message = f"{cursor.what} has {key!r} twice, once under `options`"
-                at = options.key_position(key)
-                self.findings.add(at, "conflicting-keys", message, "keep one of them")
+                options.report(key, "conflicting-keys", message, "keep one of them")
         wanted = "the address of the first page" if kind == "http" else "one SQL statement, as text"
         cursor.text("claim")
         cursor.require("claim", f"write {wanted}")

@@ -119,8 +119,7 @@ class Steps(msgspec.Struct, frozen=True):
             return tool
         if tool.decision is not None:
             message = f"{section.what} is a decision, and nothing of it runs that could have `vars`"
-            at = section.key_position("vars")
-            self.findings.add(at, "conflicting-keys", message, "write `set_iter` instead")
+            section.report("vars", "conflicting-keys", message, "write `set_iter` instead")
             return tool
         program = tool.program or Program((TaskSpec(f"{name}_task", "noop"),))
         return CompiledTool(replace(program, variables=self.templates.tree(node)))
@@ -217,10 +216,7 @@ class Steps(msgspec.Struct, frozen=True):
             lifecycle.finish()
             if deadline is not None:
                 spec.timeout_ms = min(deadline, spec.timeout_ms or deadline)
-        if policy.ask("emit") is not None:
-            message = f"`emit` of {policy.what} is ignored: every event is recorded"
-            at = policy.key_position("emit")
-            self.findings.add(at, "ignored-key", message, severity="note")
+        policy.ignore("emit", "every event is recorded")
         policy.finish()
 
     def _retry(self, spec: Section) -> Retry:

@@ -153,7 +153,7 @@ class CallReader:
         for name in headers.node.fields:
             if not _HEADER.fullmatch(name):
                 message = f"{name[:60]!r} cannot be the name of a header"
-                self._findings.add(headers.key_position(name), "bad-name", message, "rename it")
+                headers.report(name, "bad-name", message, "rename it")
                 continue
             template = self._text(headers, name, limits.TEXT)
             if template is not None:

@@ -159,12 +159,10 @@ class PartsReader:
     def value_or_expr(self, section: Section) -> Node | None:
         value, old = section.ask("value"), section.ask("expr")
         if old is not None:
-            at = section.key_position("expr")
             if value is not None:
-                message = f"{section.what} has both `value` and `expr`"
-                self.findings.add(at, "conflicting-keys", message, "keep `value`")
+                section.conflict("value", "expr", "keep `value`")
                 return value
-            self.old(at, "`expr`", "write `value`")
+            self.old(section.key_position("expr"), "`expr`", "write `value`")
         if value is None and old is None:
             section.require("value", "say what it is worked out from")
         return value if value is not None else old

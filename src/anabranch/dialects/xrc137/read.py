@@ -238,9 +238,7 @@ class _BranchReader:
             if node is not None:
                 self._parts.old(section.key_position(key), f"`{key}`", "write `waitSec`")
         if seconds is not None and milliseconds is not None:
-            at = section.key_position("waitMs")
-            message = f"{section.what} has both `waitSec` and `waitMs`"
-            self._findings.add(at, "conflicting-keys", message, "keep `waitSec`")
+            section.conflict("waitSec", "waitMs", "keep `waitSec`")
         if until is not None:
             return Wait("until", self._number(until, section, "waitUntilMs", 2**63 - 1))
         if seconds is not None:

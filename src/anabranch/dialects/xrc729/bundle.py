@@ -151,7 +151,7 @@ def _wrapped(section: Section, file: str) -> BundleDocument:
     if HASH.fullmatch(said) and int(said, 16) and said.lower() != (found := hash_of(text.text)):
         message = f"`hash` of {section.what} is {said}, and the text hashes to {found}"
         hint = "the text was changed after its hash was taken: correct one of the two"
-        section.findings.add(section.key_position("hash"), "wrong-hash", message, hint)
+        section.report("hash", "wrong-hash", message, hint)
     section.finish()
     return text
 

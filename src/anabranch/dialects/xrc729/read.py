@@ -300,7 +300,7 @@ class OrchestrationReader:
             if key in section.node:
                 section.ask(key)
                 message = f"`{key}` of {section.what} is no part of the language (any more)"
-                self._findings.add(section.key_position(key), "unknown-key", message, hint)
+                section.report(key, "unknown-key", message, hint)
 
     def _too_many(self, at: Position, what: str, things: str, number: int, most: int) -> None:
         message = f"{what} has {number} {things}; at most {most} are allowed"

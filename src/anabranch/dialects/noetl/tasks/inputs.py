@@ -326,7 +326,7 @@ class TaskInputs:
         if version is not None and not re.fullmatch(r"[0-9]{1,9}|latest", str(version)):
             message = f"`version` of {self._task.what} is {str(version)[:40]!r}"
             hint = "write a whole number, or `latest`"
-            self._findings.add(self._task.key_position("version"), "bad-number", message, hint)
+            self._task.report("version", "bad-number", message, hint)
         elif target := child_target(plain):
             at = nodes["path"] if "path" in nodes else nodes["catalog_id"]
             self._templates.children.append(ChildPath(target, at.position))
@@ -373,8 +373,7 @@ def _check_gcs(task: Section, given: Mapping[str, Any]) -> None:
     if "args" in task:
         task.ignored("args", "an upload takes its instructions from its own keys")
     if "source" in given and "data" in given:
-        at, message = task.key_position("data"), f"{task.what} has both `source` and `data`"
-        task.findings.add(at, "conflicting-keys", message, "keep one of them")
+        task.conflict("source", "data")
     if "source" not in given and "data" not in given:
         task.missing("source", "name the file to upload, or give `data`")
     node = task.node.get("destination")

@@ -68,9 +68,7 @@ def _store(policy: Section) -> None:
     elif node is not None and (store := policy.section("store")) is not None:
         store.choice("kind", STORES, "auto")
         for key in STORE_PLACES:
-            if store.ask(key) is not None:
-                why = "results are kept in the payload store of the engine"
-                store.ignored(key, why)
+            store.ignore(key, "results are kept in the payload store of the engine")
         _place(store)
         store.finish()
 
@@ -79,12 +77,8 @@ def _place(holder: Section) -> None:
     holder.choice("scope", SCOPES, "execution")
     holder.duration_ms("ttl")
     if holder.choice("compression", COMPRESSIONS, "none") == "lz4":
-        holder.findings.add(
-            holder.key_position("compression"),
-            "ignored-key",
-            f"`compression: lz4` of {holder.what} is kept as gzip",
-            severity="note",
-        )
+        message = f"`compression: lz4` of {holder.what} is kept as gzip"
+        holder.report("compression", "ignored-key", message, severity="note")
 
 
 def _name(policy: Section) -> None:

@@ -149,9 +149,7 @@ def _named(retry: Section, name: str) -> str:
     """The name the author uses for it; both at once are one too many."""
     other = OTHER_NAMES[name]
     if name in retry and other in retry:
-        message = f"{retry.what} has both `{name}` and `{other}`"
-        at = retry.key_position(other)
-        retry.findings.add(at, "conflicting-keys", message, "keep one of them")
+        retry.conflict(name, other)
         retry.ask(other)
     return other if other in retry and name not in retry else name
 

@@ -154,7 +154,7 @@ class Rules(msgspec.Struct, frozen=True):
         if do != "jump":
             if node is not None:
                 message = f"{what} does not jump, so `to` has no effect"
-                self.findings.add(then.key_position("to"), "ignored-key", message, severity="note")
+                then.report("to", "ignored-key", message, severity="note")
             return ""
         if node is None:
             then.missing("to", "name the task to go on with, or `previous`")

@@ -285,8 +285,7 @@ class Tasks(msgspec.Struct, frozen=True):
         if section is None:
             if node is not None:
                 message = f"{task.what} has a `tool` of its own, but no `loop` to use it in"
-                at = task.key_position("tool")
-                self.findings.add(at, "conflicting-keys", message, "add a `loop`, or remove it")
+                task.report("tool", "conflicting-keys", message, "add a `loop`, or remove it")
             return made
         loop = read_inner_loop(section, self.templates, self.findings)
         inside = replace(
@@ -294,9 +293,7 @@ class Tasks(msgspec.Struct, frozen=True):
         )
         program: Program | None = Program((TaskSpec(made.label, made.kind, made.inputs),))
         if node is not None and made.kind != PIPELINE:
-            message = f"{task.what} has both `kind` and `tool`"
-            at = task.key_position("tool")
-            self.findings.add(at, "conflicting-keys", message, "keep one of them")
+            task.conflict("kind", "tool")
         elif node is not None:
             program = self._inner(node, task.what, made.label, defaults, inside)
         if made.waits:

@@ -95,15 +95,13 @@ def _check(side: Section, name: Side, kind: str) -> None:
         if key not in known:
             hint = did_you_mean(key, sorted(known)) or "remove it"
             message = f"{side.what} has no key `{key}`"
-            side.findings.add(side.key_position(key), "unknown-key", message, hint)
+            side.report(key, "unknown-key", message, hint)
     if kind == "http" and "url" not in side and "endpoint" not in side:
         side.require("url", "say what to call")
     elif name == "source" and kind != "http":
         side.require("query", "say which rows to read")
     elif name == "target" and ("table" in side) == ("query" in side):
         if "table" in side:
-            message = f"{side.what} has both `table` and `query`"
-            at = side.key_position("query")
-            side.findings.add(at, "conflicting-keys", message, "keep one of them")
+            side.conflict("table", "query")
         else:
             side.require("table", "say where the rows go: `table`, or a `query` for each row")
