@@ -87,13 +87,8 @@ class Plans:
         return fallback
 
     def _input(self) -> Mapping[str, Any]:
-        node = self._root.ask("input")
-        if node is None:
-            return {}
-        if not isinstance(node, Fields):
-            self.findings.wrong_type(node, "`input` of the definition", "a mapping")
-            return {}
-        value: Mapping[str, Any] = plain(node)
+        given = self._root.section("input")
+        value: Mapping[str, Any] = {} if given is None else plain(given.node)
         return value
 
     def _plan(self) -> Section | None:

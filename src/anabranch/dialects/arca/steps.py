@@ -16,6 +16,7 @@ from anabranch.dialects.arca.targets import (
     choice_of,
     fan_of,
     read_fan_in,
+    read_references,
     read_target,
 )
 from anabranch.dialects.arca.timing import (
@@ -27,8 +28,7 @@ from anabranch.dialects.arca.timing import (
 )
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, kind_of, plain
-from anabranch.errors import ExpressionError
-from anabranch.expressions.references import References, compile_references
+from anabranch.expressions.references import References
 from anabranch.net.net import Decision, Retry, Step, Work
 from anabranch.net.problems import Position
 
@@ -130,7 +130,7 @@ def read_step(node: Fields, findings: Findings) -> PlanStep | None:
         step_id=step_id,
         position=node.position,
         service_type=_service_type(section, target),
-        given=_given(section),
+        given=read_references(section, "request_input") or References({}, "{}"),
         input_from=input_from,
         depends_on=tuple(dict.fromkeys([*depends_on, *input_from])),
         named=named,
@@ -187,20 +187,6 @@ def _service_type(section: Section, target: Target | None) -> str:
         return ""  # it may be there, where nobody can read it
     section.missing("service_type", "name the service that it needs, such as text/summarise")
     return ""
-
-
-def _given(section: Section) -> References:
-    node = section.ask("request_input")
-    if node is None:
-        return References({}, "{}")
-    if not isinstance(node, Fields):
-        section.findings.wrong_type(node, f"`request_input` of {section.what}", "a mapping")
-        return References({}, "{}")
-    try:
-        return compile_references(plain(node))
-    except ExpressionError as error:
-        section.findings.add(node.position, "bad-template", str(error))
-        return References({}, "{}")
 
 
 def _names(section: Section, key: str, named: dict[str, Position]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import msgspec
 
 from anabranch.dialects.arca.requests import Facts, FoundTargets, Listed, Positive
 from anabranch.dialects.findings import Findings, Section
-from anabranch.dialects.nodes import Fields, Items, Scalar, kind_of, plain
+from anabranch.dialects.nodes import Items, Scalar, kind_of, plain
 from anabranch.errors import ExpressionError
 from anabranch.expressions.pointer import Path, parse_path
 from anabranch.expressions.port import NOTHING, Paths
@@ -165,7 +165,7 @@ def read_target(section: Section | None) -> Target | None:
         section.string("capability_id"),
         section.string("task_type"),
         _participants(section),
-        _filter(section),
+        read_references(section, "filter"),
         section.whole("limit", 0, least=1, most=LIMIT_MAX) or None,
         section.choice("order", TARGET_ORDERS, "fixed"),
     )
@@ -215,17 +215,15 @@ def _each_once(names: list[str], items: Items, findings: Findings) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _filter(section: Section) -> References | None:
-    node = section.ask("filter")
-    if node is None:
-        return None
-    if not isinstance(node, Fields):
-        section.findings.wrong_type(node, f"`filter` of {section.what}", "a mapping")
+def read_references(section: Section, key: str) -> References | None:
+    """A mapping whose values may be references."""
+    found = section.section(key)
+    if found is None:
         return None
     try:
-        return compile_references(plain(node))
+        return compile_references(plain(found.node))
     except ExpressionError as error:
-        section.findings.add(node.position, "bad-template", str(error))
+        section.findings.add(found.position, "bad-template", str(error))
         return None
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
-from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.dialects.nodes import Node, Scalar
 from anabranch.dialects.noetl.patches import read_patches, refuse_scopes
 from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.port import Expression
@@ -92,13 +92,8 @@ class Router(msgspec.Struct, frozen=True):
         return None if target is None else Arc(target, guard, args, arc.position, patches)
 
     def _args(self, arc: Section) -> Expression | None:
-        node = arc.ask("args")
-        if node is None:
-            return None
-        if not isinstance(node, Fields):
-            self.findings.wrong_type(node, f"`args` of {arc.what}", "a mapping")
-            return None
-        return self.templates.tree(node)
+        args = arc.section("args")
+        return None if args is None else self.templates.tree(args.node)
 
     def _target(self, node: Scalar, what: str) -> str | None:
         name = str(node.value)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings, Section
-from anabranch.dialects.nodes import Fields, Scalar
+from anabranch.dialects.nodes import Scalar
 from anabranch.dialects.noetl.admission import read_admission
 from anabranch.dialects.noetl.defaults import Defaults, read_defaults
 from anabranch.dialects.noetl.exports import exported
@@ -111,18 +111,15 @@ class Steps(msgspec.Struct, frozen=True):
 
     def _with_variables(self, tool: CompiledTool, section: Section, name: str) -> CompiledTool:
         """`vars`: what `iter` of the step run holds from the start."""
-        node = section.ask("vars")
-        if node is None:
-            return tool
-        if not isinstance(node, Fields):
-            self.findings.wrong_type(node, f"`vars` of {section.what}", "a mapping")
+        variables = section.section("vars")
+        if variables is None:
             return tool
         if tool.decision is not None:
             message = f"{section.what} is a decision, and nothing of it runs that could have `vars`"
             section.report("vars", "conflicting-keys", message, "write `set_iter` instead")
             return tool
         program = tool.program or Program((TaskSpec(f"{name}_task", "noop"),))
-        return CompiledTool(replace(program, variables=self.templates.tree(node)))
+        return CompiledTool(replace(program, variables=self.templates.tree(variables.node)))
 
     def _work(
         self, tool: CompiledTool, looping: Looping | None, spec: Spec, pool: str = ""

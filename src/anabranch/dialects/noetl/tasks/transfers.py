@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from anabranch.dialects.findings import Section
-from anabranch.dialects.nodes import Fields, Node, Scalar
+from anabranch.dialects.nodes import Node, Scalar
 from anabranch.dialects.noetl.lookups import is_literal
 from anabranch.dialects.noetl.tasks.credentials import AuthReader
 from anabranch.dialects.noetl.templates import SQL as QUERY
@@ -35,13 +35,12 @@ _OF_TARGETS = ("table", "mapping", "mode", "key")
 def read_side(
     name: Side, node: Node, task: Section, templates: TemplateCompiler, credentials: AuthReader
 ) -> Mapping[str, Any]:
-    if not isinstance(node, Fields):
-        task.findings.wrong_type(node, f"`{name}` of {task.what}", "a mapping")
+    side = task.findings.section(node, f"`{name}` of {task.what}")
+    if side is None:
         return {}
-    side = Section(node, f"`{name}` of {task.what}", task.findings)
     kind = _kind(side, name)
     given: dict[str, Any] = {}
-    for key, value in node.fields.items():
+    for key, value in side.node.fields.items():
         side.ask(key)
         given[_ALIASES.get(key, key)] = _value(key, value, side, templates, credentials)
     if kind is not None:
