@@ -14,7 +14,7 @@ from typing import Any
 
 from anabranch.errors import InputError
 from anabranch.kernel.values import Answer, succeeded
-from anabranch.work.faults import fault, misconfigured
+from anabranch.work.faults import Unavailable, fault, misconfigured
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.script_sources import ScriptSources
 from anabranch.work.kinds.threads import Threads
@@ -58,44 +58,46 @@ class DuckDb:
             work = read_task(await self._scripts.with_sql(task), DUCKDB)
             path = place(task.inputs)
             read_only = inputs.flag(task.inputs.get("read_only", False), "read_only")
+            reply = await ask(
+                await self.channel_for(path, work),
+                path=path,
+                read_only=read_only,
+                commands=[
+                    (one.statement.verb, one.statement.text, one.params) for one in work.commands
+                ],
+                autocommit=work.autocommit,
+                timeout_seconds=work.timeout_seconds,
+            )
         except InputError as error:
             return misconfigured(error)
-        if importlib.util.find_spec("duckdb") is None:
-            return fault("config", MISSING)
-        try:
-            reply = await self._asked(path, read_only, work)
-        except InputError as error:
-            return misconfigured(error)
-        except ProcessLost as error:
-            return fault("db_connection", str(error), code="DUCKDB_PROCESS")
-        except OSError as error:
-            return fault("db_connection", f"no process for DuckDB could be started: {error}")
         return answer_of(reply, path, work)
 
-    async def _asked(self, path: str, read_only: bool, work: SqlTask) -> DuckDbReply:
-        threads, channel = self.parts()
-        await threads.run(partial(refuse_own_store, path, work, None))
-        return await channel.ask(
-            path=path,
-            read_only=read_only,
-            commands=[
-                (one.statement.verb, one.statement.text, one.params) for one in work.commands
-            ],
-            autocommit=work.autocommit,
-            timeout_seconds=work.timeout_seconds,
-        )
-
-    def parts(self) -> tuple[Threads, Channel]:
-        """Threads, and the way to the process for DuckDB."""
+    async def channel_for(self, path: str, work: SqlTask) -> Channel:
+        """The way to the process for DuckDB, for work that may be done."""
+        if importlib.util.find_spec("duckdb") is None:
+            raise Unavailable(MISSING, fault("config", MISSING))
         if self._threads is None or self._channel is None:
             self._threads = Threads(_THREADS)
             self._channel = Channel(self._options, self._threads)
-        return self._threads, self._channel
+        await self._threads.run(partial(refuse_own_store, path, work, None))
+        return self._channel
 
     async def close(self) -> None:
         if self._threads is not None and self._channel is not None:
             await self._channel.close()
             await self._threads.close()
+
+
+async def ask(channel: Channel, **request: Any) -> DuckDbReply:
+    """What the process says; `Unavailable` where there is none."""
+    try:
+        return await channel.ask(**request)
+    except ProcessLost as error:
+        answer = fault("db_connection", str(error), code="DUCKDB_PROCESS")
+        raise Unavailable(str(error), answer) from None
+    except OSError as error:
+        words = f"no process for DuckDB could be started: {error}"
+        raise Unavailable(words, fault("db_connection", words)) from None
 
 
 def place(given: Any) -> str:

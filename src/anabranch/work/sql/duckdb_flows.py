@@ -7,22 +7,19 @@ connection from the first request of a transfer to the last.
 from __future__ import annotations
 
 import base64
-import importlib.util
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.faults import Unavailable, fault
+from anabranch.work.faults import Unavailable
 from anabranch.work.kinds import inputs
 from anabranch.work.kinds.commands.child_process import undisturbed
-from anabranch.work.sql.duckdb import MISSING, DuckDb, answer_of, place
+from anabranch.work.sql.duckdb import DuckDb, answer_of, ask, place
 from anabranch.work.sql.duckdb_channel import Channel, ProcessLost
 from anabranch.work.sql.flows import Insertion, Row
-from anabranch.work.sql.own_store import refuse_own_store
 from anabranch.work.sql.task import Params, SqlCommand, SqlTask
 from anabranch.work.sql.text import DUCKDB, split
 
@@ -38,9 +35,9 @@ class DuckDbFlows:
         read_only = inputs.flag(given.get("read_only", False), "source.read_only")
         path = place(given)
         begin = {"path": path, "read_only": read_only and path != ":memory:"}
-        async with self._held(path, query) as ask:
-            found = await ask("read", **begin, commands=[("SELECT", query, params)])
-            yield _Reading(ask, found)
+        async with self._held(path, query) as ask_for:
+            found = await ask_for("read", **begin, commands=[("SELECT", query, params)])
+            yield _Reading(ask_for, found)
 
     @asynccontextmanager
     async def writing(self, given: Mapping[str, Any], into: Insertion) -> AsyncIterator[_Writing]:
@@ -52,36 +49,26 @@ class DuckDbFlows:
         if whole:  # a column at a time: ten times as fast as row by row
             marks = ", ".join(f"unnest(${number + 1})" for number in range(len(into.columns)))
             text = f"{into.head} SELECT {marks}"
-        async with self._held(path, text) as ask:
+        async with self._held(path, text) as ask_for:
             begin = [("DELETE", into.empties, None)] if into.empties else []
-            await ask("write", path=path, commands=begin)
-            yield _Writing(ask, text, "columns" if whole else "rows")
+            await ask_for("write", path=path, commands=begin)
+            yield _Writing(ask_for, text, "columns" if whole else "rows")
 
     @asynccontextmanager
     async def _held(self, path: str, text: str) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
         """A way to ask for one thing after another; the connection is let go at the end."""
-        if importlib.util.find_spec("duckdb") is None:
-            raise Unavailable(MISSING, fault("config", MISSING))
-        threads, channel = self._duckdb.parts()
         work = SqlTask(commands=tuple(SqlCommand(one, None) for one in split(text, DUCKDB)))
-        await threads.run(partial(refuse_own_store, path, work, None))
+        channel = await self._duckdb.channel_for(path, work)
         name = channel.name()
 
-        async def ask(flow: str, **request: Any) -> Any:
-            try:
-                reply = await channel.ask(flow=flow, held=name, **request)
-            except ProcessLost as error:
-                answer = fault("db_connection", str(error), code="DUCKDB_PROCESS")
-                raise Unavailable(str(error), answer) from None
-            except OSError as error:
-                words = f"no process for DuckDB could be started: {error}"
-                raise Unavailable(words, fault("db_connection", words)) from None
+        async def ask_for(flow: str, **request: Any) -> Any:
+            reply = await ask(channel, flow=flow, held=name, **request)
             if reply.error or reply.unexpected:
                 raise Unavailable(reply.message, answer_of(reply, path, work))
             return reply.result
 
         try:
-            yield ask
+            yield ask_for
         finally:
             await undisturbed(_ended(channel, name))
 
