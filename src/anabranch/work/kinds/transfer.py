@@ -43,14 +43,13 @@ from anabranch.work.sql.flows import (
     table_name,
 )
 from anabranch.work.sql.task import Params
-from anabranch.work.sql.text import DUCKDB, POSTGRES, SQLITE, split
+from anabranch.work.sql.text import FLAVOURS, split
 from anabranch.work.time_limit import time_limit
 
 CHUNK = 1_000
 CHUNK_MAX = 10_000
 #: Each may hold two connections of one pool: some must be left for who waits for its second.
 AT_ONCE = 8
-_FLAVOURS = {"sqlite": SQLITE, "postgres": POSTGRES, "duckdb": DUCKDB}
 _PLACES = {"sqlite": sqlite.place, "duckdb": duckdb.place}
 _KINDS = {"postgresql": "postgres"}
 _MODES: Mapping[str, Mode] = {
@@ -205,9 +204,9 @@ def _read(given: Mapping[str, Any]) -> _Plan:
         raise InputError(f"mode must be append, replace or upsert, not {brief(mode)}")
     plan = _Plan(
         source=source,
-        source_kind=_kind(source, "source", (*_FLAVOURS, "http")),
+        source_kind=_kind(source, "source", (*FLAVOURS, "http")),
         target=target,
-        target_kind=_kind(target, "target", (*_FLAVOURS,)),
+        target_kind=_kind(target, "target", (*FLAVOURS,)),
         mapping={
             column: inputs.text(name, f"mapping.{column}") for column, name in mapping.items()
         },
@@ -249,7 +248,7 @@ def _size(value: Any) -> int:
 def _query(value: Any, kind: str) -> str:
     if value is None:
         raise InputError("source.query: say which rows to read")
-    statements = split(inputs.text(value, "source.query"), _FLAVOURS[kind])
+    statements = split(inputs.text(value, "source.query"), FLAVOURS[kind])
     if len(statements) != 1 or not statements[0].reads:
         raise InputError("source.query must be one statement that reads")
     return statements[0].text
@@ -270,7 +269,7 @@ def _columns(plan: _Plan, found: list[str]) -> tuple[list[int], list[str]]:
 def _insertion(plan: _Plan, columns: list[str]) -> Insertion:
     if plan.target.get("query") is not None:
         statements = split(
-            inputs.text(plan.target["query"], "target.query"), _FLAVOURS[plan.target_kind]
+            inputs.text(plan.target["query"], "target.query"), FLAVOURS[plan.target_kind]
         )
         if len(statements) != 1:
             raise InputError("target.query must be one statement, done once for each row")

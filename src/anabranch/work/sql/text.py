@@ -41,6 +41,7 @@ class Flavour(msgspec.Struct, frozen=True):
 SQLITE = Flavour("sqlite", dollars=False)
 POSTGRES = Flavour("postgres", dollars=True)
 DUCKDB = Flavour("duckdb", dollars=True)
+FLAVOURS = {flavour.name: flavour for flavour in (SQLITE, POSTGRES, DUCKDB)}
 
 _SCANNERS = {
     True: re.compile("|".join((_ESCAPED, _STRING, _NAME, _COMMENT, _DOLLAR, "[;()]")), re.DOTALL),

@@ -11,9 +11,8 @@ from anabranch.work.loops.collections.asking import asked, entry_of
 from anabranch.work.loops.collections.port import Descriptor, Keyring
 from anabranch.work.port import Performer
 from anabranch.work.secrets.redaction import brief
-from anabranch.work.sql.text import DUCKDB, POSTGRES, SQLITE, Statement, split
+from anabranch.work.sql.text import FLAVOURS, Statement, split
 
-_FLAVOURS = {"sqlite": SQLITE, "postgres": POSTGRES, "duckdb": DUCKDB}
 NAMED = {"sqlite": ":{}", "postgres": "%({})s", "duckdb": "${}"}
 _PLACES = frozenset(
     {"database", "path", "dsn", "connection", "host", "port", "user", "username", "dbname"}
@@ -25,8 +24,8 @@ _SECRETS = ("password", "passfile", "sslkey")
 def kind_of(given: Mapping[str, Any], what: str) -> str:
     """Which kind of database it is."""
     kind = given.get("kind", "sqlite")
-    if kind not in _FLAVOURS:
-        raise InputError(f"{what}.kind must be one of {', '.join(_FLAVOURS)}, not {brief(kind)}")
+    if kind not in FLAVOURS:
+        raise InputError(f"{what}.kind must be one of {', '.join(FLAVOURS)}, not {brief(kind)}")
     return str(kind)
 
 
@@ -46,7 +45,7 @@ def described(
 
 def one_statement(value: Any, what: str, kind: str) -> Statement | None:
     """The statement that a text is; None where it is none, or several."""
-    statements = split(inputs.text(value, what), _FLAVOURS[kind])
+    statements = split(inputs.text(value, what), FLAVOURS[kind])
     return statements[0] if len(statements) == 1 else None
 
 

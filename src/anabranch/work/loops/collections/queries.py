@@ -34,6 +34,7 @@ from anabranch.work.loops.collections.port import (
     changed,
 )
 from anabranch.work.port import Performer
+from anabranch.work.sql.flows import column_name
 
 _OWN = frozenset({"kind", "query", "key", "params", "auth", "timeout"})
 _KEYS_AT_ONCE = 50_000
@@ -80,7 +81,7 @@ class Queries(Walked):
         key = descriptor["key"]
         tests = [_test(descriptor, ">", "after")] if "after" in cursor else []
         tests.append(_test(descriptor, "<=", "last"))
-        tail = f"WHERE {' AND '.join(tests)} ORDER BY q.{_quoted(key)}"
+        tail = f"WHERE {' AND '.join(tests)} ORDER BY q.{column_name(key)}"
         rows = await self._ask(descriptor, f"q.* FROM {_inner(descriptor)} {tail}", cursor, ring)
         if len(rows) != shard.count:
             what = f"the query ({key} up to {cursor['last']})"
@@ -92,14 +93,16 @@ class Queries(Walked):
     async def _keys(
         self, descriptor: Descriptor, cursor: Cursor | None, limit: int, ring: Keyring
     ) -> list[Any]:
-        column = f"q.{_quoted(descriptor['key'])}"
+        column = f"q.{column_name(descriptor['key'])}"
         where = f"WHERE {_test(descriptor, '>', 'after')}" if cursor is not None else ""
         text = f"{column} AS k FROM {_inner(descriptor)} {where} ORDER BY {column} LIMIT {limit}"
         return [row["k"] for row in await self._ask(descriptor, text, cursor or {}, ring)]
 
     async def _check_keys(self, descriptor: Descriptor, ring: Keyring) -> None:
         """A null is neither before nor after anything: its row would be left out in silence."""
-        text = f"1 FROM {_inner(descriptor)} WHERE q.{_quoted(descriptor['key'])} IS NULL LIMIT 1"
+        text = (
+            f"1 FROM {_inner(descriptor)} WHERE q.{column_name(descriptor['key'])} IS NULL LIMIT 1"
+        )
         if await self._ask(descriptor, text, {}, ring):
             raise CollectionError(f"the query has rows whose {descriptor['key']} is null")
 
@@ -129,12 +132,7 @@ def _inner(descriptor: Descriptor) -> str:
 
 def _test(descriptor: Descriptor, operator: str, bound: str) -> str:
     mark = NAMED[descriptor["database"]].format(f"anabranch_{bound}")
-    return f"q.{_quoted(descriptor['key'])} {operator} {mark}"
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+    return f"q.{column_name(descriptor['key'])} {operator} {mark}"
 
 
 def _query(given: Mapping[str, Any]) -> str:
