@@ -4,6 +4,7 @@ read once and kept by its hash."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -26,23 +27,16 @@ class FoundRule(msgspec.Struct, frozen=True):
 
 
 class RuleTexts:
-    def __init__(
-        self,
-        rules: RuleSource | None,
-        decryptor: Decryptor | None = None,
-        documents_max: int = DOCUMENTS_MAX,
-    ) -> None:
+    def __init__(self, rules: RuleSource | None, decryptor: Decryptor | None = None) -> None:
         self._rules = rules
         self._decryptor = decryptor
-        self._documents_max = documents_max
-        self._bundled: OrderedDict[str, RuleText] = OrderedDict()
         self._documents: OrderedDict[str, RuleDocument] = OrderedDict()
         self._bills: OrderedDict[tuple[str, int, int], GasEstimate] = OrderedDict()
 
     async def text(self, program: RuleProgram) -> RuleText:
         """Raises `RuleUnavailable`."""
         if program.text is not None:
-            return self._from_bundle(program.text)
+            return _from_bundle(program.text)
         if self._rules is None:
             raise RuleUnavailable(
                 f"the rule {program.alias or program.address} is not in the bundle, and the engine "
@@ -56,8 +50,9 @@ class RuleTexts:
         document = self._documents.get(found.hash)
         if document is None:
             plain = await self._opened(program, found.text) if encrypted else found.text
-            document = _read(plain, program)
-            self._keep(found.hash, document)
+            document = self._documents[found.hash] = _read(plain, program)
+            if len(self._documents) > DOCUMENTS_MAX:
+                self._documents.popitem(last=False)
         else:
             self._documents.move_to_end(found.hash)
         return FoundRule(document, found, encrypted)
@@ -73,7 +68,7 @@ class RuleTexts:
                 invalid_spawns=invalid_spawns,
                 encrypted=found.encrypted,
             )
-            if len(self._bills) > self._documents_max:
+            if len(self._bills) > DOCUMENTS_MAX:
                 self._bills.popitem(last=False)
         return bill
 
@@ -84,20 +79,12 @@ class RuleTexts:
             raise HardError(message, code="encrypted_rule")
         return await self._decryptor.decrypt(program.address, text)
 
-    def _from_bundle(self, text: str) -> RuleText:
-        """Hashing takes longer than evaluating, so the hash of a text is kept."""
-        found = self._bundled.get(text)
-        if found is None:
-            digest = keccak256(text.encode("utf-8", "surrogatepass")).hex()
-            found = self._bundled[text] = RuleText(text, f"0x{digest}", "bundle")
-            if len(self._bundled) > self._documents_max:
-                self._bundled.popitem(last=False)
-        return found
 
-    def _keep(self, digest: str, document: RuleDocument) -> None:
-        self._documents[digest] = document
-        if len(self._documents) > self._documents_max:
-            self._documents.popitem(last=False)
+@lru_cache(maxsize=DOCUMENTS_MAX)
+def _from_bundle(text: str) -> RuleText:
+    """Hashing takes longer than evaluating, so the hash of a text is kept."""
+    digest = keccak256(text.encode("utf-8", "surrogatepass")).hex()
+    return RuleText(text, f"0x{digest}", "bundle")
 
 
 def _read(text: str, program: RuleProgram) -> RuleDocument:
