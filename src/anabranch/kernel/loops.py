@@ -36,6 +36,7 @@ from anabranch.kernel.turn import Conclude, FillLoop, SlotOver, Turn
 from anabranch.kernel.value_access import fit_patches
 from anabranch.kernel.values import Answer, ContextPatch, Fault
 from anabranch.net.net import Loop, Step
+from anabranch.net.program import InnerLoop
 
 FIRST_SHARD = {"local": 1, "fanout": 16}
 QUEUE_TTL = "queue_ttl"  # the kind of the fault
@@ -53,7 +54,7 @@ def open_loop(turn: Turn, token: Token, loop: Loop) -> None:
     names = names_for(turn.state, token, turn.values)
     try:
         source = turn.values.fit(loop.over.evaluate(names))
-        window = _window(loop, names)
+        window = window_of(loop, names)
         size = _size(source)
     except (ExpressionError, InputError) as error:
         fault = Fault("collection", f"step {token.step}: {error}", retryable=False)
@@ -92,7 +93,8 @@ def _side_by_side(step: Step, loop: Loop, window: int) -> bool:
     return loop.mode == "local" and window > 1 and not (step.work and step.work.pool)
 
 
-def _window(loop: Loop, names: Mapping[str, Any]) -> int:
+def window_of(loop: Loop | InnerLoop, names: Mapping[str, Any]) -> int:
+    """How many items are worked on at once."""
     window = 1 if loop.window is None else loop.window.evaluate(names)
     if isinstance(window, bool) or not isinstance(window, int) or window < 1:
         raise InputError(f"max_in_flight must be a whole number above zero, not {window!r}")

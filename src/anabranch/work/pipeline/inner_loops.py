@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from anabranch.errors import AnabranchError, ExpressionError, InputError
+from anabranch.kernel.loops import window_of
 from anabranch.kernel.values import Answer, ContextPatch, Fault, failed, succeeded
 from anabranch.net.program import InnerLoop
 from anabranch.work.faults import unexpected
@@ -51,7 +52,7 @@ class InnerCrossing:
         try:
             found = await with_credentials(lambda: self._loop.over.evaluate(self._names))
             items = items_of(found)
-            window = self._window()
+            window = window_of(self._loop, self._names)
         except ExpressionError as error:
             return Done(failed("transform", str(error), retryable=False))
         except AnabranchError as error:
@@ -67,14 +68,6 @@ class InnerCrossing:
                 for _ in range(min(window, count)):
                     group.create_task(self._in_turn(waiting, count, one))
         return self._whole(count)
-
-    def _window(self) -> int:
-        if self._loop.window is None:
-            return 1
-        window = self._loop.window.evaluate(self._names)
-        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-            raise InputError(f"max_in_flight must be a whole number above zero, not {window!r}")
-        return window
 
     async def _in_turn(self, waiting: Iterator[tuple[int, Any]], count: int, one: OneItem) -> None:
         for index, value in waiting:
