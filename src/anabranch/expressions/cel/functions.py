@@ -158,16 +158,13 @@ def _contains(spend: Spend, text: Any, part: Any) -> bool:
     return part in text
 
 
-def _starts_with(spend: Spend, text: Any, part: Any) -> bool:
-    _texts("startsWith", text, part)
-    spend_characters(spend, min(len(text), len(part)))
-    return bool(text.startswith(part))
+def _at_an_end(name: str, holds: Callable[[str, str], bool]) -> Implementation:
+    def apply(spend: Spend, text: Any, part: Any) -> bool:
+        _texts(name, text, part)
+        spend_characters(spend, min(len(text), len(part)))
+        return holds(text, part)
 
-
-def _ends_with(spend: Spend, text: Any, part: Any) -> bool:
-    _texts("endsWith", text, part)
-    spend_characters(spend, min(len(text), len(part)))
-    return bool(text.endswith(part))
+    return apply
 
 
 def _matches(spend: Spend, text: Any, pattern: Any) -> bool:
@@ -180,16 +177,13 @@ def _matches(spend: Spend, text: Any, pattern: Any) -> bool:
     return automaton.search(text, spend)
 
 
-def _lower(spend: Spend, text: Any) -> str:
-    _texts("lowerAscii", text)
-    spend_characters(spend, 4 * len(text))
-    return str(text).translate(_LOWER)
+def _in_letters(name: str, letters: Mapping[int, int]) -> Implementation:
+    def apply(spend: Spend, text: Any) -> str:
+        _texts(name, text)
+        spend_characters(spend, 4 * len(text))
+        return str(text).translate(letters)
 
-
-def _upper(spend: Spend, text: Any) -> str:
-    _texts("upperAscii", text)
-    spend_characters(spend, 4 * len(text))
-    return str(text).translate(_UPPER)
+    return apply
 
 
 def _join(spend: Spend, values: Any, separator: Any = "") -> str:
@@ -290,11 +284,11 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "dyn": _dyn,
     "size": _size,
     "contains": _contains,
-    "startsWith": _starts_with,
-    "endsWith": _ends_with,
+    "startsWith": _at_an_end("startsWith", str.startswith),
+    "endsWith": _at_an_end("endsWith", str.endswith),
     "matches": _matches,
-    "lowerAscii": _lower,
-    "upperAscii": _upper,
+    "lowerAscii": _in_letters("lowerAscii", _LOWER),
+    "upperAscii": _in_letters("upperAscii", _UPPER),
 }
 
 #: They look at a few numbers, or at the first characters of a text.

@@ -31,7 +31,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jinja2 import Undefined, UndefinedError
@@ -282,37 +282,22 @@ def _builder(structure: Any) -> Builder | None:
         evaluate: Builder = structure.evaluate
         return evaluate
     if isinstance(structure, Mapping):
-        return _mapping_builder(structure)
+        return _frame_builder(dict(structure), structure.items())
     if isinstance(structure, (list, tuple)):
-        return _list_builder(structure)
+        return _frame_builder(list(structure), enumerate(structure))
     return None
 
 
-def _mapping_builder(structure: Mapping[str, Any]) -> Builder | None:
-    builders = {key: made for key, item in structure.items() if (made := _builder(item))}
-    if not builders:
+def _frame_builder(frame: Any, items: Iterable[tuple[Any, Any]]) -> Builder | None:
+    """A copy of the frame, with what has to be evaluated put in its place."""
+    parts = [(key, made) for key, item in items if (made := _builder(item))]
+    if not parts:
         return None
-    frame, parts = dict(structure), tuple(builders.items())
 
-    def build(names: Mapping[str, Any]) -> dict[str, Any]:
+    def build(names: Mapping[str, Any]) -> Any:
         result = frame.copy()
         for key, make in parts:
             result[key] = make(names)
-        return result
-
-    return build
-
-
-def _list_builder(structure: list[Any] | tuple[Any, ...]) -> Builder | None:
-    builders = [(index, made) for index, item in enumerate(structure) if (made := _builder(item))]
-    if not builders:
-        return None
-    frame = list(structure)
-
-    def build(names: Mapping[str, Any]) -> list[Any]:
-        result = frame.copy()
-        for index, make in builders:
-            result[index] = make(names)
         return result
 
     return build
