@@ -170,9 +170,7 @@ class Chaos(Parties):
             self.core.offer(run, s.JobLose(job, attempt, "the engine stopped"))
         self._land()
         while self.core.busy:
-            turned = self.core.turn(self.clock.now())
-            self.write(turned)
-            self.let_out(turned.effects)
+            super().turn()
         self._next_engine()
 
     # -- trouble and time --------------------------------------------------------------------
