@@ -19,7 +19,7 @@ import re
 import msgspec
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, items
 from anabranch.dialects.noetl.respell.sinks import after_success, sink_task
 from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.dialects.noetl.tasks.retries import PAGES
@@ -225,11 +225,11 @@ class CaseSpelling:
                 if own is None:
                     self._not_yet(entry.at, "several steps after such a condition", what)
                     continue
-                when = scalar(_only(own, before), entry.at) if before or own != "true" else None
+                when = Scalar(_only(own, before), entry.at) if before or own != "true" else None
                 before.append(own)
             arcs += [_with(arc, when, entry) for arc in entry.arcs]
         mode = "inclusive" if forks else "exclusive"
-        spec = fields({"mode": scalar(mode, at)}, at)
+        spec = fields({"mode": Scalar(mode, at)}, at)
         return fields({"spec": spec, "arcs": items(arcs, at)}, at)
 
 
@@ -248,7 +248,7 @@ def condition(node: Node) -> Node:
         if "'" in plain or "\\" in plain:
             return node
         right = f"'{plain.lower()}'"
-    return scalar(f"{{{{ ({left}) | string | lower {sign} {right} }}}}", node.position)
+    return Scalar(f"{{{{ ({left}) | string | lower {sign} {right} }}}}", node.position)
 
 
 def _is_entry(node: Node) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from anabranch.dialects.nodes import Fields, Node, Scalar
-from anabranch.dialects.noetl.respell.shape import Shape, fields, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields
 from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.expressions.jinja.jinja import has_template
 
@@ -47,7 +47,7 @@ def respell_cursor(loop: Shape, what: str, seen: RespellReport) -> None:
     mode = loop.find("spec", "mode")
     if isinstance(mode, Scalar) and mode.value == "cursor" and "cursor" not in loop:
         seen.saw_later("mode: cursor", mode.position)
-        loop.deepen(("spec", "mode"), scalar("parallel", mode.position), mode.position)
+        loop.deepen(("spec", "mode"), Scalar("parallel", mode.position), mode.position)
 
 
 def _source(cursor: Fields) -> tuple[str, Shape] | None:
@@ -139,7 +139,7 @@ def _attempts(loop: Shape, frame: Shape) -> None:
     attempts = _number(frame.fields.get("max_attempts"))
     if attempts is not None and loop.find("spec", "fanout", "max_job_retries") is None:
         node, at = frame.take("max_attempts")
-        retries = scalar(attempts - 1, node.position)
+        retries = Scalar(attempts - 1, node.position)
         loop.deepen(("spec", "fanout", "max_job_retries"), retries, at)
 
 
@@ -153,7 +153,7 @@ def _in_flight(loop: Shape, frame: Shape) -> None:
     if frames is None:
         return
     _, at = frame.take("row_concurrency")
-    loop.deepen(("spec", "max_in_flight"), scalar(frames * rows, at), at)
+    loop.deepen(("spec", "max_in_flight"), Scalar(frames * rows, at), at)
 
 
 def _number(node: Node | None) -> int | None:
@@ -169,4 +169,4 @@ def _process(frame: Shape, source: str, collection: Shape) -> None:
         frame.take("process")
     elif word == "frame" and source == "claim":
         _, at = frame.take("process")
-        collection.put("whole", scalar(True, at), at)
+        collection.put("whole", Scalar(True, at), at)

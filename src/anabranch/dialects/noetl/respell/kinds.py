@@ -17,7 +17,7 @@ The first becomes `tool: {kind: http, url: …}`, the second a loop.
 from __future__ import annotations
 
 from anabranch.dialects.nodes import Fields, Items, Scalar
-from anabranch.dialects.noetl.respell.shape import Shape, fields, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields
 from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.dialects.noetl.tasks.keys import ALIASES, KINDS
 
@@ -37,7 +37,7 @@ def respell_kind(step: Shape, what: str, seen: RespellReport) -> None:
     kind = word.value if isinstance(word, Scalar) else None
     if isinstance(word, Scalar) and isinstance(kind, str) and kind in OTHER_WORDS:
         kind = OTHER_WORDS[kind]
-        step.fields[key] = scalar(kind, word.position)
+        step.fields[key] = Scalar(kind, word.position)
     if word is None and "return" in step:
         _returned(step, what, seen)
     if kind == ITERATOR:
@@ -63,7 +63,7 @@ def respell_root(root: Shape, seen: RespellReport) -> None:
 def _returned(step: Shape, what: str, seen: RespellReport) -> None:
     """`return: value`: what the step gives."""
     node, at = step.take("return")
-    step.put("tool", fields({"kind": scalar("noop", at), "result": node}, at), at)
+    step.put("tool", fields({"kind": Scalar("noop", at), "result": node}, at), at)
     seen.old(at, f"`return` of {what}", "tool: {kind: noop, result: …}")
 
 

@@ -22,7 +22,7 @@ from anabranch.dialects.noetl.joins import JoinReading
 from anabranch.dialects.noetl.respell.case_lists import CaseSpelling, condition
 from anabranch.dialects.noetl.respell.cursor import respell_cursor
 from anabranch.dialects.noetl.respell.kinds import respell_kind, respell_root
-from anabranch.dialects.noetl.respell.shape import Shape, fields, find, items, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, find, items
 from anabranch.dialects.noetl.respell.sinks import sink_task, with_sinks
 from anabranch.dialects.noetl.respell.tasks import RespellReport, TaskSpelling
 from anabranch.expressions.jinja.jinja import has_template
@@ -110,7 +110,7 @@ class _Spelling:
             if "executor" not in root:
                 empty = fields({}, root.position)
                 root.put("executor", empty, root.position, before=("workload", "workflow"))
-            root.deepen(("executor", "spec", "join"), scalar("all", root.position), root.position)
+            root.deepen(("executor", "spec", "join"), Scalar("all", root.position), root.position)
 
     # -- a step ------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class _Spelling:
             nodes: list[Node] = list(node) if isinstance(node, Items) else [node]
             names_only = all(isinstance(each, Scalar) for each in nodes)
             if mode is None and isinstance(node, Items) and names_only:
-                mode = scalar("inclusive", at)
+                mode = Scalar("inclusive", at)
             if mode is not None:
                 router.deepen(("spec", "mode"), mode, at)
             router.put("arcs", items([_as_arc(each) for each in nodes], node.position), at)
@@ -273,9 +273,8 @@ class _Spelling:
         shape = Shape(node)
         for alias, name in LOOP_ALIASES.items():
             if alias in shape and name not in shape.fields:
-                at = shape.keys[alias]
+                self._seen.old(shape.keys[alias], f"`{alias}` of `loop` of {what}", f"{name}: …")
                 shape.rename(alias, name)
-                self._seen.old(at, f"`{alias}` of `loop` of {what}", f"{name}: …")
         for key, place in (
             ("mode", "mode"),
             ("concurrency", "max_in_flight"),
@@ -302,7 +301,7 @@ class _Spelling:
     def _async(self, loop: Shape, what: str) -> None:
         mode = loop.find("spec", "mode")
         if isinstance(mode, Scalar) and mode.value == "async":
-            loop.deepen(("spec", "mode"), scalar("parallel", mode.position), mode.position)
+            loop.deepen(("spec", "mode"), Scalar("parallel", mode.position), mode.position)
             self._seen.old(mode.position, f"the mode `async` of {what}", "mode: parallel")
 
     # -- its tasks ---------------------------------------------------------------------------
@@ -345,7 +344,7 @@ def _reads_itself(held: Fields, step: str) -> bool:
 
 
 def _allow(value: bool, at: Position) -> Fields:
-    return fields({"allow": scalar(value, at)}, at)
+    return fields({"allow": Scalar(value, at)}, at)
 
 
 def _as_arc(node: Node) -> Node:

@@ -91,10 +91,6 @@ def items(values: list[Node], at: Position) -> Items:
     return Items(tuple(values), at)
 
 
-def scalar(value: str | int | float | bool | None, at: Position) -> Scalar:
-    return Scalar(value, at)
-
-
 def merged(outer: Node | None, inner: Node | None) -> Node | None:
     """Mappings merge key by key and the inner value wins; anything else is replaced."""
     if outer is None or inner is None:

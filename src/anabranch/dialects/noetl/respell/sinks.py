@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
-from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, items
 from anabranch.dialects.noetl.respell.tasks import RespellReport
 from anabranch.dialects.noetl.tasks.keys import KINDS
 
@@ -58,8 +58,8 @@ def sink_task(node: Node | None) -> Fields | None:
     if not known or "table" in task or task.find("spec", "policy") is not None:
         return None
     at = task.position
-    when = scalar("{{ outcome.status == 'ok' }}", at)
-    skip = fields({"do": scalar("skip", at)}, at)
+    when = Scalar("{{ outcome.status == 'ok' }}", at)
+    skip = fields({"do": Scalar("skip", at)}, at)
     rule = fields({"when": when, "then": skip}, at)
     task.deepen(("spec", "policy", "rules"), items([rule], at), at)
     return task.node()

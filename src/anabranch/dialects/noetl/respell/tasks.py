@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.dialects.findings import Findings
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar
 from anabranch.dialects.noetl.joins import Evidence
-from anabranch.dialects.noetl.respell.shape import Shape, fields, items, scalar
+from anabranch.dialects.noetl.respell.shape import Shape, fields, items
 from anabranch.dialects.noetl.tasks.clusters import respell_container
 from anabranch.dialects.noetl.tasks.keys import ALIASES, KINDS
 from anabranch.dialects.noetl.tasks.outputs import POLICY_KEYS
@@ -120,7 +120,7 @@ class TaskSpelling:
         at = node.keys[label]
         self._seen.old(at, f"{what} under its label", f"{{name: {label}, kind: …}}")
         shape = Shape(inner)
-        shape.put("name", scalar(label, at), at, before=tuple(inner.fields))
+        shape.put("name", Scalar(label, at), at, before=tuple(inner.fields))
         return shape.node()
 
     # -- inputs ------------------------------------------------------------------------------
@@ -148,9 +148,8 @@ class TaskSpelling:
         kind = task.fields.get("kind")
         ours = isinstance(kind, Scalar) and kind.value in KINDS
         if ours and task.mapping("with") is not None and not {"args", "input"} & task.fields.keys():
-            at = task.keys["with"]
+            self._seen.old(task.keys["with"], f"`with` of {what}", "args: {…}")
             task.rename("with", "args")
-            self._seen.old(at, f"`with` of {what}", "args: {…}")
         if "args" in task:
             self._seen.saw_earlier("args", task.keys["args"])
         elif "input" in task:
@@ -233,10 +232,9 @@ class TaskSpelling:
             return node
         shape = Shape(node)
         if "expr" in shape and "when" not in shape.fields:
-            at = shape.keys["expr"]
-            shape.rename("expr", "when")
             if not quiet:
-                self._seen.old(at, f"`expr` in a rule of {what}", "when: …")
+                self._seen.old(shape.keys["expr"], f"`expr` in a rule of {what}", "when: …")
+            shape.rename("expr", "when")
         flat = self._flat(shape)
         if flat is not None:
             at = flat.position
@@ -278,9 +276,8 @@ class TaskSpelling:
     def _then(self, node: Fields, what: str) -> Fields:
         shape = Shape(node)
         if "target" in shape and "to" not in shape.fields:
-            at = shape.keys["target"]
+            self._seen.old(shape.keys["target"], f"`target` in a rule of {what}", "to: …")
             shape.rename("target", "to")
-            self._seen.old(at, f"`target` in a rule of {what}", "to: …")
         self.writes(shape, what)
         return shape.node()
 
