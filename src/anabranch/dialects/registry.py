@@ -14,7 +14,7 @@ from anabranch.dialects.source import Document, SourceLimits, read_source, too_l
 from anabranch.errors import InputError
 from anabranch.net.analyse import analyse
 from anabranch.net.net import Net
-from anabranch.net.problems import Position, Problem
+from anabranch.net.problems import Position, Problem, in_order
 from anabranch.store_files import refuse_store_file
 
 
@@ -172,8 +172,3 @@ def _unknown(document: Document) -> Problem:
         return Problem(at, "unknown-dialect", message, "play it: anabranch test FILE")
     hint = "a playbook has `apiVersion: noetl.io/v2`, `kind: Playbook` and a `workflow` list"
     return Problem(at, "unknown-dialect", message, hint)
-
-
-def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """By position, each once: an alias brings the mistakes of its anchor again."""
-    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position))

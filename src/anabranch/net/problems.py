@@ -44,6 +44,11 @@ HINTS_MAX = 500
 WORD_MAX = 80
 
 
+def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """By position, each once: an alias brings the mistakes of its anchor again."""
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint naming the closest known word, or the known words when they are few."""
     options = list(islice(known, HINTS_MAX))

@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from anabranch.dialects.registry import in_order
 from anabranch.errors import AnabranchError, Conflict, InputError, NotFound
 from anabranch.net.net import Net
-from anabranch.net.problems import Problem
+from anabranch.net.problems import Problem, in_order
 from anabranch.operations.access.secret_key import SecretKey
 from anabranch.store.credential_ports import CredentialStore, StoredCredential
 from anabranch.work.secrets.credential_fields import checked_fields, type_of

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from anabranch.dialects.nodes import Fields
 from anabranch.dialects.port import Compiled, RegisteredTool
-from anabranch.dialects.registry import in_order, load
+from anabranch.dialects.registry import load
 from anabranch.dialects.source import SourceLimits, read_source
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.net.net import Net
-from anabranch.net.problems import Problem
+from anabranch.net.problems import Problem, in_order
 from anabranch.operations.definitions.compile_cache import CACHE
 from anabranch.operations.definitions.preflight import missing_children
 from anabranch.runtime.nets import Compile

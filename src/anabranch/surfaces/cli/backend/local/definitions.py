@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from anabranch.clock import SystemClock
 from anabranch.dialects.port import Compiled, RegisteredTool
-from anabranch.dialects.registry import in_order
-from anabranch.net.problems import Problem
+from anabranch.net.problems import Problem, in_order
 from anabranch.operations.access.credentials import Credentials, StoreSource, looked_up
 from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.definitions.catalog import SCHEME, Catalog, Draft, file_key
