@@ -57,15 +57,13 @@ class CallReader:
         return text
 
     def _slots(self, section: Section) -> tuple[ReadSlot, ...]:
-        saves = self._parts.section(section, "saveAs")
+        saves = self._parts.section(section, "saveAs", limits.SAVES)
         if saves is None:
             if "saveAs" not in section:  # the call is made, and what it returns is not looked at
                 message = f"{section.what} has no `saveAs`: the answer of the call is not stored"
                 hint = 'say where a value goes: {"0": {"key": …, "type": …}}'
                 self._findings.add(section.position, "nothing-saved", message, hint, "note")
             return ()
-        count = len(saves.node.fields)
-        self._parts.limit(saves.position, saves.what, count, limits.SAVES)
         found = [self._slot(index, node, saves) for index, node in saves.node.fields.items()]
         return tuple(sorted((slot for slot in found if slot is not None), key=lambda s: s.index))
 
@@ -144,11 +142,9 @@ class CallReader:
         return self._parts.template(node, f"`{key}` of {section.what}")
 
     def _headers(self, section: Section) -> dict[str, PlaceholderText]:
-        headers = self._parts.section(section, "headers")
+        headers = self._parts.section(section, "headers", limits.HEADERS)
         if headers is None:
             return {}
-        count = len(headers.node.fields)
-        self._parts.limit(headers.position, headers.what, count, limits.HEADERS)
         found: dict[str, PlaceholderText] = {}
         for name in headers.node.fields:
             if not _HEADER.fullmatch(name):
@@ -163,12 +159,10 @@ class CallReader:
     # -- extracts ----------------------------------------------------------------------------
 
     def _extracts(self, section: Section) -> tuple[Extract, ...]:
-        wanted = self._parts.section(section, "extractMap")
+        wanted = self._parts.section(section, "extractMap", limits.EXTRACTS)
         if wanted is None:
             section.require("extractMap", "say what is taken from the answer")
             return ()
-        count = len(wanted.node.fields)
-        self._parts.limit(wanted.position, wanted.what, count, limits.EXTRACTS)
         found = []
         for alias, node in wanted.node.fields.items():
             extract = self._extract(alias, node, wanted)

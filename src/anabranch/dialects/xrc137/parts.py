@@ -69,11 +69,14 @@ class PartsReader:
 
     # -- values ------------------------------------------------------------------------------
 
-    def section(self, outer: Section, key: str) -> Section | None:
+    def section(self, outer: Section, key: str, most: int | None = None) -> Section | None:
         """A mapping inside another; its name in messages is the path to it."""
         node = outer.ask(key)
         path = key if outer.what == ROOT else f"{outer.what}.{key}"
-        return None if node is None else self.findings.section(node, path)
+        found = None if node is None else self.findings.section(node, path)
+        if found is not None and most is not None:
+            self.limit(found.position, path, len(found.node.fields), most)
+        return found
 
     def string(self, section: Section, key: str, *, required: str = "") -> Scalar | None:
         """A text, and nothing that could be taken for one. `required` is the hint when absent."""

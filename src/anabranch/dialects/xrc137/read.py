@@ -26,7 +26,7 @@ from anabranch.dialects.xrc137.document import (
 )
 from anabranch.dialects.xrc137.parts import ROOT, PartsReader, long_texts, mapping_of
 from anabranch.expressions.placeholders import Value, constant
-from anabranch.net.problems import Position, Problem
+from anabranch.net.problems import Position, Problem, in_order
 
 ENCRYPTED = "XGR1."
 #: What deploy tools and bundles write around a rule; it says nothing about how the rule works.
@@ -43,15 +43,15 @@ def read_rule(text: str | bytes, *, file: str = "<rule>") -> Read:
     decoded = _decoded(text, reading)
     root = None if decoded is None else read_json(decoded, reading)
     if root is None:
-        return None, _sorted(reading.problems)
+        return None, in_order(reading.problems)
     if not isinstance(root, Fields):
         findings = Findings()
         findings.wrong_type(root, "a rule document", "a mapping")
-        return None, _sorted([*reading.problems, *findings.problems])
+        return None, in_order([*reading.problems, *findings.problems])
     document, problems = rule_from(root, file)
     if reading.problems:
         document = None
-    return document, _sorted([*reading.problems, *problems])
+    return document, in_order([*reading.problems, *problems])
 
 
 def rule_from(node: Fields, file: str = "<rule>") -> Read:  # noqa: ARG001 - nodes know their file
@@ -60,11 +60,7 @@ def rule_from(node: Fields, file: str = "<rule>") -> Read:  # noqa: ARG001 - nod
     document = _Reader(node, findings).document()
     long_texts(node, findings)
     wrong = any(problem.severity == "error" for problem in findings.problems)
-    return None if wrong else document, _sorted(findings.problems)
-
-
-def _sorted(problems: list[Problem]) -> tuple[Problem, ...]:
-    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position))
+    return None if wrong else document, in_order(findings.problems)
 
 
 def _decoded(text: str | bytes, reading: Reading) -> str | None:
@@ -101,10 +97,7 @@ class _Reader:
         called = parts.items(root, "apiCalls", limits.CALLS, calls.call)
         rules = parts.items(root, "rules", limits.RULES, self._rule)
         branches = _BranchReader(parts, calls)
-        on_valid, on_invalid = (
-            self._parts.section(root, "onValid"),
-            self._parts.section(root, "onInvalid"),
-        )
+        on_valid, on_invalid = parts.section(root, "onValid"), parts.section(root, "onInvalid")
         document = RuleDocument(
             inputs,
             reads,
@@ -181,10 +174,9 @@ class _BranchReader:
         )
 
     def _payload(self, section: Section, most: int) -> dict[str, Value]:
-        found = self._parts.section(section, "payload")
+        found = self._parts.section(section, "payload", most)
         if found is None:
             return {}
-        self._parts.limit(found.position, found.what, len(found.node.fields), most)
         return {
             key: self._parts.value(node, f"{found.what}.{key}")
             for key, node in found.node.fields.items()
@@ -224,10 +216,9 @@ class _BranchReader:
         gas = self._parts.section(section, "gas")
         if gas is None:
             return None
-        given = "limit" in gas
         limit = gas.whole("limit", 0, least=0, most=2**63 - 1)
         gas.finish()
-        return limit if given and limit else None
+        return limit or None
 
     # -- the rest ----------------------------------------------------------------------------
 

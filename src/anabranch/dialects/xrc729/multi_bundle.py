@@ -29,6 +29,7 @@ FORMAT = "xgr-multi-bundle@1"
 ORCHESTRATION, RULE = "XRC-729", "XRC-137"
 #: Lists of test plans and scenarios may stand beside the bundles; `anabranch test` plays them.
 TESTS = ("plans", "scenarios")
+_BESIDE = (*RULE_METADATA, "ruleHash", "hash")
 _RULE_PARTS = ("rules", "contractReads", "apiCalls", "onValid", "onInvalid")
 
 
@@ -54,7 +55,7 @@ def is_rule(root: Fields) -> bool:
     """A rule by itself: it declares inputs, and says what it does with them."""
     if "structure" in root or not isinstance(root.get("payload"), Fields):
         return False
-    if any(key in root for key in _RULE_PARTS) or _type_of(root) == RULE:
+    if any(key in root for key in _RULE_PARTS) or _in_meta(root, "type") == RULE:
         return True
     return set(root.fields) <= {"payload", *RULE_METADATA}
 
@@ -116,14 +117,14 @@ def _parts(items: Items, findings: Findings) -> Iterator[Fields]:
             findings.wrong_type(item, "an item of a bundle", "a mapping")
 
 
-def _type_of(item: Fields) -> str:
+def _in_meta(item: Fields, key: str) -> str:
     meta = item.get("meta")
-    return _word(meta.get("type")) if isinstance(meta, Fields) else ""
+    return _word(meta.get(key)) if isinstance(meta, Fields) else ""
 
 
 def _kind(item: Fields) -> str:
     """What its `meta` says, else what it looks like."""
-    said = _type_of(item).upper().replace("XRC729", ORCHESTRATION).replace("XRC137", RULE)
+    said = _in_meta(item, "type").upper().replace("XRC729", ORCHESTRATION).replace("XRC137", RULE)
     if said in (ORCHESTRATION, RULE):
         return said
     return ORCHESTRATION if "structure" in item else RULE
@@ -134,13 +135,9 @@ def _word(node: Node | None) -> str:
 
 
 def _check_item(item: Fields, bundle_id: str, findings: Findings) -> None:
-    meta = item.get("meta")
-    if not isinstance(meta, Fields):
+    if not isinstance(item.get("meta"), Fields):
         _incomplete(findings, item.position, "an item has no `meta` with its type and alias")
-    said = [_word(item.get("bundleId"))]
-    if isinstance(meta, Fields):
-        said.append(_word(meta.get("bundleId")))
-    for other in said:
+    for other in (_word(item.get("bundleId")), _in_meta(item, "bundleId")):
         if bundle_id and other and other != bundle_id:
             message = f"an item says that it belongs to {other!r}, and stands in {bundle_id!r}"
             _incomplete(findings, item.position, message)
@@ -158,7 +155,7 @@ def _rules(
             findings.add(item.position, "duplicate-label", message, "give each an alias of its own")
             continue
         text = json.dumps(
-            {key: plain(node) for key, node in item.fields.items() if not _beside(key)},
+            {key: plain(node) for key, node in item.fields.items() if key not in _BESIDE},
             separators=(",", ":"),
             ensure_ascii=False,
         )
@@ -168,25 +165,17 @@ def _rules(
     return found
 
 
-def _beside(key: str) -> bool:
-    return key in RULE_METADATA or key in ("ruleHash", "hash")
-
-
 def _without(item: Fields, keys: tuple[str, ...]) -> Fields:
     kept = {key: node for key, node in item.fields.items() if key not in keys}
     return Fields(kept, item.keys, item.position)
 
 
 def _alias(item: Fields) -> str:
-    meta = item.get("meta")
-    alias = _word(meta.get("alias")) if isinstance(meta, Fields) else ""
-    return alias or _word(item.get("id")) or _word(item.get("name"))
+    return _in_meta(item, "alias") or _word(item.get("id")) or _word(item.get("name"))
 
 
 def _address(item: Fields) -> str:
-    meta = item.get("meta")
-    deployed = _word(meta.get("deployedAddress")) if isinstance(meta, Fields) else ""
-    for text in (deployed, _word(item.get("address"))):
+    for text in (_in_meta(item, "deployedAddress"), _word(item.get("address"))):
         if ADDRESS.fullmatch(text):
             return text
     return ""
