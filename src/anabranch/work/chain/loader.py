@@ -122,41 +122,28 @@ async def load_orchestration(
     authority: Authority = everybody,
     options: RpcOptions | None = None,
 ) -> LoadedOrchestration:
-    """`Loader.load` with a connection of its own."""
+    """The orchestration as it stands now. `.bundle()` of it is what a run is started with.
+
+    A hash of zeros pins nothing. Raises a `ChainError` that says which of the many things was
+    not as it should be; nothing has been started then."""
     rpc = JsonRpc(rpc_url, options)
     try:
-        return await Loader(rpc).load(
-            registry,
-            ostc_id,
-            expect_hash=expect_hash,
-            pin_rules=pin_rules,
-            encrypted_rules=encrypted_rules,
-            starter=starter,
-            authority=authority,
-        )
+        loader = _Loader(rpc, encrypted_rules, starter, authority)
+        return await loader.load(registry, ostc_id, expect_hash, pin_rules)
     finally:
         await rpc.close()
 
 
-class Loader:
-    def __init__(self, rpc: JsonRpc) -> None:
+class _Loader:
+    def __init__(self, rpc: JsonRpc, encrypted: bool, starter: str, authority: Authority) -> None:
         self._rpc = rpc
+        self._encrypted = encrypted  # there is somebody who can open encrypted rules
+        self._starter = starter
+        self._authority = authority
 
     async def load(
-        self,
-        registry: str,
-        ostc_id: str,
-        *,
-        expect_hash: str | None = None,
-        pin_rules: bool = False,
-        encrypted_rules: bool = False,  # True: there is somebody who can open them
-        starter: str = "",
-        authority: Authority = everybody,
+        self, registry: str, ostc_id: str, expect_hash: str | None, pin_rules: bool
     ) -> LoadedOrchestration:
-        """The orchestration as it stands now. `.bundle()` of it is what a run is started with.
-
-        A hash of zeros pins nothing. Raises a `ChainError` that says which of the many things was
-        not as it should be; nothing has been started then."""
         where = address(registry, "the registry")
         expected = _hash(expect_hash)
         block = await block_number(self._rpc)
@@ -169,12 +156,12 @@ class Loader:
         document = json_of(text, what)
         found = hash_of(raw)
         version = await self._check_hash(where, ostc_id, tag, found, expected)
-        access = await self._allowed(where, tag, starter, authority)
+        access = await self._allowed(where, tag)
         notes = _Notes(f"{where}/{ostc_id}")
         _check_id(document, ostc_id, notes)
-        rules = await self._rules(document, tag, block, notes, encrypted_rules)
-        for contract in rules if authority is not everybody else ():
-            await self._allowed(contract, tag, starter, authority)
+        rules = await self._rules(document, tag, block, notes)
+        for contract in rules if self._authority is not everybody else ():
+            await self._allowed(contract, tag)
         return LoadedOrchestration(
             registry=where,
             id=ostc_id,
@@ -223,17 +210,15 @@ class Loader:
             )
         return int(version)
 
-    async def _allowed(
-        self, contract: str, tag: str, starter: str, allows: Authority
-    ) -> ContractAccess:
+    async def _allowed(self, contract: str, tag: str) -> ContractAccess:
         access = await access_of(self._rpc, contract, tag)
-        check_authority(starter, access, allows)
+        check_authority(self._starter, access, self._authority)
         return access
 
     # -- rules -------------------------------------------------------------------------------
 
     async def _rules(
-        self, document: Any, tag: str, block: int, notes: _Notes, encrypted: bool
+        self, document: Any, tag: str, block: int, notes: _Notes
     ) -> dict[str, RuleText]:
         gate = asyncio.Semaphore(_AT_ONCE)
         wanted = _rule_addresses(document, notes)
@@ -241,7 +226,7 @@ class Loader:
         async def fetch(contract: str, steps: str) -> RuleText | None:
             async with gate:
                 try:
-                    return await self._rule(contract, tag, block, encrypted)
+                    return await self._rule(contract, tag, block)
                 except (Reverted, NoContract, BadAnswer, BadDocument, DocumentTooLarge) as error:
                     notes.add("unresolved-rule", f"the rule of {steps}: {error.what}", error.hint)
                     return None
@@ -258,13 +243,13 @@ class Loader:
         found = {contract: task.result() for contract, task in tasks.items()}
         return {contract: rule for contract, rule in found.items() if rule is not None}
 
-    async def _rule(self, contract: str, tag: str, block: int, encrypted: bool) -> RuleText:
+    async def _rule(self, contract: str, tag: str, block: int) -> RuleText:
         if not await code_at(self._rpc, contract, tag):
             raise NoContract(f"there is no contract at {contract}")
         raw = await rule_bytes(self._rpc, contract, tag)
         text = text_of(raw, RULE_BYTES_MAX, f"the rule at {contract}")
         if text.startswith(ENCRYPTED):
-            if not encrypted:
+            if not self._encrypted:
                 raise BadDocument(
                     f"the rule at {contract} is encrypted", hint="configure a decryptor for rules"
                 )
