@@ -265,20 +265,15 @@ async def _kv_put(nats: NatsConnection, given: Mapping[str, Any], once: str) -> 
     return {"status": "success", "bucket": bucket, "key": key, "revision": answer["seq"]}
 
 
-async def _kv_delete(nats: NatsConnection, given: Mapping[str, Any], _key: str) -> dict[str, Any]:
-    return await _marked(nats, given, {"KV-Operation": "DEL"})
+def _kv_marked(headers: Mapping[str, str]) -> Operation:
+    """Says of a key that it has no value any more."""
 
+    async def mark(nats: NatsConnection, given: Mapping[str, Any], _key: str) -> dict[str, Any]:
+        bucket, key = _place_of(given)
+        await _stored(nats, f"$KV.{bucket}.{key}", b"", headers)
+        return {"status": "success", "bucket": bucket, "key": key}
 
-async def _kv_purge(nats: NatsConnection, given: Mapping[str, Any], _key: str) -> dict[str, Any]:
-    return await _marked(nats, given, {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
-
-
-async def _marked(
-    nats: NatsConnection, given: Mapping[str, Any], headers: Mapping[str, str]
-) -> dict[str, Any]:
-    bucket, key = _place_of(given)
-    await _stored(nats, f"$KV.{bucket}.{key}", b"", headers)
-    return {"status": "success", "bucket": bucket, "key": key}
+    return mark
 
 
 async def _kv_keys(nats: NatsConnection, given: Mapping[str, Any], _key: str) -> dict[str, Any]:
@@ -369,8 +364,8 @@ async def _js_stream_info(
 OPERATIONS: Mapping[str, Operation] = {
     "kv_get": _kv_get,
     "kv_put": _kv_put,
-    "kv_delete": _kv_delete,
-    "kv_purge": _kv_purge,
+    "kv_delete": _kv_marked({"KV-Operation": "DEL"}),
+    "kv_purge": _kv_marked({"KV-Operation": "PURGE", "Nats-Rollup": "sub"}),
     "kv_keys": _kv_keys,
     "publish": _publish,
     "js_publish": _js_publish,
