@@ -79,7 +79,8 @@ from anabranch.work.kinds.nats.performer import NatsOptions
 from anabranch.work.kinds.python.processes import ProcessOptions
 from anabranch.work.kinds.switched_off import SWITCHABLE_KINDS, switched_off
 from anabranch.work.loops.collection_reader import CollectionReader
-from anabranch.work.loops.collections import CollectionLimits, Collections
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.collections.port import CollectionLimits
 from anabranch.work.loops.results import LoopResults
 from anabranch.work.loops.shards import ReadAhead, Shards
 from anabranch.work.network.addresses import read_policy

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from anabranch.work.loops.collections import Collections, Cuts, Descriptor, Item, ShardRange
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.collections.port import Cuts, Descriptor, Item, ShardRange
 from anabranch.work.port import Performer
 from anabranch.work.values.payloads import MemoryPayloads
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.loops.collections import CollectionError, Collections, Descriptor
-from anabranch.work.loops.collections.port import CollectionLimits
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.collections.port import CollectionError, CollectionLimits, Descriptor
 from anabranch.work.port import Performer
 from anabranch.work.registry import close_all
 from anabranch.work.sql.postgres import Postgres

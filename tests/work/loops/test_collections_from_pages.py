@@ -10,7 +10,8 @@ from aiohttp import web
 
 from anabranch.errors import InputError
 from anabranch.work.kinds.http.performer import Http
-from anabranch.work.loops.collections import CollectionError, Collections
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.collections.port import CollectionError
 from anabranch.work.secrets.redaction import Keyring, Secret
 
 from ..support import run, server

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from anabranch.errors import InputError
-from anabranch.work.loops.collections import CollectionError, Collections
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.collections.port import CollectionError
 from anabranch.work.port import Performer
 from anabranch.work.registry import close_all
 from anabranch.work.secrets.redaction import Keyring, Secret

@@ -13,12 +13,8 @@ import msgspec
 import pytest
 
 from anabranch.errors import ExpressionError, InputError
-from anabranch.work.loops.collections import (
-    CollectionError,
-    CollectionLimits,
-    Collections,
-    Descriptor,
-)
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.collections.port import CollectionError, CollectionLimits, Descriptor
 from anabranch.work.values.payloads import MemoryPayloads
 from anabranch.work.values.results import keep, read_policy
 

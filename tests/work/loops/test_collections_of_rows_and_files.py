@@ -14,13 +14,9 @@ import pytest
 
 from anabranch.errors import InputError
 from anabranch.work.kinds.threads import Threads
-from anabranch.work.loops.collections import (
-    CollectionError,
-    CollectionLimits,
-    Collections,
-    ShardRange,
-)
+from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.collections.listing import Listings
+from anabranch.work.loops.collections.port import CollectionError, CollectionLimits, ShardRange
 
 from ..support import run
 from .support import all_items, all_shards, items_of, using

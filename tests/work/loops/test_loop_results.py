@@ -13,7 +13,7 @@ from anabranch.errors import InputError, NotFound
 from anabranch.kernel.values import Answer
 from anabranch.store.memory.store import MemoryStore
 from anabranch.work.kinds.artifact import Artifact, ArtifactOptions
-from anabranch.work.loops.collections import Collections
+from anabranch.work.loops.collections.all import Collections
 from anabranch.work.loops.results import LoopResults
 from anabranch.work.values.payloads import StoredPayloads
 

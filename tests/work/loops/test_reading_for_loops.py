@@ -9,7 +9,8 @@ import pytest
 
 from anabranch.kernel.tracker import Shard
 from anabranch.work.loops.collection_reader import CollectionReader
-from anabranch.work.loops.collections import CollectionError, Collections, is_described
+from anabranch.work.loops.collections.all import Collections, is_described
+from anabranch.work.loops.collections.port import CollectionError
 
 from .support import using
 

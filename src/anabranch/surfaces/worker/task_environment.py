@@ -36,7 +36,8 @@ from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
 from anabranch.work.loops.collection_reader import CollectionReader
-from anabranch.work.loops.collections import CollectionLimits, Collections
+from anabranch.work.loops.collections.all import Collections
+from anabranch.work.loops.collections.port import CollectionLimits
 from anabranch.work.loops.shards import Shards, Underway
 from anabranch.work.pipeline.pipeline import Pipeline
 from anabranch.work.pipeline.services import Services

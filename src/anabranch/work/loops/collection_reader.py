@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from anabranch.work.loops.collections import Collections, Item, is_described
+from anabranch.work.loops.collections.all import Collections, is_described
+from anabranch.work.loops.collections.port import Item
 
 _NO_KEYS: Mapping[str, Any] = {}
 

@@ -8,24 +8,3 @@
 
 See `port.py` for what the words mean.
 """
-
-from anabranch.work.loops.collections.all import Collections, is_described
-from anabranch.work.loops.collections.port import (
-    CollectionError,
-    CollectionLimits,
-    Cuts,
-    Descriptor,
-    Item,
-    ShardRange,
-)
-
-__all__ = [
-    "CollectionError",
-    "CollectionLimits",
-    "Collections",
-    "Cuts",
-    "Descriptor",
-    "Item",
-    "ShardRange",
-    "is_described",
-]
