@@ -106,7 +106,9 @@ class Stage(World):
     def __init__(self, net: Net, mocks: Mocks) -> None:
         super().__init__(net, Scripts(Script(net, {}), Script(net, {}, "decisions")))
         services = RuleServices(mocks, RecordedCalls(), mocks, self.clock)  # type: ignore[arg-type]
-        self._performer = RulePerformer(RuleTexts(None), services, GasLedger(), patience=Patience())
+        self._performer = RulePerformer(
+            texts=RuleTexts(None), services=services, ledger=GasLedger(), patience=Patience()
+        )
         self._inputs: dict[str, dict[int, dict[str, Any]]] = {}
         self._turns = 0
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from anabranch.clock import Clock, SystemClock
 from anabranch.dialects.xrc137.document import RuleProgram
 from anabranch.dialects.xrc137.gas import GasEstimate
@@ -71,35 +74,25 @@ def rule_performer(
         clock or SystemClock(),
     )
     return RulePerformer(
-        RuleTexts(rules, decryptor),
-        services,
-        ledger or GasLedger(),
-        encryptor,
-        identity=identity,
+        texts=RuleTexts(rules, decryptor),
+        services=services,
+        ledger=ledger or GasLedger(),
         patience=patience or Patience(),
+        encryptor=encryptor,
+        identity=identity,
     )
 
 
-class RulePerformer:
-    def __init__(
-        self,
-        texts: RuleTexts,
-        services: RuleServices,
-        ledger: GasLedger,
-        encryptor: LogEncryptor | None = None,
-        *,
-        identity: ChainIdentity | None = None,
-        patience: Patience,
-    ) -> None:
-        self._identity = identity
-        self._patience = patience
-        self._texts = texts
-        self._services = services
-        self._ledger = ledger
-        self._encryptor = encryptor
+class RulePerformer(msgspec.Struct, frozen=True, kw_only=True):
+    texts: RuleTexts
+    services: RuleServices
+    ledger: GasLedger
+    patience: Patience
+    encryptor: LogEncryptor | None = None
+    identity: ChainIdentity | None = None
 
     async def close(self) -> None:
-        await self._services.calls.close()
+        await self.services.calls.close()
 
     async def perform(self, task: Task) -> Answer:
         program = task.program
@@ -112,14 +105,14 @@ class _Execution:
     """One task of a performer."""
 
     def __init__(self, performer: RulePerformer, task: Task, program: RuleProgram) -> None:
-        self._texts = performer._texts
-        self._services = performer._services
-        self._ledger = performer._ledger
-        self._encryptor = performer._encryptor
-        self._patience = performer._patience
+        self._texts = performer.texts
+        self._services = performer.services
+        self._ledger = performer.ledger
+        self._encryptor = performer.encryptor
+        self._patience = performer.patience
         self._task = task
         self._program = program
-        self._chain = ChainUse(performer._identity, self._chain_known())
+        self._chain = ChainUse(performer.identity, self._chain_known())
         self._process = RuleProcess(
             session=str(task.inputs.get("session") or task.run),
             iteration=_iteration(task.job),
@@ -141,13 +134,7 @@ class _Execution:
             text = await self._texts.text(self._program)
         except ChainUnavailable as error:
             return self._put_off(error) or self._given_up(error, RuleFindings(), gas=0)
-        self._origin = Origin(
-            self._origin.orchestration,
-            self._origin.ostc_id,
-            self._origin.ostc_hash,
-            text.hash,
-            text.origin,
-        )
+        self._origin = replace(self._origin, rule_hash=text.hash, rule_origin=text.origin)
         try:
             found = await self._texts.document(self._program, text)
         except (HardError, DecryptionFailed) as error:
