@@ -8,29 +8,14 @@ from the cursor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
+from anabranch.kernel.tracker import Shard
 from anabranch.work.loops.collections.all import Collections, is_described
 from anabranch.work.loops.collections.port import Item
 
 _NO_KEYS: Mapping[str, Any] = {}
-
-
-class Part(Protocol):
-    """What has to be known of a shard to read it."""
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def cursor(self) -> Any: ...
-
-    @property
-    def only(self) -> Sequence[int]: ...
 
 
 class CollectionReader:
@@ -38,7 +23,7 @@ class CollectionReader:
         self._collections = collections
 
     async def items(
-        self, source: Any, shard: Part, *, keyring: Mapping[str, Any] = _NO_KEYS
+        self, source: Any, shard: Shard, *, keyring: Mapping[str, Any] = _NO_KEYS
     ) -> list[Item]:
         """The items of the shard; only some of them where it says so."""
         if isinstance(source, list | tuple):
