@@ -43,7 +43,7 @@ from anabranch.work.kinds.buckets.buckets import Buckets, is_object, read_place
 from anabranch.work.loops.results import Loops, is_loop, step_in
 from anabranch.work.port import InlineAnswer, Task
 from anabranch.work.secrets.redaction import brief, cleaned_for_store
-from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.values.json_check import MAX_DEPTH, too_deep
 from anabranch.work.values.payloads import (
     KIND,
     PLACE,
@@ -244,7 +244,7 @@ def _json(content: bytes, path: PurePath) -> Any:
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
-    if content.count(b"[") + content.count(b"{") > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
+    if too_deep(content, value):
         raise InputError(f"{path} nests more than {MAX_DEPTH} levels deep")
     return value
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from anabranch.work.participants.port import BadReply
-from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.values.json_check import MAX_DEPTH, too_deep
 from anabranch.work.values.texts import clip
 
 _decode = msgspec.json.Decoder().decode
@@ -22,15 +22,10 @@ def parsed(data: bytes, place: str) -> Any:
     except _NOT_JSON as error:
         message = f"{place} answered with no JSON: {clip(str(error), _REASON)}"
         raise BadReply(message, code="not_json") from None
-    if _too_deep(data, reply):
+    if too_deep(data, reply):
         message = f"{place} answered with JSON nested deeper than {MAX_DEPTH}"
         raise BadReply(message, code="too_deep")
     return reply
-
-
-def _too_deep(data: bytes, reply: Any) -> bool:
-    brackets = data.count(b"[") + data.count(b"{")  # an upper bound of the depth, at C speed
-    return brackets > MAX_DEPTH and deeper_than(reply, MAX_DEPTH)
 
 
 def refusal(status: int, reason: str | None, data: bytes) -> dict[str, Any]:
@@ -44,7 +39,7 @@ def refusal(status: int, reason: str | None, data: bytes) -> dict[str, Any]:
         said = _decode(data)
     except _NOT_JSON:
         return reply
-    return reply if said is None or _too_deep(data, said) else {**reply, "reply": said}
+    return reply if said is None or too_deep(data, said) else {**reply, "reply": said}
 
 
 def check_dispatch(reply: Any, asked: str, place: str) -> None:

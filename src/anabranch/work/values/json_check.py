@@ -68,6 +68,12 @@ def to_json(value: Any, walk: type[Walk] | None = None) -> str:
     return _ENCODER.encode((walk or Walk)("result").copy(value))
 
 
+def too_deep(content: bytes, value: Any) -> bool:
+    """Whether JSON nests more than `MAX_DEPTH` deep; its brackets, counted at C speed, bound it."""
+    brackets = content.count(b"[") + content.count(b"{")
+    return brackets > MAX_DEPTH and deeper_than(value, MAX_DEPTH)
+
+
 def deeper_than(value: Any, limit: int) -> bool:
     """Whether plain JSON nests lists and mappings more than `limit` deep; level by level."""
     level = [value] if type(value) in (dict, list) else []

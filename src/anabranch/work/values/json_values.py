@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.work.values.json_check import MAX_DEPTH, NotJsonError, deeper_than, plain
+from anabranch.work.values.json_check import NotJsonError, plain, too_deep
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -23,7 +23,7 @@ def require_json(value: Any, what: str, *, root: str = "result") -> Any:
         encoded = _encode(value)
         copy = _decode(encoded)
         # msgspec is generous (sets, dates, NaN, number keys); what it bent does not compare equal.
-        if copy == value and not _too_deep(encoded, copy):
+        if copy == value and not too_deep(encoded, copy):
             return copy
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass  # the slow walk says what is wrong, or that only a tuple was
@@ -31,8 +31,3 @@ def require_json(value: Any, what: str, *, root: str = "result") -> Any:
         return plain(value, root)
     except NotJsonError as error:
         raise InputError(f"{what} is not JSON: {error}", code="not_json") from None
-
-
-def _too_deep(encoded: bytes, copy: Any) -> bool:
-    brackets = encoded.count(b"[") + encoded.count(b"{")  # an upper bound of the depth, at C speed
-    return brackets > MAX_DEPTH and deeper_than(copy, MAX_DEPTH)

@@ -40,7 +40,7 @@ from anabranch.work.loops.collections.port import (
     WalkedInThreads,
     changed,
 )
-from anabranch.work.values.json_check import MAX_DEPTH, deeper_than
+from anabranch.work.values.json_check import MAX_DEPTH, too_deep
 
 T = TypeVar("T")
 
@@ -143,8 +143,7 @@ class JsonLines(Records):
             item = _decode(record)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CollectionError(f"{where} is not JSON: {error}") from None
-        brackets = record.count(b"[") + record.count(b"{")
-        if brackets > MAX_DEPTH and deeper_than(item, MAX_DEPTH):
+        if too_deep(record, item):
             raise CollectionError(f"{where} nests more than {MAX_DEPTH} levels deep")
         return item
 
