@@ -11,10 +11,10 @@ import pytest
 
 from anabranch.dialects.registry import compile_source
 from anabranch.net import forks as subject
-from anabranch.net.analyse import analyse, following_of
+from anabranch.net.analyse import analyse
 from anabranch.net.draw import dot, mermaid, svg
 from anabranch.net.net import Branch, Net
-from anabranch.net.reach import positions, predecessors
+from anabranch.net.reach import following_of, positions, predecessors
 from seeds import seeds
 
 from .families import FAMILIES, braid, built, chain, playbook

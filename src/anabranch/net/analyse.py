@@ -13,7 +13,7 @@ from anabranch.net.cycles import Following, rings
 from anabranch.net.forks import meetings
 from anabranch.net.net import Net, Step
 from anabranch.net.problems import Position, Problem, Severity
-from anabranch.net.reach import reached_from, successors
+from anabranch.net.reach import following_of, reached_from
 
 __all__ = ["JoinReach", "analyse", "join_slots_reachable"]
 
@@ -29,13 +29,6 @@ def analyse(net: Net) -> list[Problem]:
         *_cycles(net, following),
         *analyse_joins(net),
     ]
-
-
-def following_of(net: Net) -> Following:
-    return {
-        name: [target for target in successors(step) if target in net.steps]
-        for name, step in net.steps.items()
-    }
 
 
 def _problem(

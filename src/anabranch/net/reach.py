@@ -37,6 +37,16 @@ def successors(step: Step, edges: Callable[[Branch], Iterable[str]] = all_edges)
     return list(dict.fromkeys(target for branch in step.branches for target in edges(branch)))
 
 
+def following_of(
+    net: Net, edges: Callable[[Branch], Iterable[str]] = all_edges
+) -> dict[str, list[str]]:
+    """For every step its direct successors, as far as they exist."""
+    return {
+        name: [target for target in successors(step, edges) if target in net.steps]
+        for name, step in net.steps.items()
+    }
+
+
 def predecessors(net: Net) -> dict[str, list[str]]:
     """For every step the steps with an edge to it, in document order."""
     found: dict[str, list[str]] = {name: [] for name in net.steps}
@@ -64,10 +74,7 @@ class _Closure(Mapping[str, frozenset[str]]):
     are kept: all of them together are the square of its steps."""
 
     def __init__(self, net: Net, edges: Callable[[Branch], Iterable[str]]) -> None:
-        self._following = {
-            name: [t for t in successors(step, edges) if t in net.steps]
-            for name, step in net.steps.items()
-        }
+        self._following = following_of(net, edges)
         self._kept: dict[str, frozenset[str]] = {}
 
     def __getitem__(self, name: str) -> frozenset[str]:

@@ -14,11 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from anabranch.dialects.findings import Findings
-from anabranch.net.analyse import following_of
 from anabranch.net.forks import meetings
 from anabranch.net.net import Barrier, Net
 from anabranch.net.problems import Position
-from anabranch.net.reach import predecessors
+from anabranch.net.reach import following_of, predecessors
 
 Join = Literal["each", "all"]
 Evidence = tuple[str, Position]  # a word, and where it stands
