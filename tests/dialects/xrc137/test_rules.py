@@ -180,7 +180,7 @@ def test_a_rule_inside_another_document_keeps_its_places() -> None:
     assert isinstance(rules, Fields)
     one = rules.fields["one"]
     assert isinstance(one, Fields)
-    document, (problem,) = rule_from(one, "bundle.json")
+    document, (problem,) = rule_from(one)
     assert document is None
     assert str(problem).startswith("bundle.json:2:26: unknown-key:")
     assert "did you mean 'rules'?" in str(problem)

@@ -48,13 +48,13 @@ def read_rule(text: str | bytes, *, file: str = "<rule>") -> Read:
         findings = Findings()
         findings.wrong_type(root, "a rule document", "a mapping")
         return None, in_order([*reading.problems, *findings.problems])
-    document, problems = rule_from(root, file)
+    document, problems = rule_from(root)
     if reading.problems:
         document = None
     return document, in_order([*reading.problems, *problems])
 
 
-def rule_from(node: Fields, file: str = "<rule>") -> Read:  # noqa: ARG001 - nodes know their file
+def rule_from(node: Fields) -> Read:
     """The same for a mapping that stands inside another document."""
     findings = Findings()
     document = _Reader(node, findings).document()

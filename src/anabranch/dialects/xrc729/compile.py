@@ -204,7 +204,7 @@ def _check_rules(
 
 def _document(text: BundleDocument, findings: Findings) -> RuleDocument | None:
     if text.node is not None:
-        document, problems = rule_from(text.node, text.file)
+        document, problems = rule_from(text.node)
         size = len(text.text.encode("utf-8", "surrogatepass"))
         if size > DOCUMENT_BYTES:
             message = f"the rule is {size:,} bytes long; the limit is {DOCUMENT_BYTES:,}"
