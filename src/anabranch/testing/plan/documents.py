@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -236,17 +237,11 @@ def _bundle_of(
 
 def _wrapped(text: str) -> str:
     """What a plan embeds may be one bundle without the file around it."""
-    found = _json_or_nothing(text)
-    if isinstance(found, dict) and "items" in found and "bundles" not in found:
-        return json.dumps({"format": "xgr-multi-bundle@1", "bundles": [found]})
+    with suppress(ValueError, RecursionError):  # what it is then is told by who reads it
+        found = json.loads(text)
+        if isinstance(found, dict) and "items" in found and "bundles" not in found:
+            return json.dumps({"format": "xgr-multi-bundle@1", "bundles": [found]})
     return text
-
-
-def _json_or_nothing(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _check_hash(source: Json, runtime: Json, document: Json, where: str) -> None:
