@@ -13,7 +13,7 @@ from typing import TypeVar
 from anabranch.cancel import poll
 from anabranch.dialects.durations import parse_duration
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, kind_of
-from anabranch.net.problems import Position, Problem, Severity, did_you_mean
+from anabranch.net.problems import Position, Problem, Severity, closest, did_you_mean
 
 Word = TypeVar("Word", bound=str)
 SLIP = 0.8  # how much alike two words are when one is a slip of the pen for the other
@@ -161,8 +161,8 @@ class Section:
             if isinstance(node, Scalar) and node.value == word:
                 return word
         message = f"`{key}` of {self.what} is {kind_of(node)}"
-        close = did_you_mean(str(node.value), words) if isinstance(node, Scalar) else ""
-        hint = close if close.startswith("did") else "choose one of " + ", ".join(words)
+        close = closest(str(node.value), words) if isinstance(node, Scalar) else ""
+        hint = close or "choose one of " + ", ".join(words)
         self.findings.add(node.position, "bad-choice", message, hint)
         return default
 

@@ -49,18 +49,21 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position))
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint naming the closest known word, or the known words when they are few."""
+def closest(word: str, known: Iterable[str]) -> str:
+    """A hint naming the closest known word; "" where none comes close."""
     options = list(islice(known, HINTS_MAX))
     close = [option for option in options if option.lower() == word.lower()]
     if not close and len(word) <= WORD_MAX:
         near = [option for option in options if len(option) <= WORD_MAX]
         close = get_close_matches(word, near, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    if 0 < len(options) <= 12:
-        return "known here: " + ", ".join(sorted(options))
-    return ""
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The same, or else the known words when they are few."""
+    options = list(islice(known, HINTS_MAX))
+    few = 0 < len(options) <= 12
+    return closest(word, options) or ("known here: " + ", ".join(sorted(options)) if few else "")
 
 
 #: Every code a problem can have. They are stable: scripts and editors may rely on them.

@@ -24,7 +24,7 @@ from anabranch.expressions.references import ROOTS, Reference
 from anabranch.net.cycles import rings
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import Arc, Barrier, Branch, Net, RunPolicy, Step
-from anabranch.net.problems import Position, Problem, did_you_mean
+from anabranch.net.problems import Position, Problem, closest, did_you_mean
 
 #: Where the plan has several beginnings, the step without work from which all of them follow.
 START = "plan"
@@ -194,8 +194,7 @@ class Plans:
                     name = str(segments[1]) if len(segments) > 1 else ""
                     if reference.root != "input" or not name or name in declared:
                         continue
-                    hint = did_you_mean(name, declared)
-                    if hint.startswith("did"):
+                    if hint := closest(name, declared):
                         message = f"step {step.step_id!r} reads {reference.text!r}, and `input` has"
                         self.findings.warn(at, "unknown-input", f"{message} no {name!r}", hint)
 

@@ -16,7 +16,7 @@ from anabranch.dialects.nodes import Fields, Node, Scalar
 from anabranch.dialects.noetl.tasks.code_reads import HOLDERS
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.jinja.paths import TemplateLookup
-from anabranch.net.problems import Position, did_you_mean
+from anabranch.net.problems import Position, closest
 
 #: Fields of a result by kind; None stands for a value about which nothing is known.
 Shape = Mapping[str, Any]
@@ -111,16 +111,14 @@ class Lookups:
         if one.root in FUNCTIONS:
             return
         message = f"templates have no function {one.root!r}"
-        close = did_you_mean(one.root, FUNCTIONS)
         words = " and ".join(f"`{name}`" for name in FUNCTIONS)
-        hint = close if close.startswith("did") else f"there are {words}; filters do the rest"
+        hint = closest(one.root, FUNCTIONS) or f"there are {words}; filters do the rest"
         findings.add(at, "unknown-function", message, hint)
 
     def _input(self, one: TemplateLookup, at: Position, findings: Findings) -> None:
         if one.root != "workload" or len(one.path) < 2 or one.path[1] in self._workload:
             return
-        hint = did_you_mean(str(one.path[1]), self._workload)
-        if hint.startswith("did"):  # anything else may be given as input
+        if hint := closest(str(one.path[1]), self._workload):  # any other may be given as input
             message = f"the workload has no key {one.path[1]!r}"
             findings.warn(at, "unknown-input", message, hint)
 
@@ -138,9 +136,8 @@ class Lookups:
                 return
             if key not in shape:
                 message = f"the result of step {step!r} has no field {key!r}"
-                close = did_you_mean(key, shape)
                 known = "it has " + ", ".join(f"`{name}`" for name in shape)
-                hint = close if close.startswith("did") else known if shape else "it is empty"
+                hint = closest(key, shape) or (known if shape else "it is empty")
                 findings.warn(at, "unknown-field", message, hint)
                 return
             shape = shape[key]

@@ -34,7 +34,7 @@ from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Expression
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import CredentialName, Net, RunPolicy, Step
-from anabranch.net.problems import Problem, did_you_mean
+from anabranch.net.problems import Problem, closest, did_you_mean
 from anabranch.net.program import Iteration, Program
 
 ON_FAILURE: tuple[Literal["fail", "handled", "partial"], ...] = ("fail", "handled", "partial")
@@ -155,7 +155,7 @@ class Playbook:
         for key, node in self._root.node.fields.items():
             if key in ROOT or not isinstance(node, Fields):
                 continue
-            if did_you_mean(key, ROOT).startswith("did") or key in workload or key in computed:
+            if closest(key, ROOT) or key in workload or key in computed:
                 continue
             self._root.ask(key)
             message = f"the playbook has no section {key!r}; it can be read as `{key}`"
@@ -330,11 +330,9 @@ class Playbook:
                 message = "`env` can be read in the keychain only, and is empty here"
                 hint = "add a keychain entry of kind `env`, or give the value as input"
                 self.findings.warn(at, "unknown-name", message, hint)
-            elif name not in known:
-                hint = did_you_mean(name, known)
-                if hint.startswith("did"):
-                    message = f"nothing in the playbook is called {name!r}"
-                    self.findings.warn(at, "unknown-name", message, hint)
+            elif name not in known and (hint := closest(name, known)):
+                message = f"nothing in the playbook is called {name!r}"
+                self.findings.warn(at, "unknown-name", message, hint)
 
     def _check_lookups(
         self, steps: Mapping[str, Step], workload: Mapping[str, Any], nodes: Mapping[str, Section]

@@ -31,7 +31,7 @@ from anabranch.dialects.xrc729.words import DIALECT
 from anabranch.net.analyse import analyse
 from anabranch.net.fingerprint import fingerprint
 from anabranch.net.net import Net
-from anabranch.net.problems import Position, Problem, did_you_mean
+from anabranch.net.problems import Position, Problem, closest
 
 _Documents = Mapping[str, RuleDocument | None]  # by step; None where it is not known
 ALONE = "RULE"  # the step of a rule that is run by itself
@@ -171,8 +171,7 @@ def _check_references(orchestration: Orchestration, bundle: Bundle, findings: Fi
         if id(text) not in used:
             at = text.node.position if text.node is not None else Position(1, 1, text.file)
             named = {alias_of(step.rule) for step in orchestration.steps.values()}
-            close = did_you_mean(name, named)
-            hint = close if close.startswith("did") else "remove it"
+            hint = closest(name, named) or "remove it"
             findings.add(at, "unused-rule", f"no step names the rule {name!r}", hint, "note")
 
 
@@ -182,8 +181,7 @@ def _unresolved(step: StepDeclaration, bundle: Bundle, findings: Findings) -> No
     if ADDRESS.fullmatch(alias):
         return
     message = f"the rule {alias!r} of step {step.name!r} is neither an address nor known here"
-    close = did_you_mean(alias, bundle.rules)
-    hint = close if close.startswith("did") else "give the rules with --rules, or its address"
+    hint = closest(alias, bundle.rules) or "give the rules with --rules, or its address"
     findings.warn(step.rule_position, "unresolved-rule", message, hint)
 
 

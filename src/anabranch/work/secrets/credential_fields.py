@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.net.problems import did_you_mean
+from anabranch.net.problems import closest
 
 
 class Type(msgspec.Struct, frozen=True):
@@ -79,8 +79,8 @@ def type_of(word: str) -> str:
     name = word.strip().lower()
     name = _SPELLINGS.get(name, name)
     if name and name not in TYPES:
-        close = did_you_mean(name, TYPES)
-        hint = f" ({close})" if close.startswith("did") else ""
+        close = closest(name, TYPES)
+        hint = f" ({close})" if close else ""
         raise InputError(
             f"there is no type {word[:40]!r} of credentials{hint}: there are {', '.join(TYPES)}. "
             "`secret` takes any fields",

@@ -27,7 +27,7 @@ from anabranch.dialects.noetl.templates import TemplateCompiler
 from anabranch.expressions.jinja.jinja import ValueTemplate, has_template
 from anabranch.expressions.jinja.paths import TemplateLookup
 from anabranch.net.net import CredentialName
-from anabranch.net.problems import did_you_mean
+from anabranch.net.problems import closest
 
 #: For each kind of entry the keys of which one must be there.
 ENTRIES: Mapping[str, tuple[str, ...]] = {
@@ -225,9 +225,8 @@ class AuthReader(msgspec.Struct, frozen=True):
     def _by_name(self, name: str, node: Node, what: str) -> None:
         """It is looked for when the work is done; one that is nearly an entry may be a slip."""
         self.templates.credentials.append(CredentialName(name, node.position))
-        near = did_you_mean(name, self.names) if self.names else ""
         message = f"{what} names the credential {name!r}, which is not in the keychain"
-        if near.startswith("did"):
+        if near := closest(name, self.names):
             self.findings.warn(node.position, "unknown-credential", message, near)
             return
         hint = f"add one with `anabranch credential add {name}`, or add it to `keychain`"

@@ -36,7 +36,7 @@ from anabranch.dialects.port import Options
 from anabranch.expressions.jinja.jinja import has_template
 from anabranch.expressions.port import Constant, Expression
 from anabranch.net.net import Decision, Retry, Work
-from anabranch.net.problems import did_you_mean
+from anabranch.net.problems import closest
 from anabranch.net.program import InnerLoop, Program, TaskSpec, Write
 
 #: Kinds that NoETL has and Anabranch does not; each needs a service or a runtime of its own.
@@ -196,8 +196,8 @@ class Tasks(msgspec.Struct, frozen=True):
             return None
         if self.options.any_tool:
             return kind
-        close = did_you_mean(kind, [*KINDS, *self.options.tools])
-        hint = close if close.startswith("did") else "choose one of " + ", ".join(KINDS)
+        known = [*KINDS, *self.options.tools]
+        hint = closest(kind, known) or "choose one of " + ", ".join(KINDS)
         message = f"there is no task kind {kind!r}, and no tool is registered under that name"
         self.findings.add(node.position, "unknown-kind", message, hint)
         return None

@@ -11,7 +11,7 @@ from anabranch.dialects.noetl.lookups import is_literal
 from anabranch.dialects.noetl.tasks.credentials import AuthReader
 from anabranch.dialects.noetl.templates import SQL as QUERY
 from anabranch.dialects.noetl.templates import TemplateCompiler
-from anabranch.net.problems import did_you_mean
+from anabranch.net.problems import closest, did_you_mean
 
 Side = Literal["source", "target"]
 
@@ -80,8 +80,7 @@ def _kind(side: Section, name: Side) -> str | None:
     if word == "snowflake":
         side.findings.not_yet(node.position, f"{side.what} with {word}", SNOWFLAKE)
         return None
-    close = did_you_mean(word, known)
-    hint = close if close.startswith("did") else "choose one of " + ", ".join(known)
+    hint = closest(word, known) or "choose one of " + ", ".join(known)
     message = f"{side.what} cannot be {str(node.value)[:40]!r}"
     side.findings.add(node.position, "bad-choice", message, hint)
     return None
