@@ -29,7 +29,7 @@ from anabranch.store.ports import Definition, DefinitionCard, DefinitionFilter, 
 
 VERSIONS_MAX = 100_000
 DIALECT = "workflow-template"  # under this word templates stand among the definitions
-DELETIONS_MAX = 1000  # of one template, before which its versions are looked for
+DELETIONS_MAX = 1000  # of one template, up to which a check knows the fingerprints of its versions
 DELETED = "<deleted>"  # the origin of a version that says so
 
 #: A version of a template: its number, and its card.
@@ -58,7 +58,7 @@ def _mark(text: str, deletions: int) -> str:
 
 
 def wrong_with(kept: Definition) -> str:
-    """What a template that stands among the definitions of a store is not as it was put."""
+    """How a stored template differs from the one that was put; "" where it does not."""
     try:
         read_template(kept.source, file=kept.name)
     except AnabranchError as error:
