@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ from .beside import SCRAP, VERBS, Beside, Site, beside, gated, site
 ROUNDS = int(os.environ.get("ANABRANCH_TERMINAL_ROUNDS", "20"))
 CLIENTS = 3
 RUNS_AT_LEAST = 12  # acknowledged in a round
+BREATH_SECONDS = 0.05  # between two runs of a client once there are as many
 SHARES = 3  # each round runs every third verb
 FILES = ("", "-wal")
 
@@ -78,6 +80,7 @@ class Load:
                     self.completed.append(run)
                 if len(self.completed) >= RUNS_AT_LEAST:
                     self.enough.set()
+                    time.sleep(BREATH_SECONDS)  # the rest of the round is the second terminal's
         except AssertionError as error:
             self.wrong.append(str(error))
         except (OSError, ValueError, TypeError):
