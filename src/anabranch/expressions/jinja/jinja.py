@@ -133,7 +133,7 @@ class _Templated:
 
     @property
     def reads(self) -> Paths:
-        return self._program.paths()
+        return self._program.reads
 
     @property
     def readings(self) -> tuple[TemplateLookup, ...]:

@@ -56,8 +56,8 @@ class CompiledTemplate:
     """A template found to be good; its code is made when it first runs."""
 
     __slots__ = (
-        *("_mode", "_root", "coerces", "lookup", "names", "native", "readings", "sandbox"),
-        "text",
+        *("_mode", "_root", "coerces", "lookup", "names", "native", "readings", "reads"),
+        *("sandbox", "text"),
     )
 
     def __init__(self, text: str, mode: Mode, sandbox: Sandbox) -> None:
@@ -74,6 +74,8 @@ class CompiledTemplate:
         self.names = frozenset(found.loaded - found.stored - {"loop"})
         set_here = found.stored | ({"loop"} if found.loops else set())
         self.readings = tuple(one for one in readings(tree) if one.root not in set_here)
+        #: What it looks up, two names deep: `("ctx", "total")`; a single name is all below it.
+        self.reads = frozenset(_paths(tree))
         self.coerces = found.filters.keys().isdisjoint(("tojson", "string"))
 
     def run(self, names: Mapping[str, Any], *, lenient: bool = False) -> Any:
@@ -87,10 +89,6 @@ class CompiledTemplate:
                 pass
             return scope.vars["result"]
         return self._joined(root(scope), scope)
-
-    def paths(self) -> frozenset[tuple[str, ...]]:
-        """What it looks up, two names deep: `("ctx", "total")`; a single name is all below it."""
-        return frozenset(_paths(_parsed(self.text, self._mode, self.sandbox)[0]))
 
     def _joined(self, pieces: Iterator[str], scope: EvaluationScope) -> Rendered:
         parts: list[str] = []

@@ -1,8 +1,9 @@
 """Composed work inside a play: pipelines, shards of loops and the reading of their collections.
 
-These are coroutines, and a play has no event loop of its own (it may even be called inside one), so
-they run on a loop in a thread behind the stage. They take no virtual time: waits inside a pipeline
-end at once, and whatever would reach outside answers with nothing.
+These are coroutines, and a play has no event loop of its own, so they run on one behind the stage:
+in the same thread, or, where the play is called inside a running loop, in another. They take no
+virtual time: waits inside a pipeline end at once, and whatever would reach outside answers with
+nothing.
 """
 
 from __future__ import annotations
@@ -35,16 +36,31 @@ _SCRIPTED = "scripted"
 Perform = Callable[[Task], Answer | Parked]
 
 
+_of_thread = threading.local()
+
+
+def _loop_here() -> asyncio.AbstractEventLoop:
+    """One for each thread that plays."""
+    loop: asyncio.AbstractEventLoop | None = getattr(_of_thread, "loop", None)
+    if loop is None:
+        loop = _of_thread.loop = asyncio.new_event_loop()
+    return loop
+
+
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
+def _loop_elsewhere() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="backstage", daemon=True).start()
     return loop
 
 
 def backstage(work: Coroutine[Any, Any, Answer | Parked]) -> Answer | Parked:
-    """Do it on the loop behind the stage."""
-    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+    """Do it on a loop behind the stage. To change threads takes longer than most of the work."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _loop_here().run_until_complete(work)
+    return asyncio.run_coroutine_threadsafe(work, _loop_elsewhere()).result()
 
 
 class Inside:
