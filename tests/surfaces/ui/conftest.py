@@ -13,17 +13,28 @@ from .support import Server, install_chromium
 
 @pytest.fixture(scope="module")  # while it runs, the thread has a loop that others cannot share
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import Locator, sync_playwright
 
     path = install_chromium()
     if path is None:
         pytest.skip("there is no Chromium and it cannot be installed: run `make browser` as root")
-    with sync_playwright() as driver:
+    with sync_playwright() as driver, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Locator, "click", _to_the_end_of_the_page(Locator.click))
         browser = driver.chromium.launch(
             executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         yield browser
         browser.close()
+
+
+def _to_the_end_of_the_page(click: Any) -> Any:
+    """A click returns when the page it leads to begins: a busy machine has read half of it then."""
+
+    def clicked(locator: Any, **given: Any) -> None:
+        click(locator, **given)
+        locator.page.wait_for_load_state()
+
+    return clicked
 
 
 @pytest.fixture(scope="module")
