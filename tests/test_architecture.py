@@ -21,6 +21,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FOR_EVERYBODY = {
     *("cancel", "errors", "ids", "clock", "files", "keccak", "literals", "settings", "store_files"),
+    "version",
 }
 COMPOSITION_ROOT = {"app", "__init__", "__main__"}
 PURE = {"expressions", "net", "kernel"}

@@ -23,13 +23,12 @@ from anabranch.errors import (
     StoreInUse,
     UnusableStore,
 )
+from anabranch.version import __version__
 
 if TYPE_CHECKING:
     from anabranch.app import Engine, RunResult, run, tool
     from anabranch.settings import Settings
     from anabranch.work.kinds.callables import Toolbox
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AnabranchError",
