@@ -1,4 +1,4 @@
-"""The log of every run and its indexes: the ports of a store, its migrations, memory and SQLite.
+"""The log of every run and its indexes: the ports, memory, SQLite, PostgreSQL.
 
 A store keeps what it is given in one transaction and knows nothing of what the events mean.
 """

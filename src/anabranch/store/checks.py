@@ -7,10 +7,11 @@ functions say which part of it is wrong and why.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from anabranch.errors import Conflict, StoreError, UnusableStore
 from anabranch.store.ports import Commit, Head
+from anabranch.store.stream_ports import StreamCard, StreamCommit
 
 
 def refusal(head: Head | None, commit: Commit) -> StoreError | None:
@@ -39,6 +40,67 @@ def refusal(head: Head | None, commit: Commit) -> StoreError | None:
             code="malformed_commit",
         )
     return None
+
+
+def stream_refusal(
+    card: StreamCard | None, commit: StreamCommit, *, again: bool = False
+) -> StoreError | None:
+    """Why these events cannot follow that card (None: the stream is new), or None when they can;
+    `again` says that the batch has events for the stream already."""
+    new, name = commit.card, commit.card.stream
+    if not name or not new.family or not 1 <= commit.count <= new.seq or again:
+        return StoreError(
+            f"malformed commit for stream {name!r}: {commit.count} events ending at number "
+            f"{new.seq}" + (", and others before them" if again else ""),
+            code="malformed_commit",
+        )
+    stored, expected = (card.seq if card else 0), new.seq - commit.count
+    if stored != expected:
+        return Conflict(
+            f"stream {name} ends at event {stored}, but the commit follows event {expected}: "
+            "another writer was first; nothing was written"
+        )
+    if card is not None and birth_of(card) != birth_of(new):
+        return StoreError(
+            f"the commit changes the family of stream {name} or when it was created; "
+            "nothing was written",
+            code="malformed_commit",
+        )
+    return None
+
+
+def streams_refusal(
+    commits: Sequence[StreamCommit], stored: Callable[[str], StreamCard | None]
+) -> StoreError | None:
+    """Why the first of these that cannot be written cannot, or None when all of them can."""
+    seen: set[str] = set()
+    for commit in commits:
+        name = commit.card.stream
+        refused = stream_refusal(stored(name), commit, again=name in seen)
+        if refused is not None:
+            return refused
+        seen.add(name)
+    return None
+
+
+def birth_of(card: StreamCard) -> tuple[str, int]:
+    """What a stream is created with and keeps."""
+    return card.family, card.created_at
+
+
+def card_refusal(card: StreamCard) -> Conflict:
+    return Conflict(
+        f"stream {card.stream} does not end at event {card.seq} any more, or is another one; "
+        "nothing was written"
+    )
+
+
+def no_streams() -> StoreError:
+    return StoreError(
+        "several servers share this store, and a node keeps its state in a file of its own; "
+        "nothing was written",
+        code="shared_store",
+    )
 
 
 def birth(head: Head) -> tuple[int, str | None, str | None]:

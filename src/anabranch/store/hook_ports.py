@@ -2,7 +2,8 @@
 
 Every row of the log has a position. Positions grow in the order in which rows become visible, and
 none is ever given out twice, also not after a purge; so a hook needs to remember one number to know
-what it has seen. What it found is written in the transaction that moves that number.
+what it has seen. What it found is written in the transaction that moves that number. A store that
+several servers share has such an order for each partition; every other store has one partition, 0.
 
 Of the deliveries of one run to one hook at most one is out at a time: it alone has an instant in
 `due`, those behind it have none and get theirs when it is over. So the next ones to send are found
@@ -42,7 +43,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     enabled: bool = True
     created_at: int = 0
-    cursor: int = 0  # position of the last row looked at
+    cursor: int = 0  # position of the last row looked at; in partition 0, where there are more
 
 
 class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,16 +82,16 @@ class DeliveryFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed(Protocol):
-    def feed(self, after: int, limit: int = 200) -> list[Entry]:
+    def feed(self, after: int, limit: int = 200, partition: int = 0) -> list[Entry]:
         """Rows of the log of all runs with a position above `after`, in order."""
 
     def probe_write(self) -> None:
         """Write something that changes nothing; raises when that cannot be, or there is no room."""
 
-    def position(self) -> int:
-        """The highest position ever given out; 0 when there was none."""
+    def positions(self) -> Mapping[int, int]:
+        """By partition the highest position ever given out; 0 when there was none."""
 
-    def runs_after(self, position: int) -> set[str]:
+    def runs_after(self, position: int, partition: int = 0) -> set[str]:
         """Runs that have a row above this position."""
 
     def run_counts(self) -> list[tuple[str, str, int]]:
@@ -98,8 +99,12 @@ class Feed(Protocol):
 
 
 class Hooks(Protocol):
-    def add_hook(self, hook: Hook) -> None:
-        """Raises `Conflict` when there is one of this id."""
+    def add_hook(self, hook: Hook, *, from_now: bool = False) -> None:
+        """Raises `Conflict` when there is one of this id. With `from_now` its cursors begin where
+        the log ends."""
+
+    def cursors(self, hook_id: str) -> Mapping[int, int]:
+        """By partition how far the hook has looked; what is not in it was not looked at."""
 
     def hook(self, hook_id: str) -> Hook | None: ...
 
@@ -113,12 +118,18 @@ class Hooks(Protocol):
         """With all its deliveries."""
 
     def advance_hook(
-        self, hook_id: str, seen: int, to: int, found: Sequence[WebhookDelivery]
+        self,
+        hook_id: str,
+        seen: int,
+        to: int,
+        found: Sequence[WebhookDelivery],
+        partition: int = 0,
     ) -> bool:
         """Move the cursor from `seen` to `to` and write what was found, or do neither (False)."""
 
     def due_deliveries(self, hook_id: str, now: int, limit: int) -> list[WebhookDelivery]:
-        """Pending ones that may go out, longest due first; at most one a run."""
+        """Pending ones that may go out, longest due first; at most one a run. Of a shared store
+        those of runs in partitions that this server owns."""
 
     def settle_delivery(self, after: WebhookDelivery, now: int) -> bool:
         """Write how an attempt went; when it is over, the next one of its run is due `now`.

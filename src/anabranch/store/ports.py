@@ -10,16 +10,18 @@ A store is supported when `anabranch.testing.stores` passes on it, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from anabranch.store.access_ports import Access
 from anabranch.store.catalog_ports import CatalogStore
+from anabranch.store.cluster_ports import Cluster
 from anabranch.store.credential_ports import CredentialStore
 from anabranch.store.grant_ports import Grants
 from anabranch.store.hook_ports import Feed, Hooks
+from anabranch.store.stream_ports import StreamCommit, Streams
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +129,7 @@ class Batch(msgspec.Struct, kw_only=True):
     commits: list[Commit] = []
     payloads: dict[str, bytes] = {}  # sha256 hex → content
     answers: dict[int, bytes] = {}  # message id → answer
+    messages: list[tuple[str, bytes, int]] = []  # run, body, now: to runs that others own
     holds: list[Hold] = []
     #: Runs that end: the holds of their jobs and steps are over now, those of scope `execution`
     #: at the second instant, unless they end sooner.
@@ -134,6 +137,7 @@ class Batch(msgspec.Struct, kw_only=True):
     #: run → key → value, for runs that begin; kept until the run is named in `unsealed`.
     sealed: dict[str, dict[str, bytes]] = {}
     unsealed: list[str] = []
+    streams: list[StreamCommit] = []  # of a node; at most one for each stream
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -173,7 +177,8 @@ class Journal(Protocol):
         """Write the batch durably.
 
         Raises `Conflict` and writes nothing when some run's log does not end just before the
-        commit's first event (a commit whose events start at 1 creates the run).
+        commit's first event (a commit whose events start at 1 creates the run). The same holds for
+        streams.
         """
 
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
@@ -194,8 +199,11 @@ class Heads(Protocol):
 
     def heads(self, wanted: HeadFilter) -> list[Head]: ...
 
-    def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
-        """Heads of unfinished runs in order of run id, for recovery in pages."""
+    def unfinished(
+        self, after: str = "", limit: int = 1000, partitions: Collection[int] | None = None
+    ) -> list[Head]:
+        """Heads of unfinished runs in order of run id, for recovery in pages; with `partitions`
+        only those of a shared store that are in these."""
 
     def due(self, now: int, limit: int = 1000) -> list[Head]:
         """Unfinished runs with `next_wake <= now`, earliest first (served by an index)."""
@@ -268,10 +276,13 @@ class SessionNumbers(Protocol):
 class MailboxStore(Protocol):
     """How a second process reaches the engine that owns the store."""
 
-    def post(self, run: str, body: bytes, now: int) -> int: ...
+    def post(self, run: str, body: bytes, now: int, nonce: str = "") -> int:
+        """Raises `StoreError` with the code `no_answer` where it may have been written all the
+        same: who says it again with the same nonce says it once, and gets the same id. (A store
+        whose every end is seen has no use for a nonce.)"""
 
     def unanswered(self, limit: int = 100) -> list[Message]:
-        """Oldest first."""
+        """Oldest first; of a shared store those to runs in partitions that this server owns."""
 
     def message(self, message_id: int) -> Message | None: ...
 
@@ -283,6 +294,13 @@ class Store(
     Journal, Heads, Definitions, Payloads, Retention, Seals, SessionNumbers, Grants, MailboxStore,
     Feed, Hooks, Access, CredentialStore, CatalogStore, Protocol,
 ):  # fmt: skip
+    #: Where several servers share the store: the partitions, and who owns them.
+    cluster: Cluster | None
+
+    @property
+    def node_streams(self) -> Streams | None:
+        """The state of a node; None where several servers share the store, which a node cannot."""
+
     def acquire(self, owner: str) -> None:
         """Become the one engine on this store, or raise `StoreInUse` naming the owner."""
 
