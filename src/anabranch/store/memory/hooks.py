@@ -42,7 +42,12 @@ class MemoryHooks(MemoryPart):
         """The rows of these runs are gone; their positions are not given out again."""
         self._feed = [entry for entry in self._feed if entry.run not in runs]
 
-    def feed(self, after: int, limit: int = 200) -> list[Entry]:
+    def feed(
+        self,
+        after: int,
+        limit: int = 200,
+        partition: int = 0,  # noqa: ARG002 - there is one
+    ) -> list[Entry]:
         with self._open():
             start = bisect_right(self._feed, after, key=lambda entry: entry.position)
             return self._feed[start : start + max(limit, 0)]
@@ -51,11 +56,11 @@ class MemoryHooks(MemoryPart):
         with self._open():
             pass
 
-    def position(self) -> int:
+    def positions(self) -> Mapping[int, int]:
         with self._open():
-            return self._position
+            return {0: self._position}
 
-    def runs_after(self, position: int) -> set[str]:
+    def runs_after(self, position: int, partition: int = 0) -> set[str]:  # noqa: ARG002
         with self._open():
             return {entry.run for entry in self._feed if entry.position > position}
 
@@ -64,11 +69,16 @@ class MemoryHooks(MemoryPart):
             counted = Counter((head.status, head.dialect) for head in self._heads.values())
         return sorted((*key, count) for key, count in counted.items())
 
-    def add_hook(self, hook: Hook) -> None:
+    def add_hook(self, hook: Hook, *, from_now: bool = False) -> None:
         with self._open():
             if hook.id in self._hooks:
                 raise hook_exists(hook.id)
-            self._hooks[hook.id] = hook
+            cursor = self._position if from_now else hook.cursor
+            self._hooks[hook.id] = replace(hook, cursor=cursor)
+
+    def cursors(self, hook_id: str) -> Mapping[int, int]:
+        hook = self.hook(hook_id)
+        return {0: hook.cursor} if hook is not None else {}
 
     def hook(self, hook_id: str) -> Hook | None:
         with self._open():
@@ -94,7 +104,12 @@ class MemoryHooks(MemoryPart):
             return self._hooks.pop(hook_id, None) is not None
 
     def advance_hook(
-        self, hook_id: str, seen: int, to: int, found: Sequence[WebhookDelivery]
+        self,
+        hook_id: str,
+        seen: int,
+        to: int,
+        found: Sequence[WebhookDelivery],
+        partition: int = 0,  # noqa: ARG002
     ) -> bool:
         with self._open():
             hook = self._hooks.get(hook_id)

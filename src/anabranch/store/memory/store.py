@@ -6,18 +6,20 @@ It is the oracle the other stores are compared with, so every method does the ob
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from anabranch.errors import StoreInUse
 from anabranch.store.checks import answer_refusal, check_payloads, checked_payload, refusal
+from anabranch.store.cluster_ports import Cluster
 from anabranch.store.grant_ports import Grant
 from anabranch.store.memory.access import MemoryAccess
 from anabranch.store.memory.catalog import MemoryCatalog
 from anabranch.store.memory.credentials import MemoryCredentials
 from anabranch.store.memory.hooks import MemoryHooks
+from anabranch.store.memory.streams import MemoryStreams
 from anabranch.store.ports import (
     Batch,
     Commit,
@@ -39,8 +41,12 @@ from anabranch.store.ports import (
 class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
     """One store per instance; two threads may use it, two processes cannot."""
 
+    cluster: Cluster | None = None
+    answered_by_others = False  # messages that wait: other servers may be about to
+
     def __init__(self) -> None:
         super().__init__()
+        self.node_streams = MemoryStreams(self._open)
         self._log: dict[str, list[Record]] = {}
         self._heads: dict[str, Head] = {}
         self._snapshots: dict[str, StateSnapshot] = {}
@@ -66,6 +72,8 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
                 self._payloads.setdefault(sha256, content)
             for message_id, answer in batch.answers.items():
                 self._mailbox[message_id] = replace(self._mailbox[message_id], answer=answer)
+            for run, body, now in batch.messages:
+                self.post(run, body, now)
             for hold in batch.holds:
                 self._hold(hold)
             for run, (now, until) in batch.ended.items():
@@ -74,6 +82,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
                 self._sealed[run] = {**self._sealed.get(run, {}), **values}
             for run in batch.unsealed:
                 self._sealed.pop(run, None)
+            self.node_streams.apply(batch.streams)
 
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
         with self._open():
@@ -103,6 +112,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
             message = self._mailbox.get(message_id)
             if message is None or message.answer is not None:
                 raise answer_refusal(message_id, known=message is not None)
+        self.node_streams.check(batch.streams)
 
     def _apply(self, commit: Commit) -> None:
         head = commit.head
@@ -131,7 +141,12 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
         found.sort(key=lambda head: (head.created_at, head.run), reverse=True)
         return found[: max(wanted.limit, 0)]
 
-    def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
+    def unfinished(
+        self,
+        after: str = "",
+        limit: int = 1000,
+        partitions: Collection[int] | None = None,  # noqa: ARG002 - there is one
+    ) -> list[Head]:
         with self._open():
             found = [h for h in self._heads.values() if not h.finished and h.run > after]
         return sorted(found, key=lambda head: head.run)[: max(limit, 0)]
@@ -204,7 +219,8 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
                 self._snapshots.pop(run, None)
             self._unnote(gone)
             for message in [m for m in self._mailbox.values() if m.run in gone]:
-                del self._mailbox[message.id]
+                if message.answer is not None or not self.answered_by_others:
+                    del self._mailbox[message.id]
             return Forgotten(len(gone), len(payloads), size)
 
     def give_back(self, most: int) -> Space:  # noqa: ARG002 - the port's signature
@@ -289,7 +305,7 @@ class MemoryStore(MemoryCatalog, MemoryCredentials, MemoryHooks, MemoryAccess):
 
     # Mailbox
 
-    def post(self, run: str, body: bytes, now: int) -> int:
+    def post(self, run: str, body: bytes, now: int, nonce: str = "") -> int:  # noqa: ARG002
         with self._open():
             self._last_message += 1
             message_id = self._last_message
