@@ -9,10 +9,9 @@ import sqlite3
 from pathlib import Path
 
 from anabranch.errors import StoreError, UnusableStore
+from anabranch.store.relational.errors import CONSTRAINT
 
 _PRIMARY = 0xFF  # the low byte of an extended code is the kind of error
-
-CONSTRAINT = "store_constraint"
 
 # kind → (code for machines, what to do)
 _ADVICE = {

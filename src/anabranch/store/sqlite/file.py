@@ -19,6 +19,7 @@ from anabranch.store.sqlite.errors import translate
 from anabranch.store.sqlite.file_lock import FileLock
 from anabranch.store.sqlite.held_file import HeldFile, hold
 from anabranch.store.statements import load_migrations, load_statements
+from anabranch.store.unfinished_copy import COPYING, SOURCE, unfinished_copy
 
 APPLICATION_ID = 0x414E4142  # "ANAB", in the header of every file of ours
 BUSY_SECONDS = 10.0
@@ -89,8 +90,8 @@ def prepare(held: HeldFile, *, create: bool) -> None:
         version = _version(held) if os.fstat(held.descriptor).st_size else 0
         if version < len(MIGRATIONS) and not create:
             raise UnusableStore(
-                f"{path} has schema {version}, this program needs {len(MIGRATIONS)}: "
-                "open it once for writing, which upgrades it"
+                f"{path} has schema {version}, this program needs {len(MIGRATIONS)}: open it once "
+                "for writing, which upgrades it (`anabranch store migrate`)"
             )
         if version < len(MIGRATIONS):
             _bring_up_to_date(held, version)
@@ -280,6 +281,9 @@ def _look_inside(db: sqlite3.Connection, path: Path) -> int:
     if not version and not tables:
         return 0  # its creation was interrupted and has been rolled back
     _check_identity(path, application=_pragma(db, "application_id"), version=version)
+    if COPYING in tables:
+        (source,) = db.execute(SOURCE).fetchone() or ("another store",)
+        raise unfinished_copy(str(path), str(source))
     if version == len(MIGRATIONS):
         if not tables >= TABLES:
             missing = ", ".join(sorted(TABLES - tables))

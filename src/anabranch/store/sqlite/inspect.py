@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from anabranch.store.ports import Definition, Head, Record, StateSnapshot
+from anabranch.store.credential_ports import StoredCredential
+from anabranch.store.hook_ports import Hook
+from anabranch.store.inspection import Disagreement, Tick
+from anabranch.store.ports import Definition, Head, Message, Record, StateSnapshot
 from anabranch.store.private_file import exposure
-from anabranch.store.sqlite.commits import Row
+from anabranch.store.relational.connection import Row
+from anabranch.store.relational.credentials import credential_of
+from anabranch.store.relational.hooks import hook_of
+from anabranch.store.relational.rows import definition_of, head_of, lenient_text, message_of
 from anabranch.store.sqlite.file import STATEMENTS, open_reader, prepare, reporting
 from anabranch.store.sqlite.held_file import hold
-from anabranch.store.sqlite.rows import definition_of, head_of, lenient_text
+from anabranch.store.sqlite.streams import stream_card_of
+from anabranch.store.stream_ports import StreamCard, StreamEvents
 
 PAGE = 500
 LINES_MAX = 100  # of what SQLite finds wrong with the file
 _STEPS_BETWEEN_CALLS = 100_000  # of SQLite's machine: several times a second
 
-#: Called now and then while SQLite is busy; may raise to give up.
-Tick = Callable[[], None]
 
+class SqliteInspection:
+    """Use it as a context manager. An `unfinished` copy is looked at by the copy that makes it."""
 
-class Inspection:
-    """Use it as a context manager."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, unfinished: bool = False) -> None:
         self.path = Path(os.path.realpath(path))
+        self.shown = str(self.path)
+        self._unfinished = unfinished
 
-    def __enter__(self) -> Inspection:
+    def __enter__(self) -> SqliteInspection:
         self._held = hold(self.path, create=False)
         try:
-            prepare(self._held, create=False)
+            if not self._unfinished:
+                prepare(self._held, create=False)
             self._db = open_reader(self.path)
         except BaseException:
             self._held.let_go()
@@ -87,17 +94,8 @@ class Inspection:
         return int((self._one(f"SELECT count(*) FROM {table}") or (0,))[0])
 
     def heads(self) -> Iterator[Head]:
-        """By id, in pages: what is read in between must not wait for an open cursor."""
-        after = -1
-        while True:
-            asked = {"after": after, "limit": PAGE}
-            with reporting(self.path):
-                rows = self._db.execute(STATEMENTS["inspect_heads"], asked).fetchall()
-            for rowid, *row in rows:
-                after = rowid
-                yield head_of(tuple(row))
-            if len(rows) < PAGE:
-                return
+        for row in self._in_pages("inspect_heads"):
+            yield head_of(row)
 
     def records(self, run: str) -> Iterator[Record]:
         parameters = {"run": run, "after": -(2**62), "limit": -1}
@@ -108,6 +106,10 @@ class Inspection:
     def snapshot(self, run: str) -> StateSnapshot | None:
         row = self._one("SELECT seq, state FROM snapshots WHERE run = ?", run)
         return StateSnapshot(*row) if row else None
+
+    def sealed(self, run: str) -> Mapping[str, bytes]:
+        with reporting(self.path):
+            return dict(self._db.execute(STATEMENTS["sealed"], {"run": run}).fetchall())
 
     def definitions(self) -> Iterator[Definition]:
         with reporting(self.path):
@@ -136,6 +138,55 @@ class Inspection:
         """(run, sha256) of holds whose payload is not there."""
         with reporting(self.path):
             return self._db.execute(STATEMENTS["inspect_holds"], {"limit": limit}).fetchall()
+
+    def messages(self) -> Iterator[Message]:
+        with reporting(self.path):
+            for row in self._db.execute(STATEMENTS["unanswered"], {"limit": -1}):
+                yield message_of(row)
+
+    def credentials(self) -> list[StoredCredential]:
+        with reporting(self.path):
+            return [credential_of(row) for row in self._db.execute(STATEMENTS["credentials"])]
+
+    def hooks(self) -> list[Hook]:
+        with reporting(self.path):
+            return [hook_of(row) for row in self._db.execute(STATEMENTS["hooks"])]
+
+    def has_streams(self) -> bool:
+        return True
+
+    def streams(self) -> Iterator[StreamCard]:
+        for row in self._in_pages("inspect_streams"):
+            yield stream_card_of(row)
+
+    def stream_events(self, stream: str) -> Iterator[StreamEvents]:
+        asked = {"stream": stream, "after": -(2**62), "limit": -1}
+        with reporting(self.path):
+            for row in self._db.execute(STATEMENTS["stream_events"], asked):
+                yield StreamEvents(*row)
+
+    def cardless_streams(self, limit: int) -> list[str]:
+        statement = STATEMENTS["inspect_cardless_streams"]
+        with reporting(self.path):
+            return [name for (name,) in self._db.execute(statement, {"limit": limit})]
+
+    def _in_pages(self, name: str) -> Iterator[Row]:
+        """By rowid, in pages: what is read in between must not wait for an open cursor."""
+        after = -1
+        while True:
+            asked = {"after": after, "limit": PAGE}
+            with reporting(self.path):
+                rows = self._db.execute(STATEMENTS[name], asked).fetchall()
+            for after, *row in rows:  # noqa: B007 - the last one is where the next page begins
+                yield tuple(row)
+            if len(rows) < PAGE:
+                return
+
+    def disagreements(self, limit: int) -> list[Disagreement]:
+        statement = STATEMENTS["inspect_disagreements"]
+        with reporting(self.path):
+            rows = self._db.execute(statement, {"limit": limit}).fetchall()
+        return [Disagreement(*row) for row in rows]
 
     def _one(self, statement: str, *values: object) -> Row | None:
         with reporting(self.path):

@@ -9,36 +9,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, Literal
 
-import msgspec
-
-from anabranch.errors import Conflict, StoreError, UnusableStore
-from anabranch.store.checks import check_payloads, checked_payload
-from anabranch.store.ports import (
-    Batch,
-    Definition,
-    DefinitionCard,
-    DefinitionFilter,
-    Forgotten,
-    Head,
-    HeadFilter,
-    Hold,
-    Message,
-    Record,
-    Space,
-    StateSnapshot,
-    Tail,
-)
-from anabranch.store.sqlite import commits, retention, space
-from anabranch.store.sqlite.access import SqliteAccess
-from anabranch.store.sqlite.catalog import SqliteCatalog
-from anabranch.store.sqlite.credentials import SqliteCredentials
-from anabranch.store.sqlite.errors import CONSTRAINT, translate
+from anabranch.errors import StoreError, UnusableStore
+from anabranch.store.ports import Batch, Space
+from anabranch.store.relational.commits import Fold
+from anabranch.store.relational.connection import Row
+from anabranch.store.relational.rows import lenient_text
+from anabranch.store.relational.store import RelationalStore
+from anabranch.store.sqlite import commits, space
+from anabranch.store.sqlite.errors import translate
 from anabranch.store.sqlite.file import (
     STATEMENTS,
     Ownership,
@@ -48,34 +32,24 @@ from anabranch.store.sqlite.file import (
     wiping,
 )
 from anabranch.store.sqlite.file_watch import FileWatch
-from anabranch.store.sqlite.grants import SqliteGrants
 from anabranch.store.sqlite.held_file import hold
-from anabranch.store.sqlite.hooks import SqliteHooks
-from anabranch.store.sqlite.rows import (
-    card_of,
-    conditions_of,
-    definition_of,
-    head_of,
-    lenient_text,
-    message_of,
-)
 from anabranch.store.sqlite.saved_copy import save_copy
-from anabranch.store.sqlite.session_numbers import SqliteSessionNumbers
+from anabranch.store.sqlite.streams import SqliteStreams
 
 Synchronous = Literal["FULL", "NORMAL"]
 
-_RUNS_AT_ONCE = 2000
 # What the driver raises for values that SQLite cannot hold, beside its own errors.
 _DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
 
-class SqliteStore(
-    SqliteCatalog, SqliteCredentials, SqliteHooks, SqliteAccess, SqliteSessionNumbers, SqliteGrants
-):
+class SqliteStore(RelationalStore):
     """`synchronous="NORMAL"` gives up the newest commits, never the order, when power fails.
 
     With `read_only` nothing can be written, and the file must exist.
     """
+
+    sql = STATEMENTS
+    _all_rows = -1
 
     def __init__(
         self,
@@ -99,10 +73,10 @@ class SqliteStore(
         self._held.guard()
         self._watch = FileWatch(self._held)
         self._lock = Ownership(self._held)
+        self.node_streams = SqliteStreams(self._rows, self._transaction)
         self._writing = Lock()
         self._reading = Lock()
         self._joining = 0  # the thread whose writes are one at present
-        self._posted = True  # what was posted before us counts as news
         self._seen_version = -1
         self._closed = False
         self._acquired = False  # at some time
@@ -116,132 +90,7 @@ class SqliteStore(
                 self._writer.close()
             raise
 
-    # Journal
-
-    def commit(self, batch: Batch) -> None:
-        if not _writes(batch):
-            return
-        check_payloads(batch.payloads)
-        fold = commits.Fold(batch)
-        refused: StoreError | None = None
-        try:
-            if fold.sound and self._write_all(fold, batch):
-                return
-        except StoreError as error:
-            if error.code != CONSTRAINT:
-                raise
-            refused = error
-        reason = commits.explain(batch, self.head, self.message)
-        raise reason or refused or Conflict("another writer was first; nothing was written")
-
-    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        most = -1 if limit is None else max(limit, 0)  # below zero is SQLite's word for all
-        rows = self._rows(STATEMENTS["read"], {"run": run, "after": after, "limit": most})
-        return [Record(*row) for row in rows]
-
-    def weight(self, run: str, after: int, limit: int) -> tuple[int, int]:
-        parameters = {"run": run, "after": after, "limit": max(limit, 0)}
-        ((rows, size),) = self._rows(STATEMENTS["weight_of_log"], parameters)
-        return rows, size
-
-    def read_many(self, runs: Sequence[str]) -> Mapping[str, Tail]:
-        found: dict[str, Tail] = {run: (None, []) for run in runs}
-        wanted = list(found)
-        for start in range(0, len(wanted), _RUNS_AT_ONCE):
-            self._read_some(wanted[start : start + _RUNS_AT_ONCE], found)
-        return found
-
-    def _read_some(self, runs: list[str], found: dict[str, Tail]) -> None:
-        parameters = {"runs": msgspec.json.encode(runs).decode()}
-        with self._read() as db:
-            # One view of both tables: a snapshot replaced in between would hide rows.
-            db.execute("BEGIN")
-            try:
-                for run, seq, state in db.execute(STATEMENTS["read_snapshots"], parameters):
-                    found[run] = (StateSnapshot(seq, state), [])
-                for run, *record in db.execute(STATEMENTS["read_tails"], parameters):
-                    found[run][1].append(Record(*record))
-            finally:
-                db.execute("COMMIT")
-
-    # Heads
-
-    def head(self, run: str) -> Head | None:
-        rows = self._rows(STATEMENTS["head"], {"run": run})
-        return head_of(rows[0]) if rows else None
-
-    def heads(self, wanted: HeadFilter) -> list[Head]:
-        conditions = conditions_of(wanted)
-        parts = [STATEMENTS["list"], *(STATEMENTS[f"list_{name}"] for name in conditions)]
-        parameters: dict[str, Any] = {"limit": max(wanted.limit, 0)}
-        for values in conditions.values():
-            parameters |= values
-        rows = self._rows("\n".join([*parts, STATEMENTS["list_order"]]), parameters)
-        return [head_of(row) for row in rows]
-
-    def unfinished(self, after: str = "", limit: int = 1000) -> list[Head]:
-        parameters = {"after": after, "limit": max(limit, 0)}
-        return [head_of(row) for row in self._rows(STATEMENTS["unfinished"], parameters)]
-
-    def due(self, now: int, limit: int = 1000) -> list[Head]:
-        parameters = {"now": now, "limit": max(limit, 0)}
-        return [head_of(row) for row in self._rows(STATEMENTS["due"], parameters)]
-
-    # Definitions
-
-    def put_definition(self, definition: Definition) -> None:
-        self._execute(STATEMENTS["put_definition"], msgspec.structs.asdict(definition))
-
-    def definition(self, fingerprint: str) -> Definition | None:
-        rows = self._rows(STATEMENTS["definition"], {"fingerprint": fingerprint})
-        return definition_of(rows[0]) if rows else None
-
-    def definitions(self, wanted: DefinitionFilter) -> list[DefinitionCard]:
-        parts = [STATEMENTS["list_definitions"]]
-        parameters: dict[str, Any] = {"limit": max(wanted.limit, 0)}
-        for name in ("name", "dialect"):
-            if (value := getattr(wanted, name)) is not None:
-                parts.append(STATEMENTS[f"list_{name}"])
-                parameters[name] = value
-        if wanted.before is not None:
-            parts.append(STATEMENTS["list_definitions_before"])
-            parameters |= {"before_at": wanted.before[0], "before": wanted.before[1]}
-        rows = self._rows("\n".join([*parts, STATEMENTS["list_definitions_order"]]), parameters)
-        return [card_of(row) for row in rows]
-
-    # Payloads
-
-    def put_payload(self, sha256: str, content: bytes, hold: Hold | None = None) -> None:
-        check_payloads({sha256: content})
-        with self._transaction() as db:
-            db.execute(STATEMENTS["put_payload"], {"sha256": sha256, "content": content})
-            if hold is not None:
-                retention.write_holds(db, [hold])
-
-    def payload(self, sha256: str) -> bytes | None:
-        rows = self._rows(STATEMENTS["payload"], {"sha256": sha256})
-        return checked_payload(sha256, rows[0][0]) if rows else None
-
-    def holds_payload(self, sha256: str, runs: Sequence[str]) -> bool:
-        given = {"sha256": sha256, "runs": msgspec.json.encode(runs).decode()}
-        return bool(self._rows(STATEMENTS["holds_payload"], given))
-
-    # Retention
-
-    def expire(self, now: int, limit: int = 1000) -> int:
-        keys = self._rows(STATEMENTS["over"], {"now": now, "limit": max(limit, 0)})
-        if not keys:
-            return 0
-        with self._transaction() as db:  # asked again: somebody may have wanted one meanwhile
-            keys = db.execute(STATEMENTS["over"], {"now": now, "limit": limit}).fetchall()
-            return retention.drop(db, keys)[0]
-
-    def forget(self, runs: Sequence[str], *, dry_run: bool = False) -> Forgotten:
-        with self._transaction() as db:
-            forgotten = retention.forget(db, runs)
-            if dry_run:
-                db.execute("ROLLBACK")
-        return forgotten
+    # Space
 
     def give_back(self, most: int) -> Space:
         with self._write() as db:
@@ -252,25 +101,15 @@ class SqliteStore(
         with self._write() as db:
             return space.compact(db)
 
-    # Seals
-
-    def sealed(self, run: str) -> Mapping[str, bytes]:
-        return dict(self._rows(STATEMENTS["sealed"], {"run": run}))
-
-    # Mailbox
-
-    def post(self, run: str, body: bytes, now: int) -> int:
-        message_id = self._execute(STATEMENTS["post"], {"run": run, "body": body, "now": now})
-        self._posted = True
-        return message_id
-
-    def unanswered(self, limit: int = 100) -> list[Message]:
-        rows = self._rows(STATEMENTS["unanswered"], {"limit": max(limit, 0)})
-        return [message_of(row) for row in rows]
-
-    def message(self, message_id: int) -> Message | None:
-        rows = self._rows(STATEMENTS["message"], {"id": message_id})
-        return message_of(rows[0]) if rows else None
+    def probe_write(self) -> None:
+        if self._held.damage is not None:
+            raise self._held.damage
+        with self._transaction() as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            db.execute("SAVEPOINT probe")
+            db.execute(self.sql["probe_room"])
+            db.execute("ROLLBACK TO probe")
+            db.execute(f"PRAGMA user_version = {version}")  # the same, but a page is written
 
     def changed(self) -> bool:
         # On the connection that writes: it alone does not count our own commits as news.
@@ -306,27 +145,9 @@ class SqliteStore(
         return self._lock.owner()
 
     def statistics(self) -> Mapping[str, Any]:
-        runs = self._rows(STATEMENTS["count_runs"], {})
-        ((records, snapshots, definitions, payloads, holds, messages, unanswered),) = self._rows(
-            STATEMENTS["count_rows"], {}
-        )
-        by_status: dict[str, int] = {}
-        for status, _, count, _ in runs:
-            by_status[status] = by_status.get(status, 0) + count
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
-        return {
-            "runs": by_status,
-            "unfinished": sum(count for _, finished, count, _ in runs if not finished),
-            "events": sum(events for *_, events in runs),
-            "records": records,
-            "snapshots": snapshots,
-            "definitions": definitions,
-            "payloads": payloads,
-            "holds": holds,
-            "messages": messages,
-            "unanswered": unanswered,
-            "bytes": sum(file.stat().st_size for file in files if file.exists()),
-        }
+        size = sum(file.stat().st_size for file in files if file.exists())
+        return {**self._counts(), "bytes": size}
 
     @property
     def path(self) -> Path:
@@ -352,7 +173,7 @@ class SqliteStore(
 
     # Plumbing
 
-    def _write_all(self, fold: commits.Fold, batch: Batch) -> bool:
+    def _write_all(self, fold: Fold, batch: Batch) -> bool:
         with self._write() as db, wiping(db, bool(batch.sealed), bool(batch.unsealed)):
             db.execute("BEGIN IMMEDIATE")
             fits = commits.write(db, fold, batch)
@@ -382,11 +203,7 @@ class SqliteStore(
             finally:
                 self._joining = 0
 
-    def _execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
-        with self._write() as db:
-            return db.execute(statement, parameters).lastrowid or 0
-
-    def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[commits.Row]:
+    def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         with self._read() as db:
             return db.execute(statement, parameters).fetchall()
 
@@ -407,6 +224,15 @@ class SqliteStore(
                 if isinstance(error, _DRIVER_ERRORS):
                     raise self._told(error) from error
                 raise
+
+    @contextmanager
+    def _view(self) -> Iterator[sqlite3.Connection]:
+        with self._read() as db:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("COMMIT")
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
@@ -432,9 +258,3 @@ class SqliteStore(
             raise StoreError(
                 f"store {self._path} was opened for reading only", code="store_read_only"
             )
-
-
-def _writes(batch: Batch) -> bool:
-    """Whether there is anything in it."""
-    parts = (batch.commits, batch.payloads, batch.answers, batch.holds, batch.ended, batch.unsealed)
-    return any(parts)

@@ -55,8 +55,13 @@ FROM idempotency
 WHERE actor = :actor AND key = :key
 
 -- name: claim_key
-INSERT OR REPLACE INTO idempotency (actor, key, body, holder, expires_at, status, answer)
+-- One statement: two servers that come with the same key at once do not both get it.
+INSERT INTO idempotency (actor, key, body, holder, expires_at, status, answer)
 VALUES (:actor, :key, :body, :holder, :expires_at, NULL, NULL)
+ON CONFLICT (actor, key) DO UPDATE
+SET body = excluded.body, holder = excluded.holder, expires_at = excluded.expires_at, status = NULL,
+    answer = NULL
+WHERE idempotency.expires_at <= :now
 
 -- name: keep_answer
 UPDATE idempotency SET status = :status, answer = :answer

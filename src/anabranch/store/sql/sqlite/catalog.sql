@@ -3,6 +3,7 @@
 -- name: add_catalog
 INSERT INTO catalog (path, version, fingerprint, name, dialect, created_at, created_by)
 VALUES (:path, :version, :fingerprint, :name, :dialect, :created_at, :created_by)
+RETURNING id
 
 -- name: catalog_entry
 SELECT id, path, version, fingerprint, name, dialect, created_at, created_by

@@ -11,9 +11,9 @@ LIMIT :limit
 -- Is rolled back: it is only asked whether it could be.
 INSERT INTO mailbox (run, body, posted_at) VALUES ('', zeroblob(65536), 0)
 
--- name: position
+-- name: positions
 -- The table behind AUTOINCREMENT knows it also when the newest rows are gone.
-SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'
+SELECT 0, coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'
 
 -- name: runs_after
 SELECT DISTINCT run FROM log WHERE position > :position
@@ -24,6 +24,14 @@ SELECT status, dialect, count(*) FROM heads GROUP BY status, dialect ORDER BY st
 -- name: add_hook
 INSERT INTO hooks (id, url, secret, kinds, labels, dialect, name, enabled, created_at, cursor)
 VALUES (:id, :url, :secret, :kinds, :labels, :dialect, :name, :enabled, :created_at, :cursor)
+
+-- name: hook_from_now
+UPDATE hooks
+SET cursor = (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'log')
+WHERE id = :id
+
+-- name: cursors
+SELECT 0, cursor FROM hooks WHERE id = :id
 
 -- name: hook
 SELECT id, url, secret, kinds, labels, dialect, name, enabled, created_at, cursor

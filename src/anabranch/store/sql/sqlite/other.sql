@@ -30,7 +30,7 @@ SELECT content FROM payloads WHERE sha256 = :sha256
 SELECT key, value FROM sealed WHERE run = :run ORDER BY key
 
 -- name: post
-INSERT INTO mailbox (run, body, posted_at) VALUES (:run, :body, :now)
+INSERT INTO mailbox (run, body, posted_at) VALUES (:run, :body, :now) RETURNING id
 
 -- name: unanswered
 SELECT id, run, body, posted_at, answer

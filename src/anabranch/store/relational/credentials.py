@@ -1,4 +1,4 @@
-"""The part of the SQLite store that is about credentials."""
+"""The part of a relational store that is about credentials."""
 
 from __future__ import annotations
 
@@ -10,36 +10,35 @@ import msgspec
 from anabranch.errors import StoreError
 from anabranch.store.credential_ports import StoredCredential
 from anabranch.store.memory.credentials import credential_exists
-from anabranch.store.sqlite.errors import CONSTRAINT
-from anabranch.store.sqlite.file import STATEMENTS
-from anabranch.store.sqlite.part import SqlitePart
+from anabranch.store.relational.errors import CONSTRAINT
+from anabranch.store.relational.part import RelationalPart
 
 
-class SqliteCredentials(SqlitePart):
+class RelationalCredentials(RelationalPart):
     def add_credential(self, credential: StoredCredential) -> None:
         try:
             with self._transaction() as db:
-                db.execute(STATEMENTS["add_credential"], _fields(credential))
+                db.execute(self.sql["add_credential"], _fields(credential))
         except StoreError as error:
             if error.code == CONSTRAINT and self.credential(credential.name) is not None:
                 raise credential_exists(credential.name) from None
             raise
 
     def credential(self, name: str) -> StoredCredential | None:
-        rows = self._rows(STATEMENTS["credential"], {"name": name})
-        return _credential(rows[0]) if rows else None
+        rows = self._rows(self.sql["credential"], {"name": name})
+        return credential_of(rows[0]) if rows else None
 
     def credentials(self) -> list[StoredCredential]:
-        return [_credential(row) for row in self._rows(STATEMENTS["credentials"], {})]
+        return [credential_of(row) for row in self._rows(self.sql["credentials"], {})]
 
     def change_credential(self, credential: StoredCredential, seen: int) -> bool:
         fields = {**_fields(credential), "seen": seen}
         with self._transaction(wipe=True) as db:
-            return db.execute(STATEMENTS["change_credential"], fields).rowcount == 1
+            return db.execute(self.sql["change_credential"], fields).rowcount == 1
 
     def drop_credential(self, name: str) -> bool:
         with self._transaction(wipe=True) as db:
-            return db.execute(STATEMENTS["drop_credential"], {"name": name}).rowcount == 1
+            return db.execute(self.sql["drop_credential"], {"name": name}).rowcount == 1
 
 
 def _fields(credential: StoredCredential) -> dict[str, Any]:
@@ -47,7 +46,7 @@ def _fields(credential: StoredCredential) -> dict[str, Any]:
     return {**msgspec.structs.asdict(credential), "fields": names}
 
 
-def _credential(row: Sequence[Any]) -> StoredCredential:
+def credential_of(row: Sequence[Any]) -> StoredCredential:
     name, kind, fields, sealed, key_id, version, description, *stamps = row
     created_at, created_by, updated_at, updated_by = stamps
     return StoredCredential(

@@ -1,4 +1,4 @@
-"""Rows of the SQLite store as the values they stand for, and filters as the conditions they set."""
+"""Rows of a relational store as the values they stand for, filters as the conditions they set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from anabranch.store.ports import Definition, DefinitionCard, Head, HeadFilter, Message
-from anabranch.store.sqlite.commits import Row
+from anabranch.store.relational.connection import Row
 
 _decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 

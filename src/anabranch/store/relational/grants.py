@@ -1,4 +1,4 @@
-"""The part of the SQLite store that is about grants."""
+"""The part of a relational store that is about grants."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import Any
 import msgspec
 
 from anabranch.store.grant_ports import Grant
-from anabranch.store.sqlite.file import STATEMENTS
-from anabranch.store.sqlite.part import SqlitePart
+from anabranch.store.relational.part import RelationalPart
 
 
-class SqliteGrants(SqlitePart):
+class RelationalGrants(RelationalPart):
     def put_grants(self, grants: Sequence[Grant]) -> None:
         with self._transaction() as db:
             for grant in grants:
                 fields = msgspec.structs.asdict(grant)
-                db.execute(STATEMENTS["put_grant"], {**fields, "is_owner": int(grant.is_owner)})
+                db.execute(self.sql["put_grant"], {**fields, "is_owner": int(grant.is_owner)})
 
     def grants_of(self, rid: str, scope: int) -> list[Grant]:
-        rows = self._rows(STATEMENTS["grants_of"], {"rid": rid, "scope": scope})
+        rows = self._rows(self.sql["grants_of"], {"rid": rid, "scope": scope})
         return [_grant(row) for row in rows]
 
     def grants_for(self, who: str, after: int = 0, limit: int = 100) -> list[Grant]:
         asked = {"who": who, "after": after, "limit": max(limit, 0)}
-        return [_grant(row) for row in self._rows(STATEMENTS["grants_for"], asked)]
+        return [_grant(row) for row in self._rows(self.sql["grants_for"], asked)]
 
 
 def _grant(row: Sequence[Any]) -> Grant:

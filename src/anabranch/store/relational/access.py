@@ -1,4 +1,4 @@
-"""The part of the SQLite store that is about access."""
+"""The part of a relational store that is about access."""
 
 from __future__ import annotations
 
@@ -10,58 +10,54 @@ import msgspec
 from anabranch.errors import StoreError
 from anabranch.store.access_ports import AccessToken, AuditEntry, AuditFilter, KeptAnswer
 from anabranch.store.memory.access import token_exists
-from anabranch.store.sqlite.errors import CONSTRAINT
-from anabranch.store.sqlite.file import STATEMENTS
-from anabranch.store.sqlite.part import SqlitePart
+from anabranch.store.relational.errors import CONSTRAINT
+from anabranch.store.relational.part import RelationalPart
 
 
-class SqliteAccess(SqlitePart):
+class RelationalAccess(RelationalPart):
     def add_token(self, token: AccessToken) -> None:
         pools = msgspec.json.encode(token.pools).decode()
         scopes = " ".join(token.scopes)
         fields = {**msgspec.structs.asdict(token), "scopes": scopes, "pools": pools}
         try:
             with self._transaction() as db:
-                db.execute(STATEMENTS["add_token"], fields)
+                db.execute(self.sql["add_token"], fields)
         except StoreError as error:
             if error.code == CONSTRAINT and self.token(token.id) is not None:
                 raise token_exists(token.id) from None
             raise
 
     def token(self, token_id: str) -> AccessToken | None:
-        rows = self._rows(STATEMENTS["token"], {"id": token_id})
+        rows = self._rows(self.sql["token"], {"id": token_id})
         return _token(rows[0]) if rows else None
 
     def tokens(self) -> list[AccessToken]:
-        return [_token(row) for row in self._rows(STATEMENTS["tokens"], {})]
+        return [_token(row) for row in self._rows(self.sql["tokens"], {})]
 
     def revoke_token(self, token_id: str, now: int) -> bool:
         return self._changed("revoke_token", {"id": token_id, "now": now})
 
     def use_tokens(self, used: Sequence[tuple[str, int]]) -> None:
+        rows = [{"id": token_id, "now": now} for token_id, now in sorted(used)]  # as others do
         with self._transaction() as db:
-            db.executemany(
-                STATEMENTS["use_token"], [{"id": token_id, "now": now} for token_id, now in used]
-            )
+            db.executemany(self.sql["use_token"], rows)
 
     def add_audit(self, entries: Sequence[AuditEntry]) -> None:
         rows = [msgspec.structs.asdict(entry) for entry in entries]
         with self._transaction() as db:
-            db.executemany(STATEMENTS["add_audit"], rows)
+            db.executemany(self.sql["add_audit"], rows)
 
     def audit(self, wanted: AuditFilter) -> list[AuditEntry]:
         name = "audit" if wanted.subject is None else "audit_of_subject"
         fields = {**msgspec.structs.asdict(wanted), "limit": max(wanted.limit, 0)}
-        return [_entry(row) for row in self._rows(STATEMENTS[name], fields)]
+        return [_entry(row) for row in self._rows(self.sql[name], fields)]
 
     def claim_key(self, claim: KeptAnswer, now: int) -> KeptAnswer | None:
         fields = msgspec.structs.asdict(claim)
         with self._transaction() as db:
-            row = db.execute(STATEMENTS["kept_answer"], fields).fetchone()
-            if row is not None and (known := _kept(row)).expires_at > now:
-                return known
-            db.execute(STATEMENTS["claim_key"], fields)
-        return None
+            if db.execute(self.sql["claim_key"], {**fields, "now": now}).rowcount == 1:
+                return None
+            return _kept(db.execute(self.sql["kept_answer"], fields).fetchone())
 
     def keep_answer(self, claim: KeptAnswer) -> bool:
         return self._changed("keep_answer", msgspec.structs.asdict(claim))
@@ -71,13 +67,13 @@ class SqliteAccess(SqlitePart):
 
     def forget_access(self, now: int, audit_before: int, limit: int = 1000) -> int:
         with self._transaction() as db:
-            keys = db.execute(STATEMENTS["forget_keys"], {"now": now, "limit": limit})
-            old = db.execute(STATEMENTS["forget_audit"], {"before": audit_before, "limit": limit})
+            keys = db.execute(self.sql["forget_keys"], {"now": now, "limit": limit})
+            old = db.execute(self.sql["forget_audit"], {"before": audit_before, "limit": limit})
             return keys.rowcount + old.rowcount
 
     def _changed(self, name: str, fields: Mapping[str, Any]) -> bool:
         with self._transaction() as db:
-            return db.execute(STATEMENTS[name], fields).rowcount == 1
+            return db.execute(self.sql[name], fields).rowcount == 1
 
 
 def _token(row: Sequence[Any]) -> AccessToken:

@@ -1,4 +1,4 @@
-"""The part of the SQLite store that is about the catalog."""
+"""The part of a relational store that is about the catalog."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import msgspec
 from anabranch.errors import StoreError
 from anabranch.store.catalog_ports import CatalogEntry
 from anabranch.store.memory.catalog import version_exists
-from anabranch.store.sqlite.errors import CONSTRAINT
-from anabranch.store.sqlite.file import STATEMENTS
-from anabranch.store.sqlite.part import SqlitePart
+from anabranch.store.relational.errors import CONSTRAINT
+from anabranch.store.relational.part import RelationalPart
 
 
-class SqliteCatalog(SqlitePart):
+class RelationalCatalog(RelationalPart):
     def add_catalog(self, entries: Sequence[CatalogEntry]) -> list[int]:
         at = entries[0] if entries else None
         try:
@@ -23,7 +22,7 @@ class SqliteCatalog(SqlitePart):
                 ids = []
                 for at in entries:
                     fields = msgspec.structs.asdict(at)
-                    ids.append(db.execute(STATEMENTS["add_catalog"], fields).lastrowid or 0)
+                    ids.append(int(db.execute(self.sql["add_catalog"], fields).fetchone()[0]))
                 return ids
         except StoreError as error:
             if error.code == CONSTRAINT and at is not None:
@@ -31,24 +30,24 @@ class SqliteCatalog(SqlitePart):
             raise
 
     def catalog_entry(self, path: str, version: int | None = None) -> CatalogEntry | None:
-        rows = self._rows(STATEMENTS["catalog_entry"], {"path": path, "version": version})
+        rows = self._rows(self.sql["catalog_entry"], {"path": path, "version": version})
         return _entry(rows[0]) if rows else None
 
     def catalog_by_id(self, entry_id: int) -> CatalogEntry | None:
         if not 0 < entry_id < 2**63:
             return None
-        rows = self._rows(STATEMENTS["catalog_by_id"], {"id": entry_id})
+        rows = self._rows(self.sql["catalog_by_id"], {"id": entry_id})
         return _entry(rows[0]) if rows else None
 
     def catalog_paths(
         self, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[CatalogEntry]:
         fields = {"prefix": prefix, "after": after, "limit": max(limit, 0)}
-        return [_entry(row) for row in self._rows(STATEMENTS["catalog_paths"], fields)]
+        return [_entry(row) for row in self._rows(self.sql["catalog_paths"], fields)]
 
     def catalog_versions(self, path: str, limit: int = 1000) -> list[CatalogEntry]:
         fields = {"path": path, "limit": max(limit, 0)}
-        return [_entry(row) for row in self._rows(STATEMENTS["catalog_versions"], fields)]
+        return [_entry(row) for row in self._rows(self.sql["catalog_versions"], fields)]
 
 
 def _entry(row: Sequence[Any]) -> CatalogEntry:
