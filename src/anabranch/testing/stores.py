@@ -39,6 +39,7 @@ from anabranch.testing.store_suite.lists import ListsSuite
 from anabranch.testing.store_suite.retention import RetentionSuite
 from anabranch.testing.store_suite.samples import NOW, a_batch, a_commit, a_head, refused, sha256
 from anabranch.testing.store_suite.session_numbers import SessionNumbersSuite
+from anabranch.testing.store_suite.streams import StreamsSuite, a_stream
 
 
 class StoreSuite(
@@ -49,6 +50,7 @@ class StoreSuite(
     CredentialsSuite,
     CatalogSuite,
     SessionNumbersSuite,
+    StreamsSuite,
 ):
     """What one store in one process owes its engine."""
 
@@ -370,6 +372,20 @@ class DurableStoreSuite(StoreSuite):
         assert again.definition("f") is not None
         assert again.message(message_id) is not None
         assert again.post("r1", b"{}", NOW) == message_id + 1
+
+    def test_streams_are_there_after_reopening_and_of_two_writers_the_first_moves_one(self) -> None:
+        if self.store.node_streams is None:
+            return
+        first, second = a_stream("s/a", open=True, wake=5, group="g"), a_stream("s/a", 2)
+        self.store.commit(Batch(streams=[first]))
+        self.store.close()
+        again, other = self.another(), self.another()
+        assert again.node_streams is not None
+        assert again.node_streams.open_streams() == [first.card]
+        other.commit(Batch(streams=[second]))
+        with refused(Conflict, "s/a"):
+            again.commit(Batch(streams=[a_stream("s/a", 2, group="ours")]))
+        assert again.node_streams.stream("s/a") == second.card
 
     def test_a_commit_is_visible_to_others_at_once(self) -> None:
         other = self.another()

@@ -17,6 +17,7 @@ from anabranch.store.sqlite import file
 from anabranch.store.sqlite.file import APPLICATION_ID, MIGRATIONS, STATEMENTS, TABLES, migrate
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.testing.store_suite.samples import a_batch, a_commit, a_head, refused
+from anabranch.testing.store_suite.streams import a_stream
 
 SECOND = """
 -- What a next release might bring.
@@ -66,7 +67,7 @@ def test_an_upgrade_keeps_the_log_and_gives_its_rows_positions_in_their_order() 
         migrate(db, MIGRATIONS)
         found = db.execute("SELECT position, run, last_seq, count, at, events FROM log")
         assert found.fetchall() == [(n, *row) for n, row in enumerate(rows, 1)]
-        assert db.execute(STATEMENTS["position"]).fetchone() == (3,)
+        assert db.execute(STATEMENTS["positions"]).fetchone() == (0, 3)
 
 
 def test_a_migration_that_fails_leaves_the_schema_as_it_was(tmp_path: Path) -> None:
@@ -137,6 +138,12 @@ def plan(statement: str, parameters: Mapping[str, Any] | None = None) -> str:
         ("move_head", "USING INDEX sqlite_autoindex_heads_1 (run=?)"),
         ("finish_head", "USING INDEX sqlite_autoindex_heads_1 (run=?)"),
         ("answer_message", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("move_stream", "USING INDEX sqlite_autoindex_streams_1 (stream=?)"),
+        ("turn_stream", "USING INDEX sqlite_autoindex_streams_1 (stream=?)"),
+        ("stream_events", "sqlite_autoindex_stream_events_1 (stream=? AND last_seq>?)"),
+        ("open_streams", "USING INDEX streams_open (stream>?)"),
+        ("stream_names", "USING COVERING INDEX sqlite_autoindex_streams_1 (stream>?)"),
+        ("closed_streams", "USING INDEX streams_closed (family=? AND updated_at<?)"),
     ],
 )
 def test_a_hot_statement_is_served_by_its_index(name: str, uses: str) -> None:
@@ -162,9 +169,30 @@ def test_a_listing_is_served_by_the_best_index(conditions: list[str], uses: str)
     assert uses in plan("\n".join(STATEMENTS[part] for part in parts))
 
 
+@pytest.mark.parametrize(
+    ("conditions", "uses"),
+    [
+        ([], "USING INDEX streams_newest (family=?)"),
+        (["before"], "USING INDEX streams_newest (family=? AND (created_at,stream)<(?,?))"),
+        (["closed"], "USING INDEX streams_newest (family=?)"),
+        (["open"], "USING INDEX streams_open_newest (family=?)"),
+        (["group"], "USING INDEX streams_group_newest (family=? AND group_name=?)"),
+        (
+            ["group", "closed", "before"],
+            "USING INDEX streams_group_newest (family=? AND group_name",
+        ),
+    ],
+)
+def test_a_listing_of_streams_is_served_by_the_best_index(conditions: list[str], uses: str) -> None:
+    parts = ["list_streams", *(f"list_streams_{name}" for name in conditions), "list_streams_order"]
+    found = plan("\n".join(STATEMENTS[part] for part in parts))
+    assert uses in found
+    assert "TEMP B-TREE" not in found
+
+
 def test_the_schema_itself_refuses_what_would_break_an_invariant(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
-        store.commit(a_batch(a_commit("r1", 2, 2)))
+        store.commit(a_batch(a_commit("r1", 2, 2), streams=[a_stream("s")]))
     with closing(sqlite3.connect(tmp_path / "store.db")) as db:
         log = "INSERT INTO log (run, last_seq, count, at, events) VALUES"
         for wrong in (
@@ -179,6 +207,11 @@ def test_the_schema_itself_refuses_what_would_break_an_invariant(tmp_path: Path)
             "UPDATE heads SET status = NULL",
             "UPDATE heads SET next_wake = 'soon'",
             "INSERT INTO payloads VALUES ('short', x'')",
+            "UPDATE streams SET seq = 0",
+            "UPDATE streams SET open = 2",
+            "UPDATE streams SET family = ''",
+            "INSERT INTO stream_events VALUES ('s', 1, 1, 0, x'')",
+            "INSERT INTO stream_events VALUES ('s', 2, 3, 0, x'')",
         ):
             with pytest.raises(sqlite3.IntegrityError):
                 db.execute(wrong)

@@ -29,7 +29,7 @@ class HooksSuite:
 
     def test_rows_of_all_runs_have_one_order(self) -> None:
         store = self.store
-        assert (store.position(), store.feed(0), store.runs_after(0)) == (0, [], set())
+        assert (store.positions()[0], store.feed(0), store.runs_after(0)) == (0, [], set())
         store.commit(a_batch(a_commit("r2", 1), a_commit("r1", 2, 2)))
         store.commit(a_batch(a_commit("r2", 3, 2)))
         rows = store.feed(0)
@@ -43,7 +43,7 @@ class HooksSuite:
         ]
         positions = [row.position for row in rows]
         assert positions == sorted(set(positions))
-        assert store.position() == positions[-1]
+        assert store.positions()[0] == positions[-1]
         assert store.feed(positions[0], 1) == rows[1:2]
         assert store.feed(positions[-1]) == []
         assert store.runs_after(positions[1]) == {"r2"}
@@ -59,9 +59,9 @@ class HooksSuite:
         store.commit(a_batch(a_commit("r1", 1)))
         done = replace(a_commit("r2", 1), head=a_head("r2", 1, finished=True))
         store.commit(a_batch(done))
-        before = store.position()
+        before = store.positions()[0]
         store.forget(["r2"])
-        assert store.position() == before
+        assert store.positions()[0] == before
         assert [row.run for row in store.feed(0)] == ["r1"]
         store.commit(a_batch(a_commit("r3", 1)))
         (row,) = store.feed(before)

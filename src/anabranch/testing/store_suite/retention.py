@@ -87,6 +87,29 @@ class RetentionSuite:
         assert self.store.expire(NOW) == 0
         assert self.store.payload(key) == ONE
 
+    def test_holds_of_one_batch_are_one_where_they_are_on_the_same(self) -> None:
+        key, other = sha256(ONE), sha256(TWO)
+        holds = [Hold(key, "r1", "execution", NOW + 9), Hold(key, "r1", "execution", NOW + 5)]
+        holds += [Hold(other, "r1", "execution", 0), Hold(other, "r1", "execution", NOW + 5)]
+        payloads = {key: ONE, other: TWO}
+        self.store.commit(a_batch(a_commit("r1", 1), payloads=payloads, holds=holds))
+        assert self.store.expire(NOW + 8) == 0
+        assert self.store.expire(NOW + 9) == 1
+        assert self.store.payload(other) == TWO
+
+    def test_holds_that_begin_in_the_batch_that_ends_their_run_end_with_it(self) -> None:
+        key = sha256(ONE)
+        commit, ended = a_commit("r1", 1, finished=True), {"r1": (NOW, NOW + 100)}
+        batch = a_batch(commit, payloads={key: ONE}, holds=[Hold(key, "r1", "step")], ended=ended)
+        self.store.commit(batch)
+        assert self.store.expire(NOW) == 1
+        assert self.store.payload(key) is None
+
+    def test_what_is_sealed_by_the_batch_that_ends_its_run_is_gone(self) -> None:
+        commit = a_commit("r1", 1, finished=True)
+        self.store.commit(a_batch(commit, sealed={"r1": {"key": b"secret"}}, unsealed=["r1"]))
+        assert self.store.sealed("r1") == {}
+
     def test_expiring_takes_no_more_than_it_is_told_to(self) -> None:
         for number in range(5):
             self._put(b"%d" % number, "r1", until=NOW + number)
@@ -96,6 +119,8 @@ class RetentionSuite:
         self._finish("old", "kept")
         alone, shared = self._put(ONE, "old"), self._put(TWO, "old")
         self._put(TWO, "kept")
+        said = self.store.post("old", b"{}", NOW)
+        self.store.commit(a_batch(answers={said: b"{}"}))
         self.store.post("old", b"{}", NOW)
         other = self.store.post("kept", b"{}", NOW)
         gone = self.store.forget(["old", "unknown"])
@@ -104,7 +129,9 @@ class RetentionSuite:
         assert self.store.head("old") is None
         assert self.store.read("old") == []
         assert self.store.read_many(["old"])["old"] == (None, [])
-        assert [message.id for message in self.store.unanswered()] == [other]
+        assert self.store.message(said) is None
+        if self.store.cluster is None:  # else another server may be about to answer it
+            assert [message.id for message in self.store.unanswered()] == [other]
         assert (self.store.payload(alone), self.store.payload(shared)) == (None, TWO)
         assert self.store.head("kept") is not None
         assert self.store.forget(["kept"]).payloads == 1
