@@ -1,0 +1,82 @@
+-- What is kept for how long. Holds on the same payload by the same run and scope are one; the longer
+-- of them counts, and 0 is longer than anything.
+
+-- name: hold
+INSERT INTO holds (sha256, run, scope, until) VALUES (:sha256, :run, :scope, :until)
+ON CONFLICT (sha256, run, scope) DO UPDATE
+SET until = CASE WHEN holds.until = 0 OR excluded.until = 0 THEN 0 ELSE greatest(holds.until, excluded.until) END
+
+-- name: end_steps
+UPDATE holds SET until = CASE WHEN until = 0 THEN :now ELSE least(until, :now) END
+WHERE run = :run AND scope IN ('job', 'step')
+
+-- name: end_execution
+UPDATE holds SET until = CASE WHEN until = 0 THEN :until ELSE least(until, :until) END
+WHERE run = :run AND scope = 'execution'
+
+-- name: hold_all
+INSERT INTO holds (sha256, run, scope, until)
+SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[])
+ON CONFLICT (sha256, run, scope) DO UPDATE
+SET until = CASE WHEN holds.until = 0 OR excluded.until = 0 THEN 0 ELSE greatest(holds.until, excluded.until) END
+
+-- name: end_steps_of
+UPDATE holds SET until = CASE WHEN holds.until = 0 THEN ended.now ELSE least(holds.until, ended.now) END
+FROM unnest(%s::text[], %s::bigint[], %s::bigint[]) AS ended (run, now, until)
+WHERE holds.run = ended.run AND holds.scope || '' IN ('job', 'step')
+
+-- name: end_execution_of
+UPDATE holds SET until = CASE WHEN holds.until = 0 THEN ended.until ELSE least(holds.until, ended.until) END
+FROM unnest(%s::text[], %s::bigint[], %s::bigint[]) AS ended (run, now, until)
+WHERE holds.run = ended.run AND holds.scope || '' = 'execution'
+
+-- name: over
+SELECT sha256, run, scope FROM holds
+WHERE until > 0 AND until <= :now
+ORDER BY until, sha256, run, scope
+LIMIT :limit
+
+-- name: drop_hold
+DELETE FROM holds WHERE sha256 = :sha256 AND run = :run AND scope = :scope
+
+-- name: finished_of
+SELECT heads.run FROM heads
+WHERE heads.run IN (SELECT jsonb_array_elements_text(:runs::jsonb)) AND heads.finished
+
+-- name: held_by
+SELECT sha256, run, scope FROM holds
+WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb))
+
+-- name: holds_payload
+SELECT 1 FROM holds WHERE sha256 = :sha256 AND run IN (SELECT jsonb_array_elements_text(:runs::jsonb)) LIMIT 1
+
+-- name: unheld
+SELECT count(*), coalesce(sum(length(content)), 0) FROM payloads
+WHERE sha256 IN (SELECT jsonb_array_elements_text(:hashes::jsonb))
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE holds.sha256 = payloads.sha256)
+
+-- name: drop_unheld
+DELETE FROM payloads
+WHERE sha256 IN (SELECT jsonb_array_elements_text(:hashes::jsonb))
+  AND NOT EXISTS (SELECT 1 FROM holds WHERE holds.sha256 = payloads.sha256)
+
+-- name: weight
+SELECT
+    (SELECT coalesce(sum(length(events)), 0) FROM log
+     WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb))),
+    (SELECT coalesce(sum(length(state)), 0) FROM snapshots
+     WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb)))
+
+-- name: forget_log
+DELETE FROM log WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb))
+
+-- name: forget_snapshots
+DELETE FROM snapshots WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb))
+
+-- name: forget_messages
+-- The owner of a run may be about to answer one that waits, and would find nothing to answer.
+DELETE FROM mailbox
+WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb)) AND answer IS NOT NULL
+
+-- name: forget_heads
+DELETE FROM heads WHERE run IN (SELECT jsonb_array_elements_text(:runs::jsonb))
