@@ -19,14 +19,15 @@ CHOICES = {
     "rpc_access": ("off", "token", "permit"),
     "require_tokens": ("no", "yes"),
 }
-ABOVE_ZERO = ("_max", "chain_timeout_seconds", "audit_days")
+ABOVE_ZERO = ("_max", "chain_timeout_seconds", "audit_days", "server_lease_seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Each field is also `ANABRANCH_<FIELD>` in the environment."""
 
-    store: str = "anabranch.db"  # the SQLite file; ":memory:" keeps nothing
+    #: The SQLite file, or postgresql://…, which may hold a password; ":memory:" keeps nothing
+    store: str = field(default="anabranch.db", repr=False)
     synchronous: Literal["FULL", "NORMAL"] = "FULL"  # NORMAL may lose the last turns at power loss
     jobs_max: int = 10_000  # jobs at work at once, of all kinds
     threads_max: int = 16  # for blocking callables
@@ -54,6 +55,8 @@ class Settings:
     evict_after_seconds: float = 30.0  # idle runs leave memory after that
     snapshot_every: int = 200  # events between two snapshots of a long run
     grace_seconds: float = 10.0  # how long an orderly stop waits for running jobs
+    store_partitions: int = 0  # of a new store on PostgreSQL; 0: 128
+    server_lease_seconds: float = 15.0  # after so long without a word a server is replaced
     poll_seconds: float = 0.03  # how often the engine looks for messages of other processes
     pools_here: str = ""  # pools whose jobs the engine does itself: "gpu eu", or "*" for all
     webhook_addresses: Literal["public", "any"] = "public"  # where notifications may go
@@ -95,6 +98,7 @@ class Settings:
     credential_command_seconds: float = 10.0  # for one such call
     serve_host: str = "127.0.0.1"  # where `serve` listens; others than loopback need tokens
     serve_port: int = 8629
+    serve_advertise: str = ""  # the URL at which workers reach it; empty: from host and port
     serve_names: str = ""  # further names that a server is reached by: "a.example b.example"
     serve_proxies: str = ""  # addresses of proxies whose X-Forwarded-For is believed
     serve_connections_max: int = 1000  # at once; idle ones make room
