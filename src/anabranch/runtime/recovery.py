@@ -22,9 +22,17 @@ PAGE = 1000
 GRACE_MS = 15_000
 
 
-def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
-    """Bring back every unfinished run, or `only` these; returns how many came into memory."""
-    heads = unfinished(core.store, only)
+def recover(
+    core: Core,
+    now: int,
+    only: Collection[str] | None = None,
+    *,
+    partitions: Collection[int] | None = None,
+) -> int:
+    """Bring back every unfinished run, or `only` these, or those of `partitions` of a shared store;
+    returns how many came into memory."""
+    heads = unfinished(core.store, only, partitions)
+    others = core.inbox
     moving = [head for head in heads if head.status != "waiting" or damage_of(head)]
     for start in range(0, len(moving), PAGE):
         page = moving[start : start + PAGE]
@@ -34,6 +42,7 @@ def recover(core: Core, now: int, only: Collection[str] | None = None) -> int:
     for head in heads:
         if head.status == "waiting" and head.next_wake is not None and not damage_of(head):
             core.set_wake(head.run, max(head.next_wake, now))
+    core.bring_forward(core.inbox - others)
     return len(moving)
 
 
@@ -73,14 +82,18 @@ def _go_on_lease(core: Core, live: LiveRun, job: Job, now: int) -> None:
         core.offer(live.state.run, s.JobExtend(job.id, job.attempt, at_least))
 
 
-def unfinished(store: Store, only: Collection[str] | None = None) -> list[Head]:
-    """Every unfinished run of the store, or those of `only`."""
+def unfinished(
+    store: Store,
+    only: Collection[str] | None = None,
+    partitions: Collection[int] | None = None,
+) -> list[Head]:
+    """Every unfinished run of the store, or those of `only` or in `partitions`."""
     if only is not None:
         found = (store.head(name) for name in only)
         return [head for head in found if head is not None and not head.finished]
     heads: list[Head] = []
     while True:
-        page = store.unfinished(heads[-1].run if heads else "", PAGE)
+        page = store.unfinished(heads[-1].run if heads else "", PAGE, partitions)
         heads += page
         if len(page) < PAGE:
             return heads

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.jobs import DEFAULT_WORK
@@ -23,8 +24,11 @@ HEARING_SECONDS = 0.5  # how long timers wait then
 
 
 class Suspension:
-    def __init__(self, core: Core, turns_every_ms: int) -> None:
+    def __init__(
+        self, core: Core, turns_every_ms: int, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
         self._core = core
+        self._now = seconds
         self._longest_ms = turns_every_ms + HELD_MS
         self._hearing_until = 0.0  # on the monotonic clock; 0 for nobody to hear
         self._excused: dict[tuple[str, str], int] = {}  # (run, job) → until when
@@ -42,7 +46,7 @@ class Suspension:
         return True
 
     def _wake_up(self, last: int, now: int) -> None:
-        self._hearing_until = time.monotonic() + HEARING_SECONDS
+        self._hearing_until = self._now() + HEARING_SECONDS
         count = self._excuse(now, now - last)
         if count:
             log.warning(
@@ -54,7 +58,7 @@ class Suspension:
     @property
     def hearing_seconds(self) -> float:
         """How long timers have to wait; 0 when they may ring."""
-        return max(0.0, self._hearing_until - time.monotonic())
+        return max(0.0, self._hearing_until - self._now())
 
     def _excuse(self, now: int, slept: int) -> int:
         """Those that ran out meanwhile, or will before a worker could be heard."""

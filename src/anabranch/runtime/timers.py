@@ -27,6 +27,10 @@ class RunTimers:
             self._heap = [(at, run) for run, at in self._wanted.items()]
             heapify(self._heap)
 
+    def runs(self) -> Iterator[str]:
+        """The runs that want to be woken."""
+        return iter(self._wanted)
+
     def earliest(self) -> int | None:
         while self._heap:
             at, run = self._heap[0]

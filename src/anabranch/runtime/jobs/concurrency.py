@@ -7,7 +7,7 @@ come, first served. Nothing here is durable: the log says what is scheduled, and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 import msgspec
 
@@ -75,9 +75,9 @@ class JobQueues:
             if len(self._queues) > LANES_KEPT and not (self._used[lane] or self._queues[lane]):
                 del self._used[lane], self._queues[lane]
 
-    def forget(self, run: str) -> None:
-        """The run is over: whatever place it still holds is free."""
-        for holder in [key for key in self._holders if key[0] == run]:
+    def forget(self, runs: Set[str]) -> None:
+        """The runs are set aside, or another server's: whatever places they still hold are free."""
+        for holder in [key for key in self._holders if key[0] in runs]:
             self.free(*holder)
 
     def in_use(self) -> dict[str, int]:

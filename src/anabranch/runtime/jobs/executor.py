@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,10 @@ from anabranch.net.net import Net
 from anabranch.runtime.effects import Execute, Stop
 from anabranch.runtime.jobs.tasks import task_of
 from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.outage import AGAIN_SECONDS
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
+from anabranch.store.cluster_ports import Cluster
 from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.port import Parked, Performer, Task
 from anabranch.work.run_at_work import run_at_work
@@ -69,8 +71,17 @@ class Executor:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._told: dict[Key, Stop] = {}
         self._closing = False
+        #: On a store that several servers share.
+        self.cluster: Cluster | None = None
         self.left_behind: set[asyncio.Task[None]] = set()  # told to stop, and still at it
+        #: Whether this engine owns a run at this moment; None: it owns all of them.
+        self.may_act_for: Callable[[str], bool] | None = None
         self.traces = False  # somebody makes spans: work is told which one is its own
+
+    @property
+    def _failed_reads(self) -> int:
+        """How many reads of the store have failed because it was away."""
+        return self.cluster.failed_reads if self.cluster is not None else 0
 
     @property
     def at_work(self) -> int:
@@ -81,7 +92,7 @@ class Executor:
         if job is None or job.phase != "running" or job.attempt != effect.attempt:
             return  # over before it began: a kill in the very next turn
         if self._closing:
-            self._hand_back(effect)
+            self._hand_back(effect, "the engine stopped")
             return
         assert live is not None
         if nobody_waits(live.state, job):  # its gather closed while the batch was written
@@ -90,11 +101,15 @@ class Executor:
         if live.net.has_secrets or live.sealed.values:
             self._send_out(effect, partial(self._with_secrets, live, effect))
             return
+        missed = self._failed_reads if self.cluster is not None else 0
         try:
             fetch = partial(self._content, effect.run)
             task = task_of(live, effect.job, fetch, traces=self.traces)
         except AnabranchError as error:
-            self._deliver(effect, not_built(error))
+            if self.cluster is not None and self._failed_reads != missed:
+                self._hand_back(effect, "the store was away")
+            else:
+                self._deliver(effect, not_built(error))
             return
         except Exception as error:
             self._deliver(effect, unexpected(error, _NOT_PREPARED))
@@ -120,13 +135,17 @@ class Executor:
             return _not_delivered(error)
 
     async def _done_with_secrets(self, live: LiveRun, effect: Execute) -> Answer | Parked:
+        missed = self._failed_reads if self.cluster is not None else 0
         try:
             keyring = await self._keyring(live)
             task = await with_credentials(partial(self._built, live, effect, keyring))
             if task is None:
                 return failed("cancelled", "nobody waits for it any more", retryable=False)
         except AnabranchError as error:
-            return not_prepared(error)
+            if self._failed_reads == missed:
+                return not_prepared(error)
+            await asyncio.sleep(AGAIN_SECONDS)  # the store was away: it is prepared again
+            return await self._done_with_secrets(live, effect)
         except Exception as error:
             return unexpected(error, _NOT_PREPARED)
         performer = self._performers.get(task.kind)
@@ -161,8 +180,12 @@ class Executor:
 
     async def _see_to(self, effect: Execute, work: Deed) -> None:
         run_at_work.set(effect.run)  # of this task only
-        answer = await work()
         key = (effect.run, effect.job, effect.attempt)
+        if self.may_act_for is not None and not self.may_act_for(effect.run):
+            self._tasks.pop(key, None)  # the process was stopped since; nothing has left it
+            self._hand_back(effect, "the lease of the server had ended")
+            return
+        answer = await work()
         if self._tasks.pop(key, None) is None:
             return  # it was left behind, and nobody waits for it
         told = self._told.pop(key, None)
@@ -183,12 +206,12 @@ class Executor:
         elif not done.cancelled() and (error := done.exception()) is not None:
             self._deliver(effect, unexpected(error, _NOT_DELIVERED))
         elif self._closing:
-            self._hand_back(effect)
+            self._hand_back(effect, "the engine stopped")
         else:  # handed back it would go out again at once, and for ever
             self._deliver(effect, failed(INTERNAL, "the work cancelled itself"))
 
-    def _hand_back(self, effect: Execute) -> None:
-        given = s.JobLose(effect.job, effect.attempt, "the engine stopped", counted=False)
+    def _hand_back(self, effect: Execute, why: str = "the engine stopped") -> None:
+        given = s.JobLose(effect.job, effect.attempt, why, counted=False)
         self._offer(effect.run, given)
 
     def _deliver(self, effect: Execute, answer: Answer | Parked) -> None:
@@ -218,10 +241,15 @@ class Executor:
         elif effect.discharge:  # it was done in place, or its answer is already on the way
             self._offer(effect.run, s.JobDischarge(effect.job))
 
-    def abandon(self, run: str) -> None:
-        """Stop whatever is done for this run; nobody wants to hear of it."""
+    @property
+    def runs(self) -> set[str]:
+        """Those that something is done for."""
+        return {run for run, _, _ in self._tasks}
+
+    def abandon(self, runs: Set[str]) -> None:
+        """Stop whatever is done for these runs; nobody wants to hear of it."""
         for key, task in self._tasks.items():
-            if key[0] == run:
+            if key[0] in runs:
                 self._told[key] = Stop(*key, discharge=False)
                 task.cancel()
 

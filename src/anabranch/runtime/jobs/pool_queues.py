@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from anabranch.runtime.jobs.concurrency import ReadyJob
@@ -21,6 +21,7 @@ from anabranch.runtime.jobs.concurrency import ReadyJob
 WORKERS_KEPT = 1000  # of a pool: those who asked last
 POOLS_KEPT = 1000  # without jobs: any name can be asked for
 EVERY_POOL = "*"
+COME_SECONDS = 0.1  # from the news that a job waits until it is claimed, as a rule
 
 
 class Lease(NamedTuple):
@@ -115,9 +116,9 @@ class PoolQueues:
         self._wait_no_more(run, job)
         self._leases.pop((run, job), None)
 
-    def forget(self, run: str) -> None:
-        """The run is set aside."""
-        for key in [key for key in (*self._waiting, *self._leases) if key[0] == run]:
+    def forget(self, runs: Set[str]) -> None:
+        """The runs are set aside, or another server's."""
+        for key in [key for key in (*self._waiting, *self._leases) if key[0] in runs]:
             self.drop(*key)
 
     def _wait_no_more(self, run: str, job: str) -> None:
@@ -160,8 +161,9 @@ class PoolQueues:
         while len(workers) > WORKERS_KEPT:
             workers.popitem(last=False)
 
-    async def wait(self, pool: str, seconds: float) -> None:
-        """Until a job of this pool waits, or time is up."""
+    async def wait(self, pool: str, seconds: float, *, takes: bool = True) -> None:
+        """Until a job of this pool waits, or time is up. Whoever only wants to know and `takes`
+        none here gets a moment to come and take it, before the next one is woken for it."""
         line = self._line(pool)
         if self.waiting(pool) or self._closed:
             return
@@ -172,8 +174,15 @@ class PoolQueues:
         finally:
             if waiter in line.waiters:
                 line.waiters.remove(waiter)
-            elif line.size:
+            elif line.size and takes:
                 line.call()  # there may be more than one worker takes: wake the next one too
+            elif line.size:
+                asyncio.get_running_loop().call_later(COME_SECONDS, self._call_if_left, pool)
+
+    def _call_if_left(self, pool: str) -> None:
+        line = self._lines.get(pool)
+        if line is not None and line.size:
+            line.call()
 
     def close(self) -> None:
         """The engine stops: nobody waits any longer."""

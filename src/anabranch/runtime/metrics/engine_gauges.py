@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anabranch.runtime.core import Core
-from anabranch.runtime.metrics.registry import by_label
+from anabranch.runtime.metrics.registry import Registry, by_label
+from anabranch.runtime.outage import StoreOutage
 
 
 def add_gauges(core: Core, now: Callable[[], int]) -> None:
@@ -36,3 +37,17 @@ def add_gauges(core: Core, now: Callable[[], int]) -> None:
 
     put("anabranch_pool_queue", "jobs that wait for a worker, by pool", waiting, ["pool"])
     put("anabranch_pool_jobs", "jobs out with workers, by pool", leased, ["pool"])
+
+
+def add_outage_metrics(outage: StoreOutage, registry: Registry) -> None:
+    registry.gauge(
+        "anabranch_store_outage_seconds",
+        "for how long the store has taken no writes; 0 while it does",
+        lambda: outage.seconds,
+    )
+    registry.gauge(
+        "anabranch_store_outages_total",
+        "how often the store took no writes for a while",
+        lambda: outage.count,
+        kind="counter",
+    )

@@ -22,11 +22,13 @@ from typing import Any
 
 import msgspec
 
-from anabranch.errors import AnabranchError, NotFound
+from anabranch.errors import AnabranchError, NotFound, StoreError
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.net.net import Net
 from anabranch.runtime.nets import Nets
+from anabranch.runtime.outage import waited_out
+from anabranch.store.outages import passes
 from anabranch.store.ports import Store
 from anabranch.work.kinds.child import child_tasks
 from anabranch.work.loops.results import Loops, run_of
@@ -49,6 +51,8 @@ class ReadRights:
         self._store = store
         self._nets = nets
         self._outside = outside
+        #: Several servers share the store, which may be away; work waits for it then.
+        self.shared = getattr(store, "cluster", None) is not None
         self._starts: OrderedDict[str, e.RunStarted] = OrderedDict()
         self._lends: dict[str, bool] = {}  # fingerprint → workers may have a hand in its values
 
@@ -150,8 +154,10 @@ class ReadRights:
             return True
         try:
             return self.lends(self._nets.get(start.definition))
-        except AnabranchError:  # nor what a definition does that cannot be compiled any more
-            return True
+        except AnabranchError as error:
+            if isinstance(error, StoreError) and passes(error):
+                raise
+            return True  # nor what a definition does that cannot be compiled any more
 
     def _start(self, run: str) -> e.RunStarted | None:
         """How the run began: the first event of its log, which never changes."""
@@ -190,10 +196,20 @@ class RunPayloads(StoredPayloads):
         self._rights = rights
 
     async def get(self, sha256: str) -> bytes | None:
+        if self._rights.shared:
+            return await waited_out(partial(self._get, sha256))
+        return await self._get(sha256)
+
+    async def _get(self, sha256: str) -> bytes | None:
         run = run_at_work.get()
         if run and not self._rights.payload(run, sha256):
             return None
         return await super().get(sha256)
+
+    async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:
+        if self._rights.shared:
+            return await waited_out(partial(super().put, content, run, scope))
+        return await super().put(content, run, scope)
 
 
 class RunLoops:
@@ -204,12 +220,22 @@ class RunLoops:
         self._rights = rights
 
     async def size(self, ref: str) -> int:
-        self._check(ref)
-        return await self._loops.size(ref)
+        if self._rights.shared:
+            return await waited_out(partial(self._size, ref))
+        return await self._size(ref)
 
     async def results(
         self, ref: str, first: int, stop: int, bytes_max: int | None = None
     ) -> list[Any]:
+        if self._rights.shared:
+            return await waited_out(partial(self._results, ref, first, stop, bytes_max))
+        return await self._results(ref, first, stop, bytes_max)
+
+    async def _size(self, ref: str) -> int:
+        self._check(ref)
+        return await self._loops.size(ref)
+
+    async def _results(self, ref: str, first: int, stop: int, bytes_max: int | None) -> list[Any]:
         self._check(ref)
         return await self._loops.results(ref, first, stop, bytes_max)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from anabranch.errors import InputError
 from anabranch.settings import Settings
+from anabranch.store.location import MEMORY, on_postgres
 from anabranch.work.network.addresses import read_policy
 from anabranch.work.rule.ports import ChainIdentity, ContractExecutor, ContractReader, RuleSource
 from anabranch.work.secrets.keychain_kinds import read_secret_file
@@ -158,4 +159,11 @@ def _sent(settings: Settings) -> Sent:
 
     if settings.chain_sent:
         return SentFile(settings.chain_sent)
-    return SentInMemory() if settings.store == ":memory:" else SentFile(f"{settings.store}.sent")
+    if settings.store == MEMORY:
+        return SentInMemory()
+    if on_postgres(settings.store):
+        raise InputError(
+            "chain_sent has to name the file that remembers what was sent: a store on PostgreSQL "
+            "has no file beside which it could be"
+        )
+    return SentFile(f"{settings.store}.sent")

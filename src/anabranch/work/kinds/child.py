@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, StoreError
 from anabranch.expressions.port import Expression
 from anabranch.files import FileTimeout
-from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.kernel.values import Answer, failed, postponed, succeeded
 from anabranch.net.net import Work, child_target
 from anabranch.net.program import Program
+from anabranch.store.outages import passes
 from anabranch.work.faults import fault
 from anabranch.work.port import Parked, Task
 
@@ -28,6 +29,7 @@ from anabranch.work.port import Parked, Task
 StartChild = Callable[[str, Mapping[str, Any], str, str | None, str], Awaitable[str]]
 WAITING = ("return_step", "return_result", "result_step", "wait")
 ID_MAX = 128
+AGAIN_MS = 1000  # after the store was away
 
 
 class Child:
@@ -58,6 +60,8 @@ class Child:
             wanted = returns if waits and isinstance(returns, str) else ""
             run = await self._start(path, given, child_id(task.key + task.again), parent, wanted)
         except AnabranchError as error:
+            if isinstance(error, StoreError) and passes(error):
+                return postponed("storage_access", f"child {path}: {error}", AGAIN_MS)
             kind = "storage_access" if isinstance(error, FileTimeout) else "config"
             return fault(kind, f"child {path}: {error}")
         if waits:

@@ -9,7 +9,8 @@ from typing import Protocol
 LOGGERS = (  # all that the package uses
     *("anabranch", "anabranch.engine", "anabranch.work.python", "anabranch.market.directory"),
     *("anabranch.http", "anabranch.ui", "anabranch.access", "anabranch.webhooks"),
-    *("anabranch.tracing", "anabranch.worker", "anabranch.store"),
+    *("anabranch.tracing", "anabranch.worker", "anabranch.store", "anabranch.cluster"),
+    "anabranch.node",
 )
 
 

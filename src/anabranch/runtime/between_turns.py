@@ -1,0 +1,62 @@
+"""What is done between two turns of an engine, when everything that was turned is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from anabranch.errors import AnabranchError, StoreError
+from anabranch.runtime.core import TURN_MAX
+
+ACTS_AT_ONCE = 4  # before there is a turn again
+
+
+class BetweenTurns:
+    """`wake` lets the engine take a turn, after which it carries out what waits here."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        #: What is to be done, and who waits for it. Looked at after every turn.
+        self.waiting: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
+        self._after_a_turn = False  # something of it is to be done after the next turn
+        self._acts = 0  # in a row, without a turn
+
+    def come_first(self, inbox: int) -> bool:
+        """Whether what waits here is done before the next turn, for which so many stimuli wait.
+
+        Partitions that were taken come back a few at a time. With a turn after each few, the last
+        runs would wait for the next steps of the first; so there is none before enough for a whole
+        turn has come together. But not for long: other runs wait, too."""
+        early = self.waiting and not self._after_a_turn
+        if early and self._acts < ACTS_AT_ONCE and inbox < TURN_MAX:
+            self._acts += 1
+            return True
+        self._acts = 0
+        return False
+
+    async def do(self, act: Callable[[], None], *, early: bool = False) -> None:
+        """Returns when it is done: after another turn, or with `early` before it."""
+        done = asyncio.get_running_loop().create_future()
+        self.waiting.append((act, done))
+        self._after_a_turn = self._after_a_turn or not early
+        self._wake()
+        await done
+
+    def carry_out(self) -> None:
+        waiting, self.waiting, self._after_a_turn = self.waiting, [], False
+        for act, done in waiting:
+            if done.done():
+                continue  # its caller was cancelled: the engine is about to close
+            try:
+                act()
+            except StoreError as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+    def refuse(self, error: AnabranchError) -> None:
+        """None of it will be done."""
+        waiting, self.waiting, self._after_a_turn = self.waiting, [], False
+        for _, done in waiting:
+            if not done.done():
+                done.set_exception(error)
