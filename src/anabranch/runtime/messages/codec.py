@@ -4,33 +4,72 @@ from __future__ import annotations
 
 import msgspec
 
-from anabranch.errors import AnabranchError, InputError
+from anabranch.errors import (
+    AnabranchError,
+    Conflict,
+    Denied,
+    ExpressionError,
+    InputError,
+    NotFound,
+    Refused,
+    StoreError,
+)
 from anabranch.kernel import stimuli as s
 from anabranch.store.ports import Message
 
 #: Only what people may say; jobs report to the engine that gave them out.
 Sayable = s.Decide | s.PatchContext | s.Pause | s.Resume | s.Cancel | s.Wake | s.TuneLoop
 
-_decoder = msgspec.json.Decoder(Sayable)
+
+class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
+    """Begin a run of a stored definition; what is sealed in its input is stored beforehand."""
+
+    definition: str  # its fingerprint
+    start: s.Start
+    sealed_as: str = ""  # the name under which the store has what is sealed
+
+
+Posted = Sayable | StartRun
+
+_decoder = msgspec.json.Decoder(Posted)
 _encoder = msgspec.json.Encoder()
+
+
+#: Another server owns the run; nothing was done here.
+ELSEWHERE = "run_elsewhere"
+
+
+class RunElsewhere(AnabranchError):
+    """Another server owns the run, or will in a moment: it has to be asked."""
+
+    code = ELSEWHERE
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"another server owns run {run}; ask again")
+        self.run = run
+
+
+def elsewhere(run: str) -> AnabranchError:
+    return RunElsewhere(run)
 
 
 class MailAnswer(msgspec.Struct, frozen=True):
     ok: bool
     code: str = ""
     message: str = ""
+    kind: str = ""  # of error: the name of its class
 
 
 _answers = msgspec.json.Decoder(MailAnswer)
 
 
-def write_message(stimulus: Sayable) -> bytes:
+def write_message(stimulus: Posted) -> bytes:
     return _encoder.encode(stimulus)
 
 
-def read_message(message: Message) -> Sayable:
+def read_message(message: Message) -> Posted:
     try:
-        stimulus: Sayable = _decoder.decode(message.body)
+        stimulus: Posted = _decoder.decode(message.body)
         return stimulus
     except msgspec.MsgspecError as error:
         raise InputError(f"message {message.id} cannot be read: {error}") from None
@@ -39,8 +78,20 @@ def read_message(message: Message) -> Sayable:
 def answer_bytes(error: AnabranchError | None) -> bytes:
     if error is None:
         return _encoder.encode(MailAnswer(True))
-    return _encoder.encode(MailAnswer(False, error.code, error.message))
+    return _encoder.encode(MailAnswer(False, error.code, error.message, type(error).__name__))
 
 
 def read_answer(answer: bytes) -> MailAnswer:
     return _answers.decode(answer)
+
+
+#: What the engine that answers may have raised, and callers tell apart.
+_KINDS: dict[str, type[AnabranchError]] = {
+    each.__name__: each
+    for each in (Conflict, Denied, ExpressionError, InputError, NotFound, StoreError)
+}
+
+
+def refusal_of(answer: MailAnswer) -> AnabranchError:
+    """The error of an answer, of the class that it had where it was raised."""
+    return _KINDS.get(answer.kind, Refused)(answer.message, code=answer.code)

@@ -107,6 +107,17 @@ class Subscribers:
         if left:
             self._waiters[news.run] = left
 
+    def look_again(self, why: Callable[[str], AnabranchError]) -> None:
+        """Some of the runs may belong to another server from now on: those who wait for news of a
+        run ask again where it is."""
+        for run in [*self._watchers, *self._waiters]:
+            self.tell_of(run, partial(why, run))
+
+    def refuse_tickets(self, error: AnabranchError) -> None:
+        """What waits to take effect never will."""
+        _tell(self._tickets.values(), error)
+        self._tickets.clear()
+
     def tell_all(self, error: AnabranchError) -> None:
         """There will be no more news."""
         _tell(self._tickets.values(), error)
