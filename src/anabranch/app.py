@@ -384,7 +384,8 @@ class Engine:
     """A durable engine inside your program.
 
     Open it with `async with`. It owns its store: one engine per file. Unfinished runs that it finds
-    there go on by themselves. Several thousand runs at once are fine.
+    there go on by themselves. Several thousand runs at once are fine. On PostgreSQL it is one
+    server among others: it owns a share of the runs, and answers for all of them.
     """
 
     def __init__(

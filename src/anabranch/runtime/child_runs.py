@@ -49,6 +49,11 @@ class ChildRuns:
         #: Told of every answer of a child to its parent: child, parent, result.
         self.passed_on: Callable[[str, str, Any], None] = lambda _child, _parent, _result: None
 
+    def forget_turn(self) -> None:
+        """What was said and which children ended was perhaps never recorded; the store knows."""
+        self.said.clear()
+        self._ended.clear()
+
     def say(self, run: str, stimulus: s.Stimulus) -> None:
         self.said.append(Arrival(run, stimulus))
 

@@ -8,7 +8,7 @@ out. Both the live engine and the simulator drive this class, so what is simulat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from anabranch.errors import (
     AnabranchError,
     DamagedRun,
     DefinitionError,
+    InputError,
     LawBroken,
     MissingRequirements,
     NotFound,
@@ -33,7 +34,7 @@ from anabranch.runtime.effects import DurableEvents, Effect, Replied
 from anabranch.runtime.jobs.concurrency import JobQueues
 from anabranch.runtime.jobs.pool_queues import EVERY_POOL, PoolQueues
 from anabranch.runtime.live_run import LiveRun, load_state
-from anabranch.runtime.messages.codec import answer_bytes
+from anabranch.runtime.messages.codec import Sayable, answer_bytes, elsewhere, write_message
 from anabranch.runtime.metrics.engine_metrics import EngineMetrics
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.reactions import ENGINE, Reactions
@@ -47,17 +48,35 @@ from anabranch.runtime.values.stored_values import READ_BYTES_MAX, RunValues, St
 from anabranch.store.damage import require_end, require_sound
 from anabranch.store.ports import Batch, Commit, Head, Record, StateSnapshot, Store
 
-TURN_MAX = 4096  # stimuli in one turn: bounds how long one turn can take
+#: Stimuli in one turn: bounds how long it can take. Of many more, some are turned while what the
+#: others did is written.
+TURN_MAX = 1024
+RECOVERED_MAX = TURN_MAX * 3 // 4  # of those for runs that were just recovered, while others wait
 RETENTION_MS = 36_500 * 86_400_000  # of payloads after their run; a century is until a purge
 #: What an event takes in the log, about. Snapshots are as rare as makes them no larger together.
 BYTES_PER_EVENT = 64
 INLINE_BYTES_MAX = 64 * 1024  # a larger value is kept as a payload
-ENDED_KEPT = 4 * TURN_MAX  # more runs than can end in the batches that are not durable yet
+ENDED_KEPT = 16 * TURN_MAX  # more runs than can end in the batches that are not durable yet
+
+
+def run_exists(run: str) -> InputError:
+    return InputError(f"there is a run {run} already", code="run_exists")
+
+
+def everywhere(_run: str) -> bool:
+    """An engine that shares its store with no other owns every run."""
+    return True
 
 
 class Turned(msgspec.Struct):
     batch: Batch
     effects: list[Effect]
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is to be written, and nothing to leave."""
+        batch = self.batch
+        return not (batch.commits or batch.answers or batch.payloads or self.effects)
 
 
 class Core:
@@ -90,9 +109,12 @@ class Core:
         self.on_defect: Callable[[str, BaseException], None] = lambda _run, _error: None
         #: Raises for a run that needs what is not here.
         self.require: Callable[[Net, State], None] = lambda _net, _state: None
+        #: Whether this engine owns the run; on a shared store another one may.
+        self.here: Callable[[str], bool] = everywhere
         self.taking_work = True
         self._snapshot_every = snapshot_every
         self._inbox: deque[Arrival] = deque()
+        self._recovered: deque[Arrival] = deque()  # for runs that were just brought back
         self.wake_times = RunTimers()
         self.family = ChildRuns(store, self.live, self.run, ENGINE)
         self._holds = PayloadRefs(retention_ms, rights)
@@ -112,6 +134,8 @@ class Core:
             read_bytes_max=read_bytes_max,
         )
         self._answers: dict[int, bytes] = {}
+        self._messages: list[tuple[str, bytes, int]] = []
+        self._sealed_as: dict[int, str] = {}  # message → the name of what is sealed for its start
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -119,9 +143,26 @@ class Core:
         """For the next turn. A message is answered in the batch that holds its effect."""
         self._inbox.append(Arrival(run, stimulus, ticket, message))
 
+    def bring_forward(self, count: int) -> None:
+        """Take the last so many stimuli before most others: the runs of a server that died have
+        waited longer than those whose next step is at hand."""
+        last = [self._inbox.pop() for _ in range(count)]
+        self._recovered.extend(reversed(last))
+
     def open_run(self, run: str, net: Net, sealed: Sealed | None = None) -> None:
         """A run that does not exist yet; its `Start` follows."""
         self.live[run] = LiveRun(net, State(), sealed=sealed or Sealed())
+
+    def open_stored(self, run: str, definition: str, sealed_as: str = "", message: int = 0) -> None:
+        """The same for a run that another server was asked for: its definition is in the store, and
+        so is what is sealed in its input, under another name until the message is answered."""
+        if sealed_as:
+            self._sealed_as[message] = sealed_as
+        if run in self.live or self.store.head(run) is not None:
+            raise run_exists(run)
+        sealed = opened(self.store.sealed(sealed_as), run) if sealed_as else Sealed()
+        sealed.unwritten = bool(sealed.values)
+        self.open_run(run, self.nets.get(definition), sealed)
 
     def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
         """Write this payload with the next batch, for this run."""
@@ -145,13 +186,24 @@ class Core:
 
     @property
     def busy(self) -> bool:
-        waiting = self._inbox or self.family.said or self._answers
+        waiting = self._inbox or self._recovered or self.family.said or self._answers
         return bool(waiting or (self.taking_work and self.job_queues.can_start()))
 
     @property
     def inbox(self) -> int:
         """Stimuli that wait for a turn."""
-        return len(self._inbox)
+        return len(self._inbox) + len(self._recovered)
+
+    @property
+    def runs_in_hand(self) -> set[str]:
+        """Runs for which a stimulus waits for a turn."""
+        arrivals = (*self._inbox, *self._recovered, *self.family.said)
+        return {arrival.run for arrival in arrivals}
+
+    @property
+    def known(self) -> set[str]:
+        """Runs that are in memory, set aside, or wait for their timer."""
+        return {*self.live, *self.broken, *self.wake_times.runs()}
 
     @property
     def timers(self) -> int:
@@ -173,7 +225,11 @@ class Core:
         """Without `ring` timers that are due wait for a later turn."""
         if ring:
             self._ring(now)
-        for _ in range(min(len(self._inbox), TURN_MAX)):
+        some = max(TURN_MAX - len(self._inbox), RECOVERED_MAX)
+        recovered = min(len(self._recovered), some)
+        for _ in range(recovered):
+            self._take(self._recovered.popleft(), now)
+        for _ in range(min(len(self._inbox), TURN_MAX - recovered)):
             self._take(self._inbox.popleft(), now)
         while self.family.said:
             self._take(self.family.said.popleft(), now)
@@ -187,6 +243,9 @@ class Core:
             self.offer(run, s.Tick())
 
     def _take(self, arrival: Arrival, now: int) -> None:
+        if self.here is not everywhere and not self.here(arrival.run):
+            self._pass_on(arrival, now)
+            return
         seq = -1
         try:
             live = self.run(arrival.run)
@@ -195,6 +254,8 @@ class Core:
         except AnabranchError as refusal:
             if seq >= 0 and live.state.seq != seq:  # refused half-way: that is no refusal
                 self._set_aside(arrival.run, refusal)
+            elif seq == 0:
+                self.live.pop(arrival.run, None)  # it did not begin
             self._answer(arrival, refusal)
         except Exception as defect:  # a defect of ours: this run stops here, the others go on
             self._set_aside(arrival.run, defect)
@@ -209,12 +270,48 @@ class Core:
                 Replied(arrival.ticket, error, arrival.run, arrival.message)
             )
 
+    def _pass_on(self, arrival: Arrival, now: int) -> None:
+        """Another server owns the run. Whoever waits for a reply asks there; a message waits in the
+        mailbox for its owner; what one of our runs says to it becomes a message in this batch."""
+        if arrival.ticket:
+            self._answer(arrival, elsewhere(arrival.run))
+        elif not arrival.message and isinstance(arrival.stimulus, Sayable):
+            self._messages.append((arrival.run, write_message(arrival.stimulus), now))
+
+    def put_down(self, runs: Collection[str]) -> None:
+        """Forget these runs: another server owns them from now on. Nothing of them may be on its
+        way to the store."""
+        gone = set(runs)
+        for run in gone:
+            self.live.pop(run, None)
+            self.broken.pop(run, None)
+            self._touched.pop(run, None)
+            self.wake_times.set(run, None)
+        self.job_queues.forget(gone)
+        self.pools.forget(gone)
+
+    def messages_in_hand(self) -> set[int]:
+        """Those that wait for a turn, or for their answer to be written with the next batch."""
+        return {one.message for one in self._inbox if one.message} | self._answers.keys()
+
+    def forget_turn(self) -> None:
+        """What was said and is not recorded was never said: who waits for a reply is told so, and
+        messages are read again. Reports of work stay: they are true of any engine."""
+        kept = [one for one in self._inbox if not (one.ticket or one.message)]
+        self._inbox = deque(kept)
+        self._recovered.clear()  # their runs are recovered again
+        self.family.forget_turn()
+        self._ended.clear()  # an end may have been in it; the store knows the others
+        self.reactions.effects = []
+        self._touched, self._answers, self._messages = {}, {}, []
+        self._sealed_as = {}
+
     def _set_aside(self, run: str, defect: Exception) -> None:
         """What is in memory of this run cannot be trusted; what is in the store can."""
         self.live.pop(run, None)
         self._touched.pop(run, None)
-        self.job_queues.forget(run)
-        self.pools.forget(run)
+        self.job_queues.forget({run})
+        self.pools.forget({run})
         self.broken[run] = defect
         out = self.reactions
         out.effects = [self._unsaid(effect, run) for effect in out.effects]
@@ -276,7 +373,7 @@ class Core:
     # -- out ---------------------------------------------------------------------------------
 
     def _seal(self, now: int) -> Turned:
-        batch = Batch(payloads=self._payloads, answers=self._answers)
+        batch = Batch(payloads=self._payloads, answers=self._answers, messages=self._messages)
         self._holds.write_to(batch)
         for run, live in list(self._touched.items()):
             try:
@@ -299,9 +396,13 @@ class Core:
         for effect in effects:
             if isinstance(effect, Replied) and effect.message:
                 batch.answers[effect.message] = answer_bytes(effect.error)
+        if self._sealed_as:
+            batch.unsealed += [
+                self._sealed_as.pop(one) for one in batch.answers if one in self._sealed_as
+            ]
         self._touched, self.reactions.effects = {}, []
         self._payloads_before, self._payloads = self._payloads, {}
-        self._answers = {}
+        self._answers, self._messages = {}, []
         if self._values.overfull:
             self._values.trim()
         return Turned(batch, effects)
@@ -388,18 +489,32 @@ class Core:
             self._set_aside(run, damage)
             raise self.aside(run) from damage
 
-    def adopt(self, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]) -> LiveRun:
-        """Bring a stored run into memory; raises `DamagedRun` where that makes no sense."""
+    def view(self, run: str) -> LiveRun:
+        """A run that another server owns, as the store has it; not to be stepped."""
+        head = self.store.head(run)
+        if head is None:
+            raise NotFound(f"there is no run {run}")
+        if head.finished:
+            raise Refused(f"run {run} has ended: {head.status}", code="run_finished")
+        return self._loaded(head, *self.store.read_many([run])[run])
+
+    def _loaded(
+        self, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]
+    ) -> LiveRun:
         require_sound(head)
         state = load_state(snapshot, tail, head.run)
         require_end(head, state)
-        net = self.nets.get(head.definition)
-        if self.reactions.has_crew:  # whoever only records needs nothing of what work needs
-            self.require(net, state)
-        live = LiveRun(net, state)
+        live = LiveRun(self.nets.get(head.definition), state)
         if live.net.sealed or state.sealed:
             live.sealed = opened(self.store.sealed(head.run), head.run)
         live.holds_refs = True  # perhaps; whoever builds its tasks looks
+        return live
+
+    def adopt(self, head: Head, snapshot: StateSnapshot | None, tail: Sequence[Record]) -> LiveRun:
+        """Bring a stored run into memory; raises `DamagedRun` where that makes no sense."""
+        live = self._loaded(head, snapshot, tail)
+        if self.reactions.has_crew:  # whoever only records needs nothing of what work needs
+            self.require(live.net, live.state)
         live.snapshot_seq = snapshot.seq if snapshot is not None else 0
         live.snapshot_bytes = len(snapshot.state) if snapshot is not None else 0
         live.log_bytes = sum(len(row.events) for row in tail)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
@@ -19,10 +20,8 @@ import msgspec
 from anabranch.clock import Clock
 from anabranch.errors import (
     AnabranchError,
-    InputError,
     LawBroken,
     MissingRequirements,
-    NotFound,
     StoreError,
 )
 from anabranch.ids import checked_run_id, new_run_id
@@ -30,15 +29,26 @@ from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
-from anabranch.runtime.core import Core, Turned
+from anabranch.runtime.alarm_clock import AlarmClock
+from anabranch.runtime.between_turns import BetweenTurns
+from anabranch.runtime.cluster.clocks import ServerClock
+from anabranch.runtime.cluster.directory import ServerDirectory
+from anabranch.runtime.cluster.failover import Failover
+from anabranch.runtime.cluster.member import ClusterMember
+from anabranch.runtime.cluster.remote_news import MovedListener
+from anabranch.runtime.core import Core, Turned, run_exists
 from anabranch.runtime.effects import DurableEvents, Execute, Replied, Stop
+from anabranch.runtime.followed_runs import FollowedRuns
+from anabranch.runtime.housekeeping import Housekeeping
 from anabranch.runtime.jobs.concurrency import job_queues_for
 from anabranch.runtime.jobs.executor import Executor, SecretScope
 from anabranch.runtime.jobs.pool_queues import PoolQueues
-from anabranch.runtime.live_run import LiveRun, history, load_state
+from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.messages.codec import ELSEWHERE, RunElsewhere
 from anabranch.runtime.messages.mailbox import Mailbox
-from anabranch.runtime.messages.subscribers import Listener, Subscribers, stands
-from anabranch.runtime.metrics.engine_gauges import add_gauges
+from anabranch.runtime.messages.subscribers import Listener, Subscribers
+from anabranch.runtime.metrics.cluster_gauges import add_cluster_gauges
+from anabranch.runtime.metrics.engine_gauges import add_gauges, add_outage_metrics
 from anabranch.runtime.nets import Nets
 from anabranch.runtime.recovery import recover
 from anabranch.runtime.run_limits import RunLimits
@@ -48,19 +58,21 @@ from anabranch.runtime.values.read_rights import ReadRights
 from anabranch.runtime.values.sealing import Said, sealed_keys, split
 from anabranch.runtime.writer import Writer
 from anabranch.settings import Settings
+from anabranch.store.cluster_ports import PARTITION_LOST, Cluster
+from anabranch.store.outages import passes
 from anabranch.store.ports import Definition, Store
 from anabranch.work.port import Performer
 
 log = logging.getLogger("anabranch.engine")
 
-EVICT_EVERY_SECONDS = 5.0
-SWEEP_EVERY_SECONDS = 60.0
-SWEPT_AT_ONCE = 200
+SHARED_MAIL_SECONDS = 0.2  # between two looks at a mailbox whose notifications could be lost
 TURNS_AT_ONCE = 8  # before the event loop gets its turn again
 
 
 class EngineLoop:
     """Use it as an async context manager; it owns the store until it is closed."""
+
+    draw_run_id = staticmethod(new_run_id)
 
     def __init__(
         self,
@@ -74,13 +86,16 @@ class EngineLoop:
         safe: SecretScope | None = None,
         rights: ReadRights | None = None,
         require: Callable[[Net, State], None] | None = None,
+        seconds: Callable[[], float] | None = None,
     ) -> None:
-        """`require` raises for a run that needs what is not here."""
+        """`require` raises for a run that needs what is not here; `seconds` measures durations in
+        the place of the clocks of the system, for simulations."""
         self.store = store
         self.nets = nets
         self.clock = clock
         self._settings = settings
         self._owner = owner
+        self.directory = ServerDirectory(store.cluster, owner, settings.serve_advertise)
         job_queues = job_queues_for(settings, performers)
         pools = PoolQueues(settings.pools_here)
         #: What the work of a run may read of what the store keeps.
@@ -107,18 +122,30 @@ class EngineLoop:
         self._executor = Executor(performers, self._offer, self.rights.content, safe)
         self.engine_metrics = self._core.engine_metrics
         add_gauges(self._core, clock.now)
-        self._writer = Writer(store, self.engine_metrics)
+        self._writer = Writer(store, self.engine_metrics, seconds or time.perf_counter)
         self._wake = asyncio.Event()
         self._subscribers = Subscribers()
         self._mailbox = Mailbox(self._core)
         self._mail_read_at = 0
-        self._suspension = Suspension(self._core, int(settings.poll_seconds * 1000))
+        self._mail_seconds = settings.poll_seconds
+        self._between_turns = BetweenTurns(self._wake.set)
+        add_outage_metrics(self._writer.outage, self.engine_metrics.registry)
+        #: On a store that several servers share: what this engine owns of it.
+        self.member: ClusterMember | None = None
+        self._failover: Failover | None = None
+        if store.cluster is not None:
+            self._join(store.cluster, seconds)
+        self._suspension = Suspension(
+            self._core, int(settings.poll_seconds * 1000), seconds or time.monotonic
+        )
         self._loop_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._stopping = False
-        self._alarm_clock: asyncio.TimerHandle | None = None
-        self._evicted_at = 0
-        self._swept_at = 0
+        self._alarm_clock = AlarmClock(self._wake.set)
+        self._housekeeping = Housekeeping(self._core, int(settings.evict_after_seconds * 1000))
+        self._followed = FollowedRuns(
+            self._core, self._subscribers, clock, self.member, self._check_going
+        )
 
     # -- life --------------------------------------------------------------------------------
 
@@ -134,9 +161,14 @@ class EngineLoop:
 
         Without `run_jobs` the engine records what it is told and starts no work.
         """
+        self._core.taking_work = self._core.reactions.has_crew = run_jobs
+        if self.member is not None and run_jobs:
+            await self._open_in_cluster(self.member, only)
+            return
         self.store.acquire(self._owner)
+        if self.member is not None:
+            self.member.own_for_now()
         try:
-            self._core.taking_work = self._core.reactions.has_crew = run_jobs
             if run_jobs:
                 recover(self._core, self.clock.now(), only)
         except BaseException:
@@ -144,14 +176,70 @@ class EngineLoop:
             raise
         self._loop_task = asyncio.get_running_loop().create_task(self._turn_forever())
 
+    async def _open_in_cluster(self, member: ClusterMember, only: Collection[str] | None) -> None:
+        """Partitions are recovered between turns; `only` some runs are left to servers, if any."""
+        member.keep_to(only)
+        self._loop_task = asyncio.get_running_loop().create_task(self._turn_forever())
+        try:
+            await member.open(self._wake.set, self._mail_has_come)
+        except BaseException:
+            await self.close(grace_seconds=0)
+            raise
+
+    def _mail_has_come(self) -> None:
+        self._mail_read_at = 0
+        self._wake.set()
+
+    def _join(self, cluster: Cluster, seconds: Callable[[], float] | None) -> None:
+        """Be one of several engines, once it is opened."""
+        member = self.member = ClusterMember(
+            cluster,
+            self._core,
+            self._executor,
+            self._subscribers,
+            self.clock.now,
+            self._do_between_turns,
+            name=self._owner,
+            url=self._settings.serve_advertise,
+            lease_seconds=self._settings.server_lease_seconds,
+            seconds=seconds,
+        )
+        failover = self._failover = Failover(
+            member,
+            self.store,
+            self._writer,
+            self._mailbox,
+            self._subscribers,
+            self._between_turns,
+            lambda: self._stopping,
+        )
+        self._executor.cluster = cluster
+        self._executor.may_act_for = self.may_act_for
+        self._writer.patient = True
+        self._writer.confirm = failover.confirm_lease
+        member.membership.outage = self._writer.outage
+        # A server that posts tells so.
+        self._mail_seconds = max(self._mail_seconds, SHARED_MAIL_SECONDS)
+        add_cluster_gauges(member, self.engine_metrics.registry)
+
+    async def hand_over(self) -> None:
+        """Begin an orderly stop on a store that others share: start no more work. The runs for
+        which this engine does no work itself are another server's when this returns; jobs that
+        workers have stay with them."""
+        if self.member is not None and self._loop_task is not None and self._failure is None:
+            self._core.taking_work = False
+            await self.member.retire()
+
     async def close(self, grace_seconds: float | None = None) -> None:
         """Stop in order: no new work, running work ends or is handed back, all of it recorded."""
         if self._loop_task is None:
             return
         self._core.taking_work = False
+        await self.hand_over()
         self._core.pools.close()
         grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
-        await self._executor.finish(0 if self._failure else grace)
+        ending = self._executor.finish(0 if self._failure else grace)
+        await (ending if self.member is None else self.member.while_work_ends(ending))
         self._stopping = True
         self._writer.patient = False
         self._wake.set()
@@ -159,14 +247,18 @@ class EngineLoop:
             await self._loop_task
         self._loop_task = None
         self._subscribers.tell_all(self._gone())
-        if self._alarm_clock is not None:
-            self._alarm_clock.cancel()
-            self._alarm_clock = None
+        self._alarm_clock.cancel()
         self._writer.close()
         if self._failure is None:
-            self._swept_at = 0
-            self._sweep(self.clock.now())
-        self.store.release()
+            await self._housekeeping.finish(self.clock.now())
+        if self.member is not None:
+            await self.member.close()
+        try:
+            self.store.release()
+        except StoreError as error:
+            if self.member is None or not passes(error):
+                raise
+            log.warning("the store could not be released: %s", error.message)
 
     async def stopped(self) -> AnabranchError:
         """Returns when the engine turns no more, with the reason."""
@@ -180,29 +272,54 @@ class EngineLoop:
         try:
             while not (self._stopping and not self._core.busy):
                 await self._rest()
-                for _ in range(TURNS_AT_ONCE):
-                    await self._turn_once()
-                    if not self._core.busy:
-                        break
+                try:
+                    await self._some_turns()
+                except StoreError as error:
+                    if self._failover is None:
+                        raise
+                    await self._failover.get_over(error)
             await self._writer.drain()
         except BaseException as failure:
             self._fail(failure)
             raise
 
+    async def _some_turns(self) -> None:
+        if self.member is not None:
+            await self.member.confirm_lease()
+        between = self._between_turns
+        if not (between.waiting and between.come_first(self._core.inbox)):
+            for _ in range(TURNS_AT_ONCE):
+                await self._turn_once()
+                if between.waiting or not self._core.busy:
+                    break
+        if between.waiting:
+            await self._writer.drain()
+            between.carry_out()
+            self._mailbox.forget()  # there may be mail for other runs now
+            self._mail_read_at = 0
+
+    async def _do_between_turns(self, act: Callable[[], None], *, early: bool = False) -> None:
+        """Do this when everything that was turned is durable; returns when it is done."""
+        self._check_going()
+        await self._between_turns.do(act, early=early)
+
     async def _turn_once(self) -> None:
         if self._writer.failed:
             await self._writer.drain()  # raises
         now = self.clock.now()
-        if now - self._mail_read_at >= self._settings.poll_seconds * 1000:
+        if now - self._mail_read_at >= self._mail_seconds * 1000:
             self._mail_read_at = now
-            self._mailbox.read()
+            if self.member is None:
+                self._mailbox.read()
+            else:  # the event loop does not wait for the network
+                self._mailbox.take(await asyncio.to_thread(self._mailbox.look))
         ring = self._suspension.lets_ring(self.engine_metrics.turned_at, now)
-        turned = self._core.turn(now, ring=ring)
+        turned = (self._failover or self._core).turn(now, ring=ring)
         self.engine_metrics.turned(now)
-        batch = turned.batch
-        if batch.commits or batch.answers or batch.payloads or turned.effects:
-            await self._writer.write(batch, lambda: self._release(turned))
-        self._evict(now)
+        if not turned.empty:
+            await self._writer.write(turned.batch, lambda: self._release(turned))
+        if not self._writer.busy:  # or the store does not know yet what it will hold
+            self._housekeeping.look(now)
 
     async def _rest(self) -> None:
         """Let others run; sleep until something arrives, is due, or a message may have come."""
@@ -214,25 +331,18 @@ class EngineLoop:
         await self._wake.wait()
 
     def _set_alarm_clock(self) -> None:
-        """Be woken for the next timer or look at the mail; one handle serves many rests."""
+        """Be woken for the next timer or look at the mail."""
         timeout = self._settings.poll_seconds
         alarm = self._core.next_alarm()
         if alarm is not None:
             due = max(0.0, (alarm - self.clock.now()) / 1000)
             timeout = min(timeout, max(due, self._suspension.hearing_seconds))
-        loop = asyncio.get_running_loop()
-        if self._alarm_clock is not None:
-            if self._alarm_clock.when() <= loop.time() + timeout:
-                return
-            self._alarm_clock.cancel()
-        self._alarm_clock = loop.call_later(timeout, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm_clock = None
-        self._wake.set()
+        self._alarm_clock.set(timeout)
 
     def _release(self, turned: Turned) -> None:
         """The batch is durable: now its effects may leave."""
+        if self.member is not None:
+            self.member.require_lease()
         for effect in turned.effects:
             match effect:
                 case Execute():
@@ -246,30 +356,14 @@ class EngineLoop:
                 case Replied():
                     self._subscribers.reply(effect)
 
-    def _evict(self, now: int) -> None:
-        """Not while a batch is on its way: the store does not know yet what it will hold."""
-        if now - self._evicted_at >= EVICT_EVERY_SECONDS * 1000 and not self._writer.busy:
-            self._evicted_at = now
-            self._core.evict(now, int(self._settings.evict_after_seconds * 1000))
-            self._sweep(now)
-
-    def _sweep(self, now: int) -> None:
-        """Delete the payloads that nobody needs any more, a few at a time."""
-        if now - self._swept_at >= SWEEP_EVERY_SECONDS * 1000:
-            self._swept_at = now
-            try:
-                gone = self.store.expire(now, SWEPT_AT_ONCE)
-            except StoreError as error:  # they stay for another time
-                log.warning("unused payloads could not be deleted: %s", error.message)
-                return
-            if gone:
-                log.info("%d unused payloads were deleted", gone)
-
     def _fail(self, failure: BaseException) -> None:
         """The store would not take a batch: memory is ahead of disk, so nothing may go on."""
         self._failure = failure
         if not isinstance(failure, asyncio.CancelledError):
             log.error("engine stopped: %s", failure if _known(failure) else repr(failure))
+        if self.member is not None:
+            self.member.membership.halt()
+        self._between_turns.refuse(self._gone())
         self._subscribers.tell_all(self._gone())
 
     def _gone(self) -> AnabranchError:
@@ -282,7 +376,7 @@ class EngineLoop:
     def _set_aside(self, run: str, defect: BaseException) -> None:
         """Nobody will hear of this run any more; its work is no longer wanted."""
         _log_defect(run, defect)
-        self._executor.abandon(run)
+        self._executor.abandon({run})
         self._subscribers.tell_of(run, lambda: self._core.aside(run))
 
     def _check_going(self) -> None:
@@ -305,12 +399,20 @@ class EngineLoop:
     async def send(self, run: str, stimulus: s.Stimulus) -> None:
         """Returns when the stimulus has taken effect durably; raises if it was refused."""
         self._check_going()
-        if self.trouble is not None:
-            raise self.trouble  # it would wait for as long as the store does
+        if self._writer.outage.error is not None:
+            raise self._writer.outage.error  # it would wait for as long as the store does
+        if self.member is not None and not self.member.here(run):
+            await self.member.remote.send(run, stimulus)
+            return
         ticket, waiting = self._subscribers.ticket()
         self._core.offer(run, stimulus, ticket)
         self._wake.set()
-        await waiting
+        try:
+            await waiting
+        except AnabranchError as error:
+            if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
+                raise
+            await self.member.remote.send(run, stimulus)
 
     # -- verbs -------------------------------------------------------------------------------
 
@@ -318,20 +420,42 @@ class EngineLoop:
         self, definition: Definition, net: Net, start: s.Start | None = None, **given: Any
     ) -> str:
         """Begin a run; returns its id once it is durable. `given` are the fields of `Start`."""
+        if self.member is not None and self.trouble is not None:
+            raise self.trouble  # before the store is asked for anything
         chosen = given.pop("run", None)
-        run = new_run_id(self.clock.now()) if chosen is None else checked_run_id(chosen)
+        run = self.new_run_id() if chosen is None else checked_run_id(chosen)
         first_seen = definition.created_at or self.clock.now()
         self.nets.put(msgspec.structs.replace(definition, created_at=first_seen), net)
-        if self.known(run):
-            raise InputError(f"there is a run {run} already", code="run_exists")
+        if chosen is None and self.member is not None and self.member.would_own_root(run):
+            exists = self.live_run(run) is not None  # the store knows of no id that was just drawn
+        else:
+            exists = self.known(run)
+        if exists:
+            raise run_exists(run)
         shown, sealed = split(net, given.pop("input", None) or {}, given.pop("marks", None))
         given.setdefault("sealed", sealed_keys(shown, sealed.marks))
+        begin = start or s.Start(run=run, input=shown, **given)
+        if self.member is not None and not self.member.would_own(run, begin.parent):
+            _require_root(begin)
+            await self.member.remote.start(definition.fingerprint, begin, sealed)
+            return run
         self._core.open_run(run, net, sealed)
         try:
-            await self.send(run, start or s.Start(run=run, input=shown, **given))
-        except AnabranchError:
+            await self.send(run, begin)
+        except AnabranchError as error:
             self._core.live.pop(run, None)
-            raise
+            if self.member is None or error.code not in (ELSEWHERE, PARTITION_LOST):
+                raise
+            _require_root(begin)
+            await self.member.remote.start_again(definition.fingerprint, begin, sealed)
+        return run
+
+    def new_run_id(self) -> str:
+        """An id for a run that this engine will own, if it owns any."""
+        run = self.draw_run_id(self.clock.now())
+        if self.member is not None and not self.member.owns_nothing:
+            while not self.member.would_own_root(run):
+                run = self.draw_run_id(self.clock.now())
         return run
 
     def known(self, run: str) -> bool:
@@ -341,49 +465,21 @@ class EngineLoop:
     async def wait(self, run: str, *, standing: bool = False) -> State:
         """The state of the run when it has finished.
 
-        With `standing` also when it is paused, or waits for somebody and no timer of it is due
-        within a minute: a decision with a day to answer is not worth standing by for.
+        With `standing` also when it is paused, or waits and no timer is due within a minute.
         """
-        self._check_going()
-        state = self.state(run)
-        over = state.finished or (standing and stands(state, self.clock.now()))
-        if over and self._durable(run, state):
-            return state
-        return await self._subscribers.wait(run, standing)
+        return await self._followed.wait(run, standing=standing)
 
-    def _durable(self, run: str, state: State) -> bool:
-        """Has everybody who reads the store this state? What is not written yet is told later."""
-        head = self.store.head(run)
-        return head is not None and head.seq >= state.seq
+    async def is_settled(self, run: str, *, standing: bool = False) -> bool:
+        """Whether `wait` would return at once."""
+        return await self._followed.is_settled(run, standing=standing)
 
     def state(self, run: str) -> State:
         """The state of a run now; not to be changed."""
-        live = self._core.live.get(run)
-        if live is not None:
-            return live.state
-        if run in self._subscribers.finished:
-            return self._subscribers.finished[run]
-        if run in self._core.broken:
-            return self._core.run(run).state  # raises with the reason
-        found = self.store.read_many([run]).get(run)
-        if found is None or (found[0] is None and not found[1]):
-            raise NotFound(f"there is no run {run}")
-        return load_state(*found, run)
+        return self._followed.state(run)
 
-    async def events(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, int, e.Event]]:
+    def events(self, run: str, after: int = 0) -> AsyncIterator[tuple[int, int, e.Event]]:
         """(number, instant, event) from the log, then live until the run has finished."""
-        while True:
-            self._check_going()
-            changed = self._subscribers.watch(run)
-            records = self.store.read(run, after)
-            for at, event in history(records, after, run):
-                after += 1
-                yield after, at, event
-                if isinstance(event, e.RunFinished):
-                    return
-            if run in self._core.broken:
-                raise self._core.aside(run)
-            await changed
+        return self._followed.events(run, after)
 
     # -- what is there now -------------------------------------------------------------------
 
@@ -397,8 +493,16 @@ class EngineLoop:
         return self._core.live.get(run)
 
     def load_run(self, run: str) -> LiveRun:
-        """The run, from memory or from the store; raises where it has ended or is set aside."""
+        """The run, from memory or from the store; raises where it has ended or is set aside, and
+        `RunElsewhere` where another server owns it."""
+        if not self._core.here(run):
+            raise RunElsewhere(run)
         return self._core.run(run)
+
+    def view_run(self, run: str) -> LiveRun:
+        """The same, not to be changed, also for a run that another server owns: as far as what is
+        known of it is durable."""
+        return self._core.run(run) if self._core.here(run) else self._core.view(run)
 
     def keep_payload(self, run: str, sha256: str, content: bytes) -> None:
         """Write this payload with the next batch, for this run."""
@@ -431,7 +535,12 @@ class EngineLoop:
     @property
     def trouble(self) -> StoreError | None:
         """What keeps the store from taking writes, while a patient engine waits for its end."""
-        return self._writer.trouble
+        return self._writer.outage.error
+
+    @property
+    def server_clock(self) -> ServerClock | None:
+        """On a store that several servers share: the clock of this one beside that of the store."""
+        return self.member.clock if self.member is not None else None
 
     def be_patient(self) -> None:
         """Wait for a full disk to be cleared, as servers do, instead of stopping with an error."""
@@ -446,15 +555,34 @@ class EngineLoop:
     def traces(self, wanted: bool) -> None:
         self._executor.traces = wanted
 
+    def may_act_for(self, run: str) -> bool:
+        """Whether this engine may do something in the world for the run: only its owner may."""
+        return self.member is None or self.member.may_act_for(run)
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Hear of every durable change; returns how to stop that."""
         return self._subscribers.listen(listener)
+
+    def listen_elsewhere(self, listener: MovedListener, run: str = "") -> Callable[[], None]:
+        """Hear that runs of other servers have moved, or this one; returns how to stop that."""
+        if self.member is None:
+            return lambda: None
+        return self.member.news.listen(listener, run)
 
     def _publish(self, news: DurableEvents) -> None:
         ended = news.status if news.final is not None else ""
         self.engine_metrics.published(news.first_seq, news.events, ended)
         live = self._core.live.get(news.run)
         self._subscribers.publish(news, live.state if live is not None else None)
+        if self.member is not None:
+            self.member.news.told(news)
+
+
+def _require_root(begin: s.Start) -> None:
+    """A child begins where its parent is. Its own id does not say which server that is, so it
+    cannot be asked for by message."""
+    if begin.parent is not None:
+        raise RunElsewhere(begin.parent.partition("/")[0])
 
 
 def _known(error: BaseException) -> bool:

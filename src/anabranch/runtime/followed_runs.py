@@ -1,0 +1,128 @@
+"""Following runs: their state now, at their end, and their events as they are recorded.
+
+A run of another server is followed by what the store has of it. If a run moves to another server
+meanwhile, it is followed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from anabranch.clock import Clock
+from anabranch.errors import AnabranchError, NotFound
+from anabranch.kernel import events as e
+from anabranch.kernel.state import State
+from anabranch.runtime.cluster.member import ClusterMember
+from anabranch.runtime.core import Core
+from anabranch.runtime.live_run import history, load_state
+from anabranch.runtime.messages.codec import ELSEWHERE
+from anabranch.runtime.messages.subscribers import Subscribers, stands
+
+
+class FollowedRuns:
+    """`check_going` raises when the engine turns no more."""
+
+    def __init__(
+        self,
+        core: Core,
+        subscribers: Subscribers,
+        clock: Clock,
+        member: ClusterMember | None,
+        check_going: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._store = core.store
+        self._subscribers = subscribers
+        self._clock = clock
+        self._member = member
+        self._check_going = check_going
+
+    async def wait(self, run: str, *, standing: bool) -> State:
+        while True:
+            self._check_going()
+            if self._member is not None and not self._member.here(run):
+                load = partial(self._stored_state, run)
+                return await self._member.remote.wait(run, load, standing=standing)
+            state = self._settled_here(run, standing)
+            if state is not None:
+                return state
+            try:
+                return await self._subscribers.wait(run, standing)
+            except AnabranchError as error:
+                if error.code != ELSEWHERE:  # another server has it now: wait there
+                    raise
+
+    async def is_settled(self, run: str, *, standing: bool) -> bool:
+        """Whether `wait` would return at once."""
+        self._check_going()
+        if self._member is None or self._member.here(run):
+            return self._settled_here(run, standing) is not None
+        load = partial(self._stored_state, run)
+        return (await self._member.remote.look(run, load, standing=standing))[1] is not None
+
+    def _settled_here(self, run: str, standing: bool) -> State | None:
+        state = self.state(run)
+        over = state.finished or (standing and stands(state, self._clock.now()))
+        return state if over and self._durable(run, state) else None
+
+    def _durable(self, run: str, state: State) -> bool:
+        """Has everybody who reads the store this state? What is not written yet is told later."""
+        if self._subscribers.finished.get(run) is state:
+            return True  # it was published, and nothing is before it is durable
+        head = self._store.head(run)
+        return head is not None and head.seq >= state.seq
+
+    def state(self, run: str) -> State:
+        live = self._core.live.get(run)
+        if live is not None:
+            return live.state
+        if run in self._subscribers.finished:
+            return self._subscribers.finished[run]
+        if run in self._core.broken:
+            return self._core.run(run).state  # raises with the reason
+        return self._stored_state(run)
+
+    def _stored_state(self, run: str) -> State:
+        """As the store has it: what is in memory may be behind another server's."""
+        found = self._store.read_many([run]).get(run)
+        if found is None or (found[0] is None and not found[1]):
+            raise NotFound(f"there is no run {run}")
+        return load_state(*found, run)
+
+    async def events(self, run: str, after: int) -> AsyncIterator[tuple[int, int, e.Event]]:
+        while True:
+            self._check_going()
+            with self._watching(run) as changed:
+                records = self._store.read(run, after)
+                for at, event in history(records, after, run):
+                    after += 1
+                    yield after, at, event
+                    if isinstance(event, e.RunFinished):
+                        return
+                if run in self._core.broken:
+                    raise self._core.aside(run)
+                await changed()
+
+    @contextmanager
+    def _watching(self, run: str) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Call it to wait until more may have been recorded of the run since now. A reader that
+        leaves is forgotten: a run that has ended changes no more."""
+        if self._member is not None and not self._member.here(run):
+            remote = self._member.remote
+            yield partial(remote.changed, remote.news)
+            return
+        watching = self._subscribers.watch(run)
+
+        async def changed() -> None:
+            try:
+                await watching
+            except AnabranchError as error:
+                if error.code != ELSEWHERE:  # another server has it now: watch there
+                    raise
+
+        try:
+            yield changed
+        finally:
+            watching.cancel()
