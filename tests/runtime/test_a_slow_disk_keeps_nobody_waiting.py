@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from types import SimpleNamespace
 
-import pytest
-
-from anabranch.runtime import writer
 from anabranch.runtime.writer import SLOW_SECONDS, Writer
 from anabranch.store.ports import Batch, Record
 
@@ -39,14 +35,11 @@ class Journal:
         raise NotImplementedError
 
 
-def test_a_slow_disk_is_written_to_on_the_thread_until_it_is_quick_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_slow_disk_is_written_to_on_the_thread_until_it_is_quick_again() -> None:
     journal = Journal()
-    monkeypatch.setattr(writer, "time", SimpleNamespace(perf_counter=lambda: journal.now))
 
     async def scenario() -> None:
-        hand = Writer(journal)
+        hand = Writer(journal, seconds=lambda: journal.now)
         released: list[int] = []
         for number in range(60):
             journal.takes = 4 * SLOW_SECONDS if 10 <= number < 30 else SLOW_SECONDS / 10

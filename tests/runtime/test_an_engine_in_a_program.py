@@ -81,6 +81,7 @@ def test_a_run_may_start_at_another_step_and_under_a_chosen_id() -> None:
         ({"input": {1: "x"}}, "the input is not JSON"),
         ({"input": {"x": float("nan")}}, "the input is not JSON"),
         ({"labels": {"a": 1}}, "the label 'a' is not text"),
+        ({"labels": {"a": "\ud800"}}, "a label is not JSON"),
     ],
 )
 def test_a_start_that_cannot_be_is_refused_and_leaves_nothing(

@@ -38,7 +38,7 @@ from anabranch.work.secrets.redaction import Redactor
 from anabranch.work.sql import postgres
 from anabranch.work.sql.postgres import Postgres
 
-from .support import engine, playbook, run, start, step
+from .support import asking, engine, playbook, run, start, step
 
 
 class Shelf:
@@ -149,6 +149,23 @@ def test_a_reader_that_gave_up_on_a_run_is_forgotten() -> None:
         known.watch("other").cancel()
         await asyncio.sleep(0)
         assert known._watchers == {"r": [stays]}
+
+    run(scenario())
+
+
+def test_a_reader_of_events_is_forgotten_when_the_run_has_ended_or_it_leaves() -> None:
+    async def scenario() -> None:
+        async with engine() as made:
+            ended = await start(made, playbook(step("only")))
+            await made.wait(ended)
+            async for _ in made.events(ended):
+                pass
+            left = await start(made, asking())
+            reader = made.events(left)
+            await anext(reader)
+            await reader.aclose()  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+            assert made._subscribers._watchers == {}
 
     run(scenario())
 

@@ -13,7 +13,7 @@ from anabranch.clock import ManualClock
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, ContextPatch, failed, succeeded
-from anabranch.runtime import engine as runtime
+from anabranch.runtime import housekeeping
 from anabranch.runtime.core import BYTES_PER_EVENT
 from anabranch.store.memory.store import MemoryStore
 from anabranch.store.ports import Store
@@ -135,7 +135,7 @@ def test_a_waiting_run_with_a_timer_wakes_when_it_is_due() -> None:
 def test_idle_runs_leave_memory_and_come_back_by_decision_and_by_timer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runtime, "EVICT_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(housekeeping, "EVICT_EVERY_SECONDS", 0.05)
 
     async def scenario() -> None:
         timed = playbook(step("ask", "decision", ask="?", spec={"timeout": "700ms"}))
@@ -161,7 +161,7 @@ def test_eviction_at_once_never_loses_what_is_still_being_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With runs that leave memory in every turn, each stimulus finds the state of the last."""
-    monkeypatch.setattr(runtime, "EVICT_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(housekeeping, "EVICT_EVERY_SECONDS", 0.0)
 
     async def scenario() -> None:
         one_more = s.PatchContext((ContextPatch("n", 1, "sum"),))

@@ -60,7 +60,7 @@ def test_what_is_lent_or_over_waits_no_more() -> None:
     pools.drop("a", "2")
     assert (pools.waiting("gpu"), pools.oldest("gpu")) == (1, 3)
     assert [key for key, _ in pools.leases()] == [("a", "1")]
-    pools.forget("b")
+    pools.forget({"b"})
     pools.drop("a", "1")
     assert (pools.waiting("gpu"), list(pools.leases())) == (0, [])
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
+from typing import cast
 
+import msgspec
 import pytest
 
 from anabranch.clock import SystemClock
@@ -12,16 +15,28 @@ from anabranch.errors import AnabranchError, Refused, StoreError, StoreInUse
 from anabranch.kernel import events as e
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import ContextPatch
-from anabranch.operations.definitions.prepare import compiler
+from anabranch.operations.definitions.prepare import compiler, prepare
 from anabranch.operations.runs import verbs
 from anabranch.operations.runs.verbs import say
+from anabranch.runtime.core import Core
 from anabranch.runtime.engine import EngineLoop
-from anabranch.runtime.messages.codec import MailAnswer, Sayable, read_answer, write_message
+from anabranch.runtime.messages.codec import (
+    MailAnswer,
+    Sayable,
+    StartRun,
+    read_answer,
+    write_message,
+)
+from anabranch.runtime.messages.mailbox import Mailbox
 from anabranch.runtime.nets import Nets
 from anabranch.settings import Settings
+from anabranch.store.memory.cluster import MemoryServer, SharedMemory
 from anabranch.store.memory.store import MemoryStore
-from anabranch.store.ports import Batch
+from anabranch.store.outages import AWAY
+from anabranch.store.ports import Batch, Head, Store
 from anabranch.store.sqlite.store import SqliteStore
+from anabranch.testing.virtual.one_lane import OneLane
+from anabranch.testing.virtual.world import UNLIMITED
 
 from ..support import Fragile, asking, engine, file_of, gated, log_of, run, start, until
 
@@ -235,3 +250,86 @@ def test_an_owner_that_never_answers_is_named(
         other.close()
 
     run(scenario())
+
+
+def test_a_message_to_a_run_that_is_about_to_come_waits_for_it() -> None:
+    """Its partition is this engine's already; the runs of it are not in memory yet."""
+    shared = MemoryServer(SharedMemory(1, lambda: 0), "s1")
+    shared.cluster.join("s1", "", 60.0)
+    shared.cluster.claim(1)
+    store = cast(Store, shared)
+    core = Core(store, Nets(store, compiler(())), OneLane(UNLIMITED, Random(1)))
+    core.here = lambda _run: False
+    store.post("r1", write_message(ONE_MORE), 1)
+    mailbox = Mailbox(core)
+    mailbox.read()
+    assert not core.busy
+    core.here = lambda _run: True
+    mailbox.read()
+    assert core.busy
+
+
+# -- what is sealed for a start that was posted ----------------------------------------------------
+
+SEALED = "r1~1"
+
+
+class AwayNow(MemoryStore):
+    """A store that cannot be read for a while."""
+
+    away = False
+
+    def head(self, run: str) -> Head | None:
+        if self.away:
+            raise StoreError("the connection is lost", code=AWAY)
+        return super().head(run)
+
+
+def posted_start() -> tuple[AwayNow, Core, Mailbox]:
+    store = AwayNow()
+    nets = Nets(store, compiler(()))
+    core = Core(store, nets, OneLane(UNLIMITED, Random(1)))
+    made = prepare(asking())
+    nets.put(made.definition, made.net)
+    store.commit(Batch(sealed={SEALED: {"__key": b'"canary"'}}))
+    asked = StartRun(made.definition.fingerprint, s.Start(run="r1", input={}), SEALED)
+    store.post("r1", write_message(asked), 1)
+    return store, core, Mailbox(core)
+
+
+def test_what_is_sealed_for_a_start_stays_until_the_message_is_answered() -> None:
+    store, core, mailbox = posted_start()
+    store.away = True
+    with pytest.raises(StoreError):
+        mailbox.read()
+    assert core.turn(1).batch.unsealed == []
+    store.away = False
+    mailbox.read()
+    batch = core.turn(2).batch
+    assert (batch.unsealed, list(batch.answers)) == ([SEALED], [1])
+    assert batch.sealed == {"r1": {"__key": b'"canary"'}}
+
+
+def test_what_is_sealed_for_a_start_stays_when_its_turn_was_thrown_away() -> None:
+    _, core, mailbox = posted_start()
+    mailbox.read()
+    core.put_down(core.known)
+    core.forget_turn()
+    mailbox.forget()
+    assert core.turn(1).batch.unsealed == []
+    mailbox.read()
+    assert core.turn(2).batch.unsealed == [SEALED]
+
+
+def test_what_is_sealed_for_a_start_that_is_refused_goes_with_the_refusal() -> None:
+    store, core, mailbox = posted_start()
+    mailbox.read()
+    store.commit(core.turn(1).batch)
+    again = Batch(sealed={"r1~2": {"__key": b'"canary"'}})
+    store.commit(again)
+    start_again = msgspec.json.decode(store.message(1).body)  # type: ignore[union-attr]
+    start_again["sealed_as"] = "r1~2"
+    store.post("r1", msgspec.json.encode(start_again), 2)
+    mailbox.read()
+    batch = core.turn(2).batch
+    assert (batch.unsealed, list(batch.answers)) == (["r1~2"], [2])
