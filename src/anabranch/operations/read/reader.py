@@ -113,9 +113,10 @@ class Reader:
         return self.net(self.find(run)).private
 
     def summary(self, run: str, state: State | None = None) -> dict[str, Any]:
-        """The object that `run --json` prints, with large results in full."""
-        head = self.find(run)
-        return self._summary(self.net(head), state or self.state_of(head))
+        """The object that `run --json` prints, with large results in full. Where the state is given
+        the store is not asked for the run."""
+        known = self.state_of(self.find(run)) if state is None else state
+        return self._summary(self.net_of(known.definition), known)
 
     def _summary(self, net: Net, state: State) -> dict[str, Any]:
         summary = summarise(net, state)
