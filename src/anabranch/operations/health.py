@@ -7,11 +7,15 @@ look) or `bad`. Nothing is remembered: what is mended is well again with the nex
 
     live    is the process worth keeping? bad: start it again
     ready   should it get requests and work? bad: not now
+
+Callers without a token are told this too. So of a database its address, users and hosts are for the
+log of the server alone; here stand the code of the error and what to do about it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import time
 from collections.abc import Mapping
@@ -26,10 +30,24 @@ from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.metrics.loop_lag import LoopLag
 from anabranch.settings import Settings
 from anabranch.store.hook_ports import Backlog
+from anabranch.store.location import has_file
+
+log = logging.getLogger("anabranch.http")
 
 Level = Literal["ok", "warn", "bad"]
 PROBE_SECONDS = 1.0  # who asks more often gets the same answer about the store
 HELD_AGO_SECONDS = 60.0  # for so long it is said that the event loop was held up
+#: What to do about errors of a database, which have these codes.
+ADVICE: Mapping[str, str] = {
+    "store_away": "no database server answers; start it, or mend the network",
+    "store_busy": "the database server is short of connections or memory",
+    "store_full": "make room on the disk of the database server",
+    "store_no_database": "the database is not there; create or restore it",
+    "store_password": "the database server refuses the password; change it in the setting store",
+    "store_read_only": "the database takes no writes; is it a replica?",
+    "store_rights": "the role of this server lacks rights on its tables",
+    "store_slow": "the database server took too long for a statement",
+}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,21 +77,39 @@ class Health:
         self._stall = settings.health_stall_seconds
         self._probe: asyncio.Future[Mapping[str, Backlog]] | None = None
         self._probed_at = 0.0
+        self._wrong_clock = ""  # what the last probe found
+        self._logged = ""  # what was last kept from callers
 
     async def report(self) -> HealthReport:
         vital = [self._running(), self._turns(), self._commits()]
         others = [self._held_up(), self._timers(), self._set_aside()]
         others += [*await self._stored(), self._disk()]
-        checks = vital + others + self._pools() + self._left_alone()
+        checks = vital + others + self._lease() + self._pools() + self._left_alone()
         levels = [check.level for check in checks]
         status: Level = "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
         return HealthReport(
             status=status,
-            live=all(check.level != "bad" for check in vital),
+            live=all(check.level != "bad" for check in (vital[:1] if self._held else vital)),
             ready=status != "bad",
             reasons=[check.reason for check in checks if check.level != "ok"],
             checks=checks,
         )
+
+    @property
+    def _held(self) -> bool:
+        """Another machine has to be mended: to start this process again would mend nothing."""
+        return self._engine.store.cluster is not None and self._engine.trouble is not None
+
+    def _why(self, error: BaseException) -> str:
+        """What is wrong, without the address of a database."""
+        said = error.message if isinstance(error, AnabranchError) else repr(error)
+        if self._engine.store.cluster is None:
+            return said
+        if self._engine.trouble is None and said != self._logged:  # or else the engine has said it
+            self._logged = said
+            log.warning("health is not good: %s", said)
+        code = error.code if isinstance(error, AnabranchError) else "defect"
+        return f"{ADVICE.get(code, 'the log of the server says why')} ({code})"
 
     def _left_alone(self) -> list[Check]:
         """Runs that need what this engine does not have: they wait for one that has it.
@@ -93,8 +129,7 @@ class Health:
     def _running(self) -> Check:
         failure = self._engine.failure
         if failure is not None:
-            why = failure.message if isinstance(failure, AnabranchError) else repr(failure)
-            return _bad("engine", f"the engine has stopped: {why}")
+            return _bad("engine", f"the engine has stopped: {self._why(failure)}")
         if not self._engine.is_open:
             return _bad("engine", "the engine is not open")
         return Check(name="engine", level="ok")
@@ -118,7 +153,7 @@ class Health:
         if writing > self._stall:
             said = f"a commit has been running for {writing:.0f} s"
             trouble = self._engine.trouble
-            why = trouble.message if trouble is not None else "look at the disk of the store"
+            why = self._why(trouble) if trouble is not None else "look at the disk of the store"
             return _bad("commits", f"{said}: {why}", writing)
         age = now - engine_metrics.committed_at if engine_metrics.committed_at else None
         return Check(name="commits", level="ok", value=age, unit="seconds")
@@ -164,14 +199,32 @@ class Health:
         try:
             backlog = await asyncio.wait_for(asyncio.shield(self._probe), min(self._stall, 2.0))
         except TimeoutError:
-            return [_bad("store", "the store has not taken a write in time: look at its disk")]
+            trouble = self._engine.trouble
+            why = self._why(trouble) if trouble is not None else "look at its disk"
+            return [_bad("store", f"the store has not taken a write in time: {why}")]
         except AnabranchError as error:
-            return [_bad("store", f"the store takes no writes: {error.message}")]
-        return [Check(name="store", level="ok"), *self._webhooks(backlog)]
+            return [_bad("store", f"the store takes no writes: {self._why(error)}")]
+        if (trouble := self._engine.trouble) is not None:
+            return [_bad("store", f"the engine waits for the store: {self._why(trouble)}")]
+        return [Check(name="store", level="ok"), *self._clocks(), *self._webhooks(backlog)]
 
     def _ask_store(self) -> Mapping[str, Backlog]:
+        if (clock := self._engine.server_clock) is not None:
+            self._wrong_clock = clock.look()
         self._engine.store.probe_write()
         return self._engine.store.backlog()
+
+    def _clocks(self) -> list[Check]:
+        clock = self._engine.server_clock
+        if clock is None:
+            return []
+        level: Level = "bad" if not clock.usable else "warn" if self._wrong_clock else "ok"
+        seconds = clock.ahead_seconds
+        return [
+            Check(
+                name="clock", level=level, value=seconds, unit="seconds", reason=self._wrong_clock
+            )
+        ]
 
     def _webhooks(self, backlog: Mapping[str, Backlog]) -> list[Check]:
         """A receiver that takes nothing is not our fault; a dispatcher that stands still is."""
@@ -192,7 +245,7 @@ class Health:
         return [self._queue("webhooks", age, f"{said}: look at its deliveries")]
 
     def _disk(self) -> Check:
-        if self._settings.store == ":memory:":
+        if not has_file(self._settings.store):
             return Check(name="disk", level="ok", unit="bytes")
         free = shutil.disk_usage(Path(self._settings.store).absolute().parent).free
         least = self._settings.health_disk_bytes
@@ -200,6 +253,15 @@ class Health:
             said = f"{free:,} bytes are free beside the store, fewer than {least:,}: make room"
             return _bad("disk", f"{said} (setting health_disk_bytes)", free, "bytes")
         return Check(name="disk", level="ok", value=free, unit="bytes")
+
+    def _lease(self) -> list[Check]:
+        """Of one server among several: without a lease it moves no run, and others take over."""
+        if self._engine.member is None:
+            return []
+        left = self._engine.member.membership.lease_left
+        if not left:
+            return [_bad("lease", "the lease of this server has ended: it joins again", left)]
+        return [Check(name="lease", level="ok", value=left, unit="seconds")]
 
     def _pools(self) -> list[Check]:
         """Jobs nobody fetches are for people to see to: starting the server again mends nothing."""

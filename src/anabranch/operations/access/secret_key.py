@@ -91,7 +91,11 @@ class SecretKey:
     def _load(self) -> bytes:
         if not self._key:
             if self._file is None:
-                raise NotFound("there is no key: set secret_key_file", code="secret_key")
+                raise NotFound(
+                    "there is no key: set secret_key or secret_key_file; servers that share a "
+                    "store need the same one",
+                    code="secret_key",
+                )
             self._key = _checked(_read(self._file), str(self._file))
         return self._key
 
@@ -105,6 +109,8 @@ def key_of(store: Any, settings: Settings | None = None) -> SecretKey:
     path = getattr(store, "path", None)
     if path is not None:
         return SecretKey(file=path.with_name(f"{path.name}.key"))
+    if getattr(store, "cluster", None) is not None:
+        return SecretKey()  # another server could not read what a key of our own has encrypted
     return _IN_MEMORY.setdefault(store, SecretKey(secrets.token_urlsafe(48)))
 
 

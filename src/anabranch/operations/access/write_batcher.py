@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from anabranch.errors import StoreError
 from anabranch.store.access_ports import Access
+from anabranch.store.outages import passes
 
 T = TypeVar("T")
 Work = Callable[[], Any]
@@ -49,8 +51,8 @@ class WriteBatcher:
             with self._store.together():
                 return [(work(), None) for work in works]
         except Exception as error:
-            if len(works) == 1:
-                return [(None, error)]
+            if len(works) == 1 or (isinstance(error, StoreError) and passes(error)):
+                return [(None, error)] * len(works)  # perhaps written: to repeat it is for nobody
         # One of them spoils it for all: each by itself, so that only that one fails.
         return [self._together([work])[0] for work in works]
 

@@ -2,6 +2,7 @@
 
 The log knows it run by run. So that nobody has to go through all runs for every look, the open
 gates of a run are remembered until something is recorded about them; only then it is read again.
+On a store that several servers share the log says which runs those are, whoever has written them.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from anabranch.net.net import Net
 from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.live_run import history, load_state
 from anabranch.runtime.nets import Nets
+from anabranch.store.cluster_ports import Cluster
 from anabranch.store.ports import Head, Store
 
 RUNS_AT_ONCE = 500
 EVENTS_READ = 5000  # in a longer log earlier answers are not looked for
+ROWS_MISSED = 50_000  # of the log: to look at all open runs costs less than to go through more
 _MOVING = (
     *(e.GateOpened, e.GateDecided, e.TokenHeld, e.TokenAdmitted, e.TokenFinished, e.RunFinished),
     *(e.GateAskedAgain, e.TokenTimed, e.TokenDoomed, e.TokenReleased),
@@ -74,6 +77,7 @@ class Approvals:
         self._rows: dict[str, list[Approval]] = {}
         self._stale: set[str] = set()
         self._listed = False
+        self._numbers: Mapping[int, int] = {}  # of each partition, the last row looked at
         self._lock = Lock()
         self._asking = Lock()
 
@@ -106,13 +110,42 @@ class Approvals:
         return [_with_answers(store, row) if answers else row for row in rows[:limit]]
 
     def _refresh(self, store: Store) -> None:
+        if store.cluster is not None:
+            self._look_at_log(store, store.cluster)
         if not self._listed:
             self._list_all(store)
             self._listed = True
         with self._lock:
             stale, self._stale = sorted(self._stale), set()
-        for start in range(0, len(stale), RUNS_AT_ONCE):
-            self._read(store, stale[start : start + RUNS_AT_ONCE])
+        try:
+            while stale:
+                self._read(store, stale[:RUNS_AT_ONCE])
+                del stale[:RUNS_AT_ONCE]
+        finally:  # what could not be read is read the next time
+            with self._lock:
+                self._stale.update(stale)
+
+    def _look_at_log(self, store: Store, cluster: Cluster) -> None:
+        """Of runs that other servers own nothing is heard. Rows count as looked at when they were:
+        a look that fails is made again."""
+        before, numbers = self._numbers, store.positions()
+        new = {
+            partition: before.get(partition, 0)
+            for partition, number in numbers.items()
+            if number > before.get(partition, 0)
+        }
+        missed = sum(numbers[partition] - number for partition, number in new.items())
+        if not self._listed or missed > ROWS_MISSED:
+            self._listed = False
+            self._rows.clear()
+            new = {}
+        for moved in cluster.moved_since(new) if new else ():
+            if moved.finished:
+                self._rows.pop(moved.run, None)
+            else:
+                with self._lock:
+                    self._stale.add(moved.run)
+        self._numbers = numbers
 
     def _list_all(self, store: Store) -> None:
         after = ""

@@ -123,8 +123,12 @@ def _needed(store: Store) -> set[str]:
 
 def _untold(store: Store) -> set[str]:
     """Runs with events that some webhook has yet to look at."""
-    cursors = [hook.cursor for hook in store.hooks() if hook.enabled]
-    return store.runs_after(min(cursors)) if cursors else set()
+    cursors = [store.cursors(hook.id) for hook in store.hooks() if hook.enabled]
+    untold: set[str] = set()
+    for partition in store.positions() if cursors else ():
+        seen = min(each.get(partition, 0) for each in cursors)
+        untold |= store.runs_after(seen, partition)
+    return untold
 
 
 def _parent(head: Head) -> str | None:

@@ -19,7 +19,7 @@ from anabranch.dialects.port import RegisteredTool
 from anabranch.dialects.source import SourceLimits
 from anabranch.dialects.xrc729.words import SESSION
 from anabranch.errors import AnabranchError, InputError, Refused, StoreInUse
-from anabranch.ids import checked_run_id, new_run_id
+from anabranch.ids import checked_run_id
 from anabranch.kernel import stimuli as s
 from anabranch.kernel.state import State
 from anabranch.kernel.values import ContextPatch
@@ -110,7 +110,7 @@ class Verbs:
         owner, engine = session_owner(net, labels), self.engine
         if not owner or (run is not None and engine.known(run)):
             return await engine.start(definition, net, run=run, labels=labels, **given)
-        chosen = new_run_id(engine.clock.now()) if run is None else checked_run_id(run)
+        chosen = engine.new_run_id() if run is None else checked_run_id(run)
         async with numbered(engine.store, owner, chosen, labels) as with_number:
             return await engine.start(definition, net, run=chosen, labels=with_number, **given)
 
@@ -183,6 +183,8 @@ def _checked_input(given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _checked_labels(given: Mapping[str, str] | None) -> dict[str, str]:
     labels = dict(given or {})
+    if labels:
+        require_json(labels, "a label")
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InputError(f"the label {key!r} is not text: labels are pairs of texts")

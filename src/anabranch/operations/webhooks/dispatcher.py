@@ -61,7 +61,9 @@ class WebhookDispatcher:
         clock: Clock,
         settings: Settings,
         dice: Dice = random.random,
+        may_act_for: Callable[[str], bool] = lambda _run: True,
     ) -> None:
+        """`may_act_for` says whether deliveries of a run are this server's to send."""
         self._store = store
         self._finder = finder
         self._poster = poster
@@ -71,9 +73,11 @@ class WebhookDispatcher:
         self._kept_ms = int(settings.webhook_kept_days * 86_400_000)
         self._backlog_max = settings.webhook_backlog_max
         self._dice = dice
+        self._may_act_for = may_act_for
         self._wake = asyncio.Event()
         self._out: dict[tuple[str, str, int], asyncio.Task[None]] = {}
-        self._looked: dict[str, tuple[int, int]] = {}  # hook → position looked at, written when
+        #: hook and partition → position looked at, written when
+        self._looked: dict[tuple[str, int], tuple[int, int]] = {}
         self._full_until: dict[str, int] = {}
         self._resting: dict[str, tuple[int, int]] = {}  # hook → until when, how long it was
         self._backlog: Mapping[str, Backlog] | None = None  # asked once a round
@@ -81,6 +85,7 @@ class WebhookDispatcher:
         self._swept_at = 0
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._failing = False  # the last round did
         self._any = True
         self._moving = False  # a delivery has ended since the last round
         self.rounded_at = 0  # when the last round was over; 0 before the first
@@ -106,6 +111,15 @@ class WebhookDispatcher:
             await asyncio.to_thread(self._write_cursors)
         await self._poster.close()
 
+    async def let_go(self) -> None:
+        """Give up what is out for runs that are another server's now, which sends it again: two
+        servers that send for the same run would not keep to its order."""
+        lost = [task for key, task in self._out.items() if not self._may_act_for(key[1])]
+        for task in lost:
+            task.cancel()
+        if lost:
+            await asyncio.wait(lost)
+
     def news(self, _published: Any = None) -> None:
         """Something may have been recorded, or a hook has changed."""
         if self._any:
@@ -125,11 +139,14 @@ class WebhookDispatcher:
             try:
                 more = await self.round()
             except AnabranchError as error:  # the store is busy or gone; the next round tells
-                log.warning("webhooks: %s", error.message)
-                more = False
+                if not self._failing:  # said once
+                    log.warning("webhooks: %s", error.message)
+                self._failing, more = True, False
             except Exception:  # a defect of ours must not end all deliveries for good
                 log.exception("webhooks: a round failed")
                 more = False
+            else:
+                self._failing = False
             if not more:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), POLL_SECONDS)
@@ -173,40 +190,54 @@ class WebhookDispatcher:
         )
 
     def _forget_others(self, known: set[str]) -> None:
-        tables: tuple[dict[str, Any], ...] = (self._looked, self._full_until, self._resting)
+        tables: tuple[dict[str, Any], ...] = (self._full_until, self._resting)
         for table in tables:
             for hook in [each for each in table if each not in known]:
                 del table[hook]
+        for key in [each for each in self._looked if each[0] not in known]:
+            del self._looked[key]
 
     # -- looking -----------------------------------------------------------------------------
 
     def _look(self, hook: Hook) -> bool:
-        """One page of the log; in a thread."""
-        now = self._clock.now()
+        """One page of the log of each partition; in a thread."""
+        cluster = self._store.cluster
+        if cluster is None:
+            return self._look_in(hook, 0, hook.cursor)
+        cursors, last = self._store.cursors(hook.id), self._store.positions()
+        more = False
+        for partition in sorted(cluster.owned):
+            cursor = cursors.get(partition, 0)
+            if last.get(partition, 0) > self._looked.get((hook.id, partition), (cursor, 0))[0]:
+                more = self._look_in(hook, partition, cursor) or more
+        return more
+
+    def _look_in(self, hook: Hook, partition: int, cursor: int) -> bool:
+        now, key = self._clock.now(), (hook.id, partition)
         if now < self._full_until.get(hook.id, 0):
             return False
-        position, written_at = self._looked.get(hook.id, (hook.cursor, now))
-        position = max(position, hook.cursor)
-        entries = self._store.feed(position, ROWS_AT_ONCE)
+        position, written_at = self._looked.get(key, (cursor, now))
+        position = max(position, cursor)
+        entries = self._store.feed(position, ROWS_AT_ONCE, partition)
         found, to = self._finder.find(hook, entries, now) if entries else ([], position)
         if found and self._full(hook, len(found)):
             self._full_until[hook.id] = now + FULL_MS
             return False
-        lazy = to - hook.cursor < LAZY_ROWS and now - written_at < LAZY_MS
-        if to > hook.cursor and (found or not lazy):
-            if not self._store.advance_hook(hook.id, hook.cursor, to, found):
-                self._looked.pop(hook.id, None)  # changed by somebody else: look again
+        lazy = to - cursor < LAZY_ROWS and now - written_at < LAZY_MS
+        if to > cursor and (found or not lazy):
+            if not self._store.advance_hook(hook.id, cursor, to, found, partition):
+                self._looked.pop(key, None)  # changed by another dispatcher: look again
                 return True
             written_at = now
-        self._looked[hook.id] = to, written_at if to > hook.cursor else now
+        self._looked[key] = to, written_at if to > cursor else now
         return len(entries) == ROWS_AT_ONCE or bool(entries and to < entries[-1].position)
 
     def _write_cursors(self) -> None:
         """What was looked at without finding anything need not be looked at again."""
-        for hook in self._store.hooks():
-            position, _ = self._looked.get(hook.id, (0, 0))
-            if position > hook.cursor:
-                self._store.advance_hook(hook.id, hook.cursor, position, [])
+        for (hook, partition), (position, _) in self._looked.items():
+            cursor = self._store.cursors(hook).get(partition)
+            if cursor is not None and position > cursor:
+                self._store.advance_hook(hook, cursor, position, [], partition)
 
     def _full(self, hook: Hook, more: int) -> bool:
         if self._backlog is None:
@@ -230,7 +261,7 @@ class WebhookDispatcher:
             return  # the hook may be off, gone or have another secret by now
         loop = asyncio.get_running_loop()
         for one in due:
-            if (one.hook, one.run) in busy or room <= 0:
+            if (one.hook, one.run) in busy or room <= 0 or not self._may_act_for(one.run):
                 continue
             room -= 1
             busy.add((one.hook, one.run))
@@ -239,6 +270,8 @@ class WebhookDispatcher:
 
     async def _deliver(self, hook: Hook, one: WebhookDelivery) -> None:
         try:
+            if not self._may_act_for(one.run):
+                return  # the process was stopped since: the new owner of the run sends it
             posted = await self._post(hook, one)
             after = self._after(one, posted)
             known = await asyncio.to_thread(self._settle, hook, after)

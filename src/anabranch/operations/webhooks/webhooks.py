@@ -126,14 +126,15 @@ class Webhooks:
             name=draft.name,
             enabled=draft.enabled,
             created_at=self._clock.now(),
-            cursor=self._store.position() if draft.begin == "now" else 0,
         )
-        self._store.add_hook(hook)
+        self._store.add_hook(hook, from_now=draft.begin == "now")
         return self._card(hook) if draft.secret_env else self._with_secret(hook)
 
     def all(self) -> list[HookCard]:
-        backlog, last = self._store.backlog(), self._store.position()
-        return [_card(hook, backlog.get(hook.id), last) for hook in self._store.hooks()]
+        backlog = self._store.backlog()
+        return [
+            _card(hook, backlog.get(hook.id), self._behind(hook)) for hook in self._store.hooks()
+        ]
 
     def show(self, hook_id: str) -> HookCard:
         return self._card(self._hook(hook_id))
@@ -236,7 +237,12 @@ class Webhooks:
         return replace(self._card(hook), secret=secret)
 
     def _card(self, hook: Hook) -> HookCard:
-        return _card(hook, self._store.backlog().get(hook.id), self._store.position())
+        return _card(hook, self._store.backlog().get(hook.id), self._behind(hook))
+
+    def _behind(self, hook: Hook) -> int:
+        """How many rows of the log the hook has not looked at."""
+        seen, last = self._store.cursors(hook.id), self._store.positions()
+        return sum(max(0, at - seen.get(partition, 0)) for partition, at in last.items())
 
 
 def delivery_card(one: WebhookDelivery) -> DeliveryCard:
@@ -245,7 +251,7 @@ def delivery_card(one: WebhookDelivery) -> DeliveryCard:
     return DeliveryCard(id=delivery_id(one.hook, one.run, one.seq), **fields)
 
 
-def _card(hook: Hook, backlog: Backlog | None, last: int) -> HookCard:
+def _card(hook: Hook, backlog: Backlog | None, behind: int) -> HookCard:
     stands = backlog or Backlog()
     return HookCard(
         id=hook.id,
@@ -257,7 +263,7 @@ def _card(hook: Hook, backlog: Backlog | None, last: int) -> HookCard:
         enabled=hook.enabled,
         secret_env=variable_of(hook),
         created_at=hook.created_at,
-        behind=max(0, last - hook.cursor),
+        behind=behind,
         pending=stands.pending,
         dead=stands.dead,
         oldest_pending_at=stands.oldest,
