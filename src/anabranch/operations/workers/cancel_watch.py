@@ -4,6 +4,9 @@ The question names the jobs and is answered at once where one of them is cancell
 with somebody else; otherwise when that happens, or after a while with nothing. No state is kept
 between two questions: one that is cut off, or a server that was killed, costs the next question and
 no more. Heartbeats tell the same, later.
+
+On a store that several servers share, a job whose run another one owns is answered at once as well,
+with where to ask about it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from anabranch.operations.workers.claims import CLAIM_MAX, WAIT_SECONDS_MAX
 from anabranch.operations.workers.leases import LeaseClaim, require_lease_holder
 from anabranch.runtime.effects import DurableEvents
 from anabranch.runtime.engine import EngineLoop
+from anabranch.runtime.messages.codec import RunElsewhere
 
 LOOK_SECONDS = 1.0  # whoever has hung up, and an engine that stops, are noticed that soon
 #: After these a job of a worker may be no longer its own.
@@ -34,6 +38,23 @@ class JobToStop(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     code: str
     reason: str
+
+
+class JobElsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """A job whose run another server owns: ask that one about it."""
+
+    run: str
+    job: str
+    attempt: int
+    server: str  # its URL; empty where no server has taken the run over yet
+
+
+class WatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    stop: list[JobToStop]
+    moved: list[JobElsewhere]
+
+    def __bool__(self) -> bool:
+        return bool(self.stop or self.moved)
 
 
 class CancelWatch:
@@ -55,8 +76,9 @@ class CancelWatch:
         *,
         wait_seconds: float = 0.0,
         gone: Callable[[], bool] = lambda: False,
-    ) -> list[JobToStop]:
-        """Those of the jobs that are to be stopped; waits until there is one."""
+    ) -> WatchAnswer:
+        """Those of the jobs that are to be stopped, or to be asked about elsewhere; waits until
+        there is one."""
         _check(jobs, wait_seconds)
         clock = asyncio.get_running_loop().time
         until, news = clock() + wait_seconds, asyncio.Event()
@@ -66,7 +88,7 @@ class CancelWatch:
         try:
             while True:
                 news.clear()
-                found = [stop for out in jobs if (stop := self._to_stop(out)) is not None]
+                found = await self._look(jobs)
                 left = until - clock()
                 if found or left <= 0 or gone() or self._engine.pools.closed:
                     return found
@@ -75,9 +97,24 @@ class CancelWatch:
             for run in runs:
                 self._forget(run, news)
 
-    def _to_stop(self, out: LeaseClaim) -> JobToStop | None:
+    async def _look(self, jobs: Sequence[LeaseClaim]) -> WatchAnswer:
+        found = [news for out in jobs if (news := self._to_stop(out)) is not None]
+        away = [out for out in found if isinstance(out, LeaseClaim)]
+        urls = await self._engine.directory.owner_urls({out.run for out in away}) if away else {}
+        return WatchAnswer(
+            stop=[out for out in found if isinstance(out, JobToStop)],
+            moved=[
+                JobElsewhere(run=out.run, job=out.job, attempt=out.attempt, server=urls[out.run])
+                for out in away
+            ],
+        )
+
+    def _to_stop(self, out: LeaseClaim) -> JobToStop | LeaseClaim | None:
+        """None while it goes on; the claim itself where another server owns its run."""
         try:
             _, job = require_lease_holder(self._engine, out)
+        except RunElsewhere:
+            return out
         except AnabranchError as refusal:
             code, reason = refusal.code, refusal.message
         else:

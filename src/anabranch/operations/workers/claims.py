@@ -17,7 +17,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError, InputError, NotFound, Refused
 from anabranch.kernel import stimuli as s
-from anabranch.kernel.jobs import DEFAULT_WORK
+from anabranch.kernel.jobs import DEFAULT_WORK, pool_of_job
 from anabranch.kernel.state import Job
 from anabranch.kernel.tracker import Shard
 from anabranch.kernel.values import failed
@@ -28,6 +28,7 @@ from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.jobs.concurrency import ReadyJob
 from anabranch.runtime.jobs.wire import ClaimedJob, Item, shared_names, to_wire, travels
 from anabranch.runtime.live_run import LiveRun
+from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.runtime.values.payloads import resolve
 from anabranch.runtime.values.sealing import Unsealed
 from anabranch.work.faults import unexpected
@@ -129,6 +130,27 @@ class Claims:
         near = f"; {hint}" if hint.startswith("did") else ""
         return f"no job of pool {pool!r} was seen since the server started{near}"
 
+    async def wait(
+        self,
+        pool: str,
+        worker: str,
+        *,
+        wait_seconds: float = 0.0,
+        gone: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """How many jobs of the pool wait, as soon as there is one; claims nothing. A worker of
+        several servers waits at all of them and claims where there is something: waiting claims
+        would each have to keep its places free, or be given more than it has room for."""
+        _check_claim(pool, worker, 1, wait_seconds, None)
+        pools, clock = self._engine.pools, asyncio.get_running_loop().time
+        until = clock() + wait_seconds
+        while True:
+            pools.saw(pool, worker, self._engine.clock.now())
+            waiting, left = pools.waiting(pool), until - clock()
+            if waiting or left <= 0 or gone() or pools.closed:
+                return waiting
+            await pools.wait(pool, left, takes=False)
+
     async def withdraw(self, pool: str, worker: str, claim: str, by: LeaseHolder = NOBODY) -> int:
         """Whoever asked under this name stops asking: what it was given goes back, and costs
         nobody an attempt. Returns how many jobs that are."""
@@ -227,9 +249,20 @@ class Claims:
         begun = s.JobStart(ready.job, ready.attempt, asker.worker, until, asker.token)
         try:
             await self._engine.send(ready.run, begun)
-        except (Refused, NotFound):
-            return False  # it has gone on, or its run is paused and lists it again when resumed
+        except (Refused, NotFound, RunElsewhere):
+            # It has gone on, or its run is paused and lists it again when resumed, or another
+            # server has taken the run over and offers it.
+            return False
+        except AnabranchError:  # the store is away, say: the job waits for the next worker
+            self._put_back(ready, live)
+            raise
         return True
+
+    def _put_back(self, ready: ReadyJob, live: LiveRun) -> None:
+        job = live.state.jobs.get(ready.job)
+        if job is not None and (job.phase, job.attempt) == ("scheduled", ready.attempt):
+            pool = pool_of_job(live.net.steps[job.step], job)
+            self._engine.pools.add(ready.run, job.id, job.attempt, pool, job.since)
 
     def _hand_back(self, ready: Sequence[ReadyJob], starting: Sequence[asyncio.Task[bool]]) -> None:
         for one, task in zip(ready, starting, strict=True):
@@ -299,7 +332,7 @@ class Claims:
         return msgspec.structs.replace(leased, items=[(n, key, item) for n, key, item in found])
 
     async def _settle(self, run: str, stimulus: s.JobReport | s.JobLose) -> None:
-        with suppress(Refused, NotFound):  # somebody else was first
+        with suppress(Refused, NotFound, RunElsewhere):  # another was first
             await self._engine.send(run, stimulus)
 
 

@@ -3,6 +3,9 @@
 A worker sees what its job sees, and no more: `runtime.values.read_rights` says from the record what
 that is, whatever the worker has written. A hash that leads elsewhere is answered like one that
 leads nowhere. A child run is begun as the task says (`operations.workers.child_requests`).
+
+What is only read, and payloads, are in the store: on one that several servers share, each of them
+can be asked. A child is begun by the server that owns the run of the job.
 """
 
 from __future__ import annotations
@@ -22,7 +25,11 @@ from anabranch.kernel.tracker import loop_name
 from anabranch.operations.definitions.catalog import plain_path
 from anabranch.operations.workers.child_requests import ChildRequest, agreed, beside, has_children
 from anabranch.operations.workers.credential_requests import require_credential
-from anabranch.operations.workers.leases import LeaseClaim, require_lease_holder
+from anabranch.operations.workers.leases import (
+    LeaseClaim,
+    require_lease_holder,
+    require_reader,
+)
 from anabranch.runtime.engine import EngineLoop
 from anabranch.runtime.live_run import LiveRun
 from anabranch.runtime.values.payloads import Light, TooLarge, lighten
@@ -81,14 +88,14 @@ class JobData:
 
     def definition(self, out: LeaseClaim) -> Definition:
         """The source of what the job is part of."""
-        live, _ = require_lease_holder(self._engine, out)
+        live, _ = require_reader(self._engine, out)
         found = self._engine.store.definition(live.state.definition)
         if found is None:
             raise NotFound(f"the store has no definition {live.state.definition}")
         return found
 
     async def payload(self, out: LeaseClaim, sha256: str) -> bytes:
-        require_lease_holder(self._engine, out)
+        require_reader(self._engine, out)
         if not self._engine.rights.strictly_payload(out.run, sha256):
             raise purged(sha256)
         content = await self._payloads.get(sha256)
@@ -98,7 +105,7 @@ class JobData:
 
     async def credential(self, out: LeaseClaim, name: str) -> Credential:
         """A credential that a task of the job looks up by its name."""
-        live, job = require_lease_holder(self._engine, out, "running")
+        live, job = require_reader(self._engine, out, "running")
         named = partial(self._engine.rights.named, out.run)
         require_credential(live.net, job.step, name, named)
         return await self._find_credential(name)
@@ -106,14 +113,14 @@ class JobData:
     async def put_payload(self, out: LeaseClaim, content: bytes) -> str:
         """Keep what is too large for a report; gives its hash. That is another one than the worker
         may expect where the content had a sealed secret of its run in it."""
-        live, _ = require_lease_holder(self._engine, out)
+        live, _ = require_reader(self._engine, out)
         if live.sealed.values:
             content = await asyncio.to_thread(live.sealed.clean_content, content)
         return await self._payloads.put(content, out.run)
 
     async def results(self, out: LeaseClaim, ref: str, first: int, stop: int) -> ResultsPage:
         """Results of a loop that the run of the job may read."""
-        require_lease_holder(self._engine, out)
+        require_reader(self._engine, out)
         if not self._engine.rights.strictly_loop(out.run, ref):
             raise NotFound(f"the job knows of no loop {ref:.200}", code="no_loop")
         total = await self._loops.size(ref)

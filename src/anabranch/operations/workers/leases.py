@@ -3,6 +3,10 @@
 A worker names the run, the job, the attempt and itself. Only the attempt that is out is heard, and
 only from the worker that has it, with the token that it was claimed with. Anything else is refused
 and changes nothing, and the refusal does not say who has the job.
+
+The lease is in the log of the run. On a store that several servers share, the one that owns the run
+hears its workers, whichever gave out the job; the others raise `RunElsewhere`. What a job only
+reads can be asked for at any of them.
 """
 
 from __future__ import annotations
@@ -53,7 +57,16 @@ class LeaseClaim(NamedTuple):
 
 def require_lease_holder(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
     """The job, if it is out with this very worker under this very attempt and token."""
-    live = engine.load_run(out.run)
+    return _held(engine.load_run(out.run), out, phases)
+
+
+def require_reader(engine: EngineLoop, out: LeaseClaim, *phases: str) -> tuple[LiveRun, Job]:
+    """The same at any server: a job may read as long as the store says that it is out. Nothing may
+    be changed by what this gives."""
+    return _held(engine.view_run(out.run), out, phases)
+
+
+def _held(live: LiveRun, out: LeaseClaim, phases: tuple[str, ...]) -> tuple[LiveRun, Job]:
     job = live.state.jobs.get(out.job)
     if job is None:
         raise Refused(
@@ -79,7 +92,7 @@ def require_lease_holder(engine: EngineLoop, out: LeaseClaim, *phases: str) -> t
 def pool_of(engine: EngineLoop, out: LeaseClaim) -> str | None:
     """Whose pool the job is of; None where there is no such job."""
     try:
-        live = engine.load_run(out.run)
+        live = engine.view_run(out.run)
     except (NotFound, Refused):
         return None
     job = live.state.jobs.get(out.job)

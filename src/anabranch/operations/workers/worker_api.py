@@ -28,6 +28,7 @@ from anabranch.operations.workers.claims import (
 from anabranch.operations.workers.job_data import JobData
 from anabranch.operations.workers.leases import LeaseClaim, pool_of, require_lease_holder
 from anabranch.runtime.engine import EngineLoop
+from anabranch.store.cluster_ports import ServerRecord
 
 PROGRESS_BYTES_MAX = 4096
 
@@ -72,9 +73,20 @@ class WorkerApi:
         self._engine = engine
         self.supply = supplies
         claims = Claims(engine, read_items, keyring)
-        self.claim, self.withdraw = claims.claim, claims.withdraw
+        self.claim, self.withdraw, self.wait = claims.claim, claims.withdraw, claims.wait
         self.watching = CancelWatch(engine)
         self.watch = self.watching.watch
+
+    async def servers(self) -> list[tuple[ServerRecord, bool]]:
+        """The servers that can be claimed from, each with other runs; True stands beside this one.
+        Those that tell no URL cannot be asked."""
+        directory = self._engine.directory
+        found = [(one, one.id == directory.own_id) for one in await directory.servers()]
+        return [(one, here) for one, here in found if here or one.url]
+
+    async def owner_url(self, run: str) -> str:
+        """Where the run of a job is; "" while no server has it."""
+        return (await self._engine.directory.owner_urls([run]))[run]
 
     def pool_of(self, out: LeaseClaim) -> str | None:
         """Whose pool a job is of; None where there is no such job."""
