@@ -1,4 +1,4 @@
-"""The file of a store as a whole: checked, copied, put back, made smaller.
+"""A store as a whole: checked, copied to another; its file copied, put back, made smaller.
 
 It knows no runs but as rows.
 """

@@ -2,14 +2,16 @@
 
 Every log is replayed through the kernel and must lead to its head; a snapshot must be the state
 that the log has at that event; a payload must have its hash; a definition must compile to its
-fingerprint. Memory holds one run at a time.
+fingerprint; what is sealed must open; partitions, cursors and messages must agree with the log;
+streams of a node must have no gaps and end where their cards say.
+Memory holds one run at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
@@ -18,15 +20,23 @@ from anabranch.kernel.evolve import evolve
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State, encode_state
 from anabranch.kernel.timing import next_wake
+from anabranch.operations.access.secret_key import SecretKey
 from anabranch.operations.definitions import templates
+from anabranch.operations.stores.sealed_values import unopened
+from anabranch.operations.stores.streams import wrong_with_stream
+from anabranch.runtime.messages.codec import read_message
 from anabranch.runtime.nets import Compile
+from anabranch.runtime.values.sealing import opened
 from anabranch.store.damage import damage_of, events_of, require_next, state_in
+from anabranch.store.inspection import Inspection
 from anabranch.store.ports import Definition, Head, StateSnapshot
-from anabranch.store.sqlite.inspect import Inspection
 
 PROBLEMS_KEPT = 1000  # more are counted
 
-Part = Literal["file", "definition", "head", "log", "snapshot", "payload", "hold", "sealed"]
+Part = Literal[
+    "file", "definition", "head", "log", "snapshot", "payload", "hold", "sealed", "partition",
+    "webhook", "message", "counter", "credential", "stream",
+]  # fmt: skip
 #: Called with what is looked at, how many are done and how many there are; may raise to give up.
 Progress = Callable[[str, int, int], None]
 
@@ -45,6 +55,7 @@ class StoreReport(msgspec.Struct, kw_only=True):
     events: int = 0
     definitions: int = 0
     payloads: int = 0
+    streams: int = 0  # of a node
     problems: list[StoreProblem] = []
     problems_not_listed: int = 0
     notes: list[str] = []
@@ -60,9 +71,14 @@ class StoreReport(msgspec.Struct, kw_only=True):
             self.problems_not_listed += 1
 
 
-def check_store(store: Inspection, compile_definition: Compile, progress: Progress) -> StoreReport:
-    """Look at everything in the store as it is at this moment."""
-    report = StoreReport(store=str(store.path), notes=store.notes())
+def check_store(
+    store: Inspection,
+    compile_definition: Compile,
+    progress: Progress,
+    key: SecretKey | None = None,
+) -> StoreReport:
+    """Look at everything in the store as it is at this moment; with a key also at secrets."""
+    report = StoreReport(store=store.shown, notes=store.notes())
     for line in store.integrity(lambda: progress("pages of the file", 0, 0)):
         report.add("", "file", line)
     parts: tuple[tuple[Part, Callable[[], None]], ...] = (
@@ -70,6 +86,10 @@ def check_store(store: Inspection, compile_definition: Compile, progress: Progre
         ("head", lambda: _runs(store, report, progress)),
         ("payload", lambda: _payloads(store, report, progress)),
         ("hold", lambda: _loose_ends(store, report)),
+        ("message", lambda: _messages(store, report)),
+        ("partition", lambda: _disagreements(store, report, progress)),
+        ("credential", lambda: _sealed(store, report, key)),
+        ("stream", lambda: _streams(store, report, progress)),
     )
     for part, look in parts:
         try:
@@ -122,6 +142,7 @@ def _runs(store: Inspection, report: StoreReport, progress: Progress) -> None:
             _replay(store, head, report, lambda: progress("runs", report.runs, total))
         except AnabranchError as error:
             report.add(head.run, "log", getattr(error, "what", error.message))
+        _open_sealed(store, head, report)
         if not store.has_definition(head.definition):
             report.add(head.run, "head", f"the store has no definition {head.definition:.16}")
 
@@ -206,3 +227,49 @@ def _loose_ends(store: Inspection, report: StoreReport) -> None:
         report.add(run, tables[table], f"the table {table} has rows of a run that has no head")
     for run, sha256 in store.holds_on_nothing(PROBLEMS_KEPT):
         report.add(run, "hold", f"it needs the payload {sha256:.16}, which is not there")
+
+
+# -- the rest --------------------------------------------------------------------------------
+
+
+def _open_sealed(store: Inspection, head: Head, report: StoreReport) -> None:
+    """What a run that goes on will want to read."""
+    if head.finished:
+        return
+    try:
+        opened(store.sealed(head.run), head.run)
+    except DamagedRun as damage:
+        report.add(head.run, "sealed", damage.what)
+
+
+def _messages(store: Inspection, report: StoreReport) -> None:
+    for message in store.messages():
+        try:
+            read_message(message)
+        except AnabranchError as error:
+            report.add(message.run, "message", error.message)
+
+
+def _disagreements(store: Inspection, report: StoreReport, progress: Progress) -> None:
+    progress("partitions, webhooks and counters", 0, 0)
+    for one in store.disagreements(PROBLEMS_KEPT):
+        report.add(one.run, cast(Part, one.part), one.message)
+
+
+def _streams(store: Inspection, report: StoreReport, progress: Progress) -> None:
+    total = store.count("streams") if store.has_streams() else 0
+    for card in store.streams():
+        report.streams += 1
+        progress("streams", report.streams, total)
+        if wrong := wrong_with_stream(card, store.stream_events(card.stream)):
+            report.add("", "stream", f"stream {card.stream:.120} {wrong}")
+    for stream in store.cardless_streams(PROBLEMS_KEPT):
+        report.add("", "stream", f"stream {stream:.120} has events and no card")
+
+
+def _sealed(store: Inspection, report: StoreReport, key: SecretKey | None) -> None:
+    for part, what in unopened(store, key) if key is not None else ():
+        if part:
+            report.add("", cast(Part, part), what)
+        else:
+            report.notes.append(what)
