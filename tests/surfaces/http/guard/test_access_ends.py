@@ -120,7 +120,7 @@ def test_whoever_waits_for_an_answer_gets_none_with_a_revoked_token(
             while not len(door.server.keeper.stays):
                 await asyncio.sleep(0.01)
             door.server.access.revoke(token.split("_")[1])
-            door.server.keeper.stays.look()
+            await door.server.keeper.stays.look()
             with pytest.raises(ClientError):  # the answer, or the repeat of a request that is safe
                 (await asked).raise_for_status()
 

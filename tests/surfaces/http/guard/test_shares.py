@@ -15,6 +15,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 from anabranch.operations.definitions.prepare import check
 from anabranch.surfaces.http.guard.auth import COOKIE
 from anabranch.surfaces.http.guard.connection_limits import ConnectionLimiter
+from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.resources import definitions
 from hangs import HANG_SECONDS
 
@@ -87,6 +88,7 @@ async def one_by_one(many: Crowd, path: str, times: int) -> None:
 def test_one_read_token_with_many_streams_and_waits_keeps_nobody_out() -> None:
     async def go() -> None:
         few: Any = {"streams_per_token_max": 10, "waits_per_token_max": 10}
+        few["limits"] = Limits(stream_beat_seconds=0.5)  # with it ends what nobody follows
         async with serving(require_tokens="yes", serve_connections_max=60, **few) as door:
             hers, his = door.token("operate", name="her"), door.token("read", name="his")
             name = await waiting_run(door, hers)

@@ -22,7 +22,7 @@ SUBJECT = web.RequestKey("anabranch.subject", str)
 ACTION = web.RequestKey("anabranch.action", str)
 #: (method, path as it was added to the router) → the action of a page, as the API calls it.
 PAGE_ACTIONS = web.AppKey("anabranch.page_actions", dict[tuple[str, str], str])
-NAMES = ("run", "fingerprint", "token", "webhook", "credential", "template", "pool")
+NAMES = ("run", "fingerprint", "token", "webhook", "credential", "template", "pool", "server")
 UNWRITTEN = ("read", "open")
 
 

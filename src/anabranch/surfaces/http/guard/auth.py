@@ -14,21 +14,24 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from aiohttp import web
 
-from anabranch.errors import Denied
+from anabranch.errors import Denied, StoreError
 from anabranch.operations.access.audit_log import AuditLog
 from anabranch.operations.access.tokens import AccessControl, Caller, Guesses, everything, id_in
+from anabranch.store.cluster_ports import Cluster
 from anabranch.surfaces.http.guard.browser_sessions import (
     SESSION_MS,
     BrowserSession,
     BrowserSessions,
     OpenRequests,
 )
+from anabranch.surfaces.http.guard.lookups import Lookups
 from anabranch.surfaces.http.guard.origins import (
     LOOPBACK_NAMES,
     SAFE,
@@ -38,7 +41,7 @@ from anabranch.surfaces.http.guard.origins import (
     is_secure,
     network_of,
 )
-from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.problems import ApiError, from_error
 from anabranch.surfaces.http.routes import ACTOR, API, LOCAL, Handler, Scope, route_of
 
 __all__ = ["LOOPBACK_NAMES", "SAFE"]  # others find them here
@@ -46,6 +49,7 @@ __all__ = ["LOOPBACK_NAMES", "SAFE"]  # others find them here
 log = logging.getLogger("anabranch.access")
 
 CALLER = web.RequestKey("anabranch.caller", Caller)
+_SESSION = web.RequestKey("anabranch.session", BrowserSession)
 #: (method, path as it was added to the router) → scope, for pages that are not in the route table.
 #: A page that is not named here needs `read`, and a change by it `admin`.
 PAGE_SCOPES = web.AppKey("anabranch.page_scopes", dict[tuple[str, str], Scope])
@@ -66,13 +70,16 @@ class Gatekeeper:
     policy: OriginPolicy
     audit_log: AuditLog
     now: Callable[[], int]
+    cluster: Cluster | None = None  # of servers that share the store
     guesses: Guesses = field(default_factory=Guesses)
     sessions: BrowserSessions = field(init=False)
+    lookups: Lookups = field(init=False)
     stays: OpenRequests = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sessions = BrowserSessions(self.now)
-        self.stays = OpenRequests(self.access, self.sessions)
+        self.sessions = BrowserSessions(self.now, self.cluster)
+        self.lookups = Lookups(shared=self.cluster is not None)
+        self.stays = OpenRequests(self.access, self.sessions, self.lookups)
 
 
 GATEKEEPER = web.AppKey("anabranch.gatekeeper", Gatekeeper)
@@ -84,7 +91,8 @@ GATEKEEPER = web.AppKey("anabranch.gatekeeper", Gatekeeper)
 @web.middleware
 async def check_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
     scope = scope_of(request)
-    caller, session = _caller(request, scope)
+    with _nothing_told():
+        caller, session = await _caller(request, scope)
     if caller is None:
         if scope == "open":
             return await handler(request)
@@ -100,6 +108,18 @@ async def check_caller(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     with request.app[GATEKEEPER].stays.staying(request, caller.token, session):
         return await handler(request)
+
+
+@contextmanager
+def _nothing_told() -> Iterator[None]:
+    """What is wrong with the store is not for a caller of whom it is not known who they are."""
+    try:
+        yield
+    except StoreError as error:
+        status = from_error(error).status  # which also writes it to the log
+        said = "the store does not answer, so the server cannot tell who asks"
+        hint = "the log of the server has the reason; retry later"
+        raise ApiError(status, error.code, said, hint) from None
 
 
 def _may_be_cut(request: web.Request, scope: str) -> bool:
@@ -120,42 +140,59 @@ def scope_of(request: web.Request) -> str:
     return (pages or {}).get((request.method, resource.canonical), default)
 
 
-def _caller(request: web.Request, scope: str) -> tuple[Caller | None, str]:
+async def _caller(request: web.Request, scope: str) -> tuple[Caller | None, str]:
     """Who asks, and the key of their session if they have one."""
-    keeper = request.app[GATEKEEPER]
+    keeper, cookie = request.app[GATEKEEPER], request.cookies.get(COOKIE)
+    session = await keeper.lookups(lambda: keeper.sessions.find(cookie)) if cookie else None
+    if session is not None:
+        request[_SESSION] = session
     shown = request.headers.get("Authorization")
     if shown is not None:
-        return _by_token(request, keeper, shown), ""
-    session = _session(request)
+        return await _by_token(request, keeper, shown), ""
     if session is not None:
-        return _by_session(request, keeper, session, scope), session.key
+        return await _by_session(request, keeper, session, scope), session.key
     if not keeper.policy.open or came_through_proxy(request):
         return None, ""
     return everything(_named_actor(request) or LOCAL), ""
 
 
-def _by_token(request: web.Request, keeper: Gatekeeper, shown: str) -> Caller:
+async def _by_token(request: web.Request, keeper: Gatekeeper, shown: str) -> Caller:
     kind, _, text = shown.partition(" ")
     if kind.lower() != "bearer":
         raise _unauthorized("token_form", "the Authorization header does not start with Bearer")
     text, now = text.strip(), keeper.now()
     network = network_of(address_of(request))
     own = f"{network} {id_in(text)}"  # this token from there
-    waiting = keeper.guesses.wait_ms(network, now)
-    if waiting and (not keeper.access.knows(id_in(text)) or keeper.guesses.wait_ms(own, now)):
+    guesses, access = keeper.guesses, keeper.access
+    waiting = guesses.wait_ms(network, now)
+    if waiting:
+        known = await keeper.lookups(lambda: access.knows(id_in(text)))
+        if not known or guesses.wait_ms(own, now):
+            raise _too_many(waiting)
+    found, known = await keeper.lookups(lambda: _checked(access, text))
+    # Of many that are looked up at once, those that come after too many wrong ones are not heard.
+    waiting = guesses.wait_ms(network, now)
+    if isinstance(found, Caller):
+        if waiting and guesses.wait_ms(own, now):
+            raise _too_many(waiting)
+        return _noted(keeper, found)
+    if found.code != "token_wrong":
+        raise _unauthorized(found.code, found.message)
+    guesses.failed(network, now)
+    if known:
+        guesses.failed(own, now)
+    if waiting:
         raise _too_many(waiting)
+    log.warning("a wrong token was shown from %s", network)
+    raise _unauthorized(found.code, found.message)
+
+
+def _checked(access: AccessControl, text: str) -> tuple[Caller | Denied, bool]:
+    """Who the token stands for, or why nobody; and whether there is one of its id."""
     try:
-        return _noted(keeper, keeper.access.check(text))
+        return access.check(text), True
     except Denied as denied:
-        if denied.code != "token_wrong":
-            raise _unauthorized(denied.code, denied.message) from None
-        keeper.guesses.failed(network, now)
-        if keeper.access.knows(id_in(text)):
-            keeper.guesses.failed(own, now)
-        if waiting:
-            raise _too_many(waiting) from None
-        log.warning("a wrong token was shown from %s", network)
-        raise _unauthorized(denied.code, denied.message) from None
+        return denied, denied.code != "token_wrong" or access.knows(id_in(text))
 
 
 def _too_many(waiting_ms: int) -> ApiError:
@@ -166,11 +203,11 @@ def _too_many(waiting_ms: int) -> ApiError:
     return ApiError(429, "too_many_guesses", said, hint, headers=headers)
 
 
-def _by_session(
+async def _by_session(
     request: web.Request, keeper: Gatekeeper, session: BrowserSession, scope: str
 ) -> Caller | None:
     try:
-        caller = keeper.access.caller_of(session.token)
+        caller = await keeper.lookups(lambda: keeper.access.caller_of(session.token))
     except Denied as denied:
         if scope == "open":
             return None
@@ -230,12 +267,14 @@ def _unauthorized(code: str, said: str) -> ApiError:
 # -- sessions of browsers --------------------------------------------------------------------------
 
 
-def sign_in(request: web.Request, response: web.StreamResponse, token: str) -> Caller:
+async def sign_in(request: web.Request, response: web.StreamResponse, token: str) -> Caller:
     """Begin a session with a token; raises `ApiError` as the API does (401, 429)."""
     keeper = request.app[GATEKEEPER]
-    caller = _by_token(request, keeper, f"Bearer {token.strip()}")
-    keeper.sessions.end(request.cookies.get(COOKIE, ""))  # whoever was signed in here no longer is
-    text, _ = keeper.sessions.begin(caller.token)
+    with _nothing_told():
+        caller = await _by_token(request, keeper, f"Bearer {token.strip()}")
+        before = request.cookies.get(COOKIE, "")  # who was signed in here no longer is
+        await keeper.lookups(lambda: keeper.sessions.end(before))
+        text, _ = await keeper.lookups(lambda: keeper.sessions.begin(caller.token))
     response.set_cookie(
         COOKIE,
         text,
@@ -248,27 +287,35 @@ def sign_in(request: web.Request, response: web.StreamResponse, token: str) -> C
     return caller
 
 
-def sign_out(request: web.Request, response: web.StreamResponse) -> Caller | None:
+async def sign_out(request: web.Request, response: web.StreamResponse) -> Caller | None:
     """End the session, and whatever it listens to at the moment; says whose it was."""
     keeper, cookie = request.app[GATEKEEPER], request.cookies.get(COOKIE)
     if cookie:
-        keeper.sessions.end(cookie)
-        keeper.stays.look()
+        with _nothing_told():
+            await keeper.lookups(lambda: keeper.sessions.end(cookie))
+            await keeper.stays.look()
     response.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
     caller = request.get(CALLER)
     return caller if caller is not None and caller.token else None
 
 
+def set_session(request: web.Request, session: BrowserSession) -> None:
+    """For pages that know their people by other means than these tokens."""
+    request[_SESSION] = session
+
+
 def session_csrf(request: web.Request) -> str:
     """What forms carry, and scripts send in X-CSRF-Token; empty without a session."""
-    session = _session(request)
+    session = request.get(_SESSION) or _session_in_memory(request)
     return session.csrf if session is not None else ""
 
 
-def _session(request: web.Request) -> BrowserSession | None:
-    cookie = request.cookies.get(COOKIE)
-    keeper = request.app.get(GATEKEEPER)
-    return keeper.sessions.find(cookie) if cookie and keeper is not None else None
+def _session_in_memory(request: web.Request) -> BrowserSession | None:
+    """For a page about an error that came before the caller was known."""
+    cookie, keeper = request.cookies.get(COOKIE), request.app.get(GATEKEEPER)
+    if not cookie or keeper is None or keeper.cluster is not None:
+        return None
+    return keeper.sessions.find(cookie)
 
 
 def caller_of(request: web.Request) -> Caller:

@@ -1,9 +1,13 @@
 """Requests that are sent twice: with an `Idempotency-Key` they take effect once.
 
 The key belongs to whoever sent it. What was answered is kept for a day and given again to the same
-request; another request with that key is refused. A server that stops in the middle leaves a key
-without an answer: what can be done again without harm (beginning a run, whose id comes from the
-key) is done again, of the rest the client is told that nobody knows.
+request; another request with that key is refused. A key is given back only where nothing was done
+for sure. A server that stops in the middle, or does not hear what became of the request, leaves a
+key without an answer: what can be done again without harm (beginning a run, whose id comes from the
+key) is done again, of the rest the client is told that its outcome is not known.
+
+On a store that several servers share, what a server could not write of a key because the database
+was away it writes when that is back.
 """
 
 from __future__ import annotations
@@ -12,25 +16,35 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from anabranch.errors import AnabranchError
+from anabranch.cancel import cancel_and_wait
+from anabranch.errors import AnabranchError, StoreError
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.store.access_ports import KeptAnswer
-from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.store.outages import passes
+from anabranch.surfaces.http.io.problems import ApiError, status_of
 from anabranch.surfaces.http.io.request_body import answer
 from anabranch.surfaces.http.routes import PARTS, Header, actor_of
 
 log = logging.getLogger("anabranch.http")
 
+T = TypeVar("T")
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
 KEY_LETTERS = 200
 KEPT_MS = 24 * 3600 * 1000
+OTHERS_SECONDS = (0.05, 1.0)  # between two looks at what another server does with it: first, most
+#: For so long a repeat waits for the first: longer than any request waits for the owner of a run.
+PATIENCE_SECONDS = 75.0
+AGAIN_SECONDS = 0.5  # between two tries to write to a database that is away
+CLOSE_SECONDS = 5.0  # for these when the server stops
+UNKNOWN = 409  # stands for an answer that is not known
+GIVEN_UP = 503  # the same where any server may do it again; successes alone are kept as answers
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 KEY_HEADER = Header(HEADER, "any text of your own; a repeat with it does nothing new for a day")
@@ -44,36 +58,53 @@ class KeyedRequest(msgspec.Struct, frozen=True):
 
 
 Do = Callable[[KeyedRequest], Awaitable[tuple[int, Any]]]
+Write = Callable[[], Awaitable[Any]]
 
 
 class IdempotencyKeys:
     """What this process is at, by actor and key."""
 
-    def __init__(self) -> None:
-        self.holder = secrets.token_hex(8)
+    def __init__(self, server: str = "") -> None:
+        """`server` is the id of this one among those that share the store."""
+        self.holder = server or secrets.token_hex(8)
+        self.shared = bool(server)
         self.under_way: dict[tuple[str, str], asyncio.Future[None]] = {}
-        self._keeping: set[asyncio.Task[None]] = set()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._closing = False
 
     def over(self, actor: str, key: str) -> None:
         self.under_way.pop((actor, key)).set_result(None)
 
-    def keep_soon(self, actor: str, key: str, keeping: Coroutine[Any, Any, None]) -> None:
-        """Only a repeat of the request has to wait until its answer is kept."""
-        task = asyncio.get_running_loop().create_task(self._keep(actor, key, keeping))
-        self._keeping.add(task)
-        task.add_done_callback(self._keeping.discard)
+    def write_soon(self, actor: str, key: str, write: Write) -> None:
+        """Only a repeat of the request has to wait until this is written."""
+        task = asyncio.get_running_loop().create_task(self._write(actor, key, write))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
-    async def _keep(self, actor: str, key: str, keeping: Coroutine[Any, Any, None]) -> None:
+    async def _write(self, actor: str, key: str, write: Write) -> None:
         try:
-            await keeping
+            while not await self._written(write):
+                await asyncio.sleep(AGAIN_SECONDS)
         except AnabranchError as error:  # what was done is done, and is found by its key
-            log.error("an answer could not be stored: %s", error.message)
+            log.error("the outcome of a request with a key is not stored: %s", error.message)
         finally:
             self.over(actor, key)
 
+    async def _written(self, write: Write) -> bool:
+        try:
+            await write()
+        except StoreError as error:
+            if self._closing or not (self.shared and passes(error)):
+                raise
+            return False
+        return True
+
     async def close(self) -> None:
-        if self._keeping:
-            await asyncio.wait(self._keeping)
+        self._closing = True
+        if self._writing:
+            seconds = CLOSE_SECONDS if self.shared else None
+            _, left = await asyncio.wait(self._writing, timeout=seconds)
+            await cancel_and_wait(*left)
 
 
 REPEATS = web.AppKey("repeats", IdempotencyKeys)
@@ -109,26 +140,32 @@ async def once(request: web.Request, body: Any, do: Do, *, again: bool = False) 
         status, value = await do(KeyedRequest())
         return answer(value, status)
     repeats, actor = request.app[REPEATS], actor_of(request)
-    while (under_way := repeats.under_way.get((actor, key))) is not None:
-        await asyncio.shield(under_way)
+    await _until_over(repeats, actor, key)
     repeats.under_way[actor, key] = asyncio.get_running_loop().create_future()
+    attempt = _Attempt(request, _claim(request, actor, key, body), again=again)
     try:
-        response, kept = await _claimed(request, _claim(request, actor, key, body), do, again)
-        keeping = _keep(request, kept) if kept is not None else None
-        if keeping is not None and not again:
-            await keeping
-    except BaseException:
-        repeats.over(actor, key)
-        raise
-    if keeping is not None and again:  # found again without it: nobody need wait for the disk
-        repeats.keep_soon(actor, key, keeping)
-    else:
-        repeats.over(actor, key)
-    return response
+        return await attempt.go(do)
+    finally:
+        if attempt.unwritten is not None:
+            repeats.write_soon(actor, key, attempt.unwritten)
+        else:
+            repeats.over(actor, key)
 
 
-async def _keep(request: web.Request, kept: KeptAnswer) -> None:
-    await request.app[BATCHER].write(lambda: request.app[PARTS].store.keep_answer(kept))
+async def _until_over(repeats: IdempotencyKeys, actor: str, key: str) -> None:
+    """Until this server is at no other request with the key."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS if repeats.shared else None):
+            while (under_way := repeats.under_way.get((actor, key))) is not None:
+                await asyncio.shield(under_way)
+    except TimeoutError:
+        raise _under_way() from None
+
+
+def _under_way() -> ApiError:
+    said = "the first request with this key has no answer yet"
+    hint = f"repeat the request with the same {HEADER}"
+    return ApiError(503, "request_under_way", said, hint, headers={"Retry-After": "5"})
 
 
 def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
@@ -142,28 +179,127 @@ def _claim(request: web.Request, actor: str, key: str, body: Any) -> KeptAnswer:
     )
 
 
-async def _claimed(
-    request: web.Request, claim: KeptAnswer, do: Do, again: bool
-) -> tuple[web.Response, KeptAnswer | None]:
-    """The answer, and what is to be kept of it, where it is new."""
-    parts, batcher = request.app[PARTS], request.app[BATCHER]
-    now = parts.engine.clock.now()
-    found = await batcher.write(lambda: parts.store.claim_key(claim, now))
-    if found is not None:
-        if found.body != claim.body:
-            said = f"the {HEADER} {claim.key!r} was used for another request"
-            raise ApiError(409, "idempotency", said, "use a new key for another request")
-        if found.answer is not None and found.status is not None:
-            value = msgspec.Raw(found.answer)
-            return answer(value, found.status, {REPLAYED: "true"}), None
-        if not again:
-            said = "the server stopped during this request: it may have had its effect or not"
-            raise ApiError(409, "unknown_outcome", said, "look at the run, then use a new key")
-        claim = found
-    try:
-        status, value = await do(KeyedRequest(_run_of(claim), found is not None))
-    except BaseException:
-        await batcher.write(lambda: parts.store.release_key(claim))
-        raise
-    kept = msgspec.structs.replace(claim, status=status, answer=msgspec.json.encode(value))
-    return answer(value, status), kept
+class _Attempt:
+    """One request with a key. `unwritten` is what is left to be written of it in the end."""
+
+    def __init__(self, request: web.Request, claim: KeptAnswer, *, again: bool) -> None:
+        self._request = request
+        self._claim = claim
+        self._again = again
+        self._repeats = request.app[REPEATS]
+        self._store = request.app[PARTS].store
+        self.unwritten: Write | None = None
+
+    async def go(self, do: Do) -> web.Response:
+        found = await self._found()
+        if found is not None and found.status not in (None, GIVEN_UP):
+            return self._answered_before(found)
+        if found is not None and not self._again:
+            raise _unknown_outcome()
+        self._claim = found or self._claim
+        try:
+            status, value = await do(KeyedRequest(_run_of(self._claim), found is not None))
+        except Exception as error:  # a request that is cut off keeps its key
+            await self._failed(error, resumed=found is not None)
+            raise
+        kept = msgspec.structs.replace(
+            self._claim, status=status, answer=msgspec.json.encode(value)
+        )
+        if self._again:  # found again without it: no client need wait for the disk
+            self.unwritten = lambda: self._write(lambda: self._store.keep_answer(kept))
+        else:
+            await self._write_now(lambda: self._store.keep_answer(kept))
+        return answer(value, status)
+
+    async def _found(self) -> KeptAnswer | None:
+        """What stands under the key, once no other server is at it; None: it is this one's now."""
+        loop, pause = asyncio.get_running_loop(), OTHERS_SECONDS[0]
+        until = loop.time() + PATIENCE_SECONDS
+        while (found := await self._taken()) is not None:
+            if found.body != self._claim.body:
+                said = f"the {HEADER} {self._claim.key!r} was used for another request"
+                raise ApiError(409, "idempotency", said, "use a new key for another request")
+            if found.answer is not None or not await self._is_at_it(found):
+                break
+            if loop.time() >= until or self._age_seconds(found) >= PATIENCE_SECONDS:
+                if self._again:
+                    break
+                raise _under_way()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, OTHERS_SECONDS[1])
+        return found
+
+    async def _taken(self) -> KeptAnswer | None:
+        try:
+            return await self._write(lambda: self._store.claim_key(self._claim, self._now()))
+        except StoreError:
+            if self._repeats.shared:  # perhaps it was written
+                self.unwritten = lambda: self._write(self._untake)
+            raise
+
+    def _untake(self) -> None:
+        """Nothing was done under the key, if it is that of this request."""
+        found = self._store.claim_key(self._claim, self._now())
+        if found in (None, self._claim):
+            self._store.release_key(self._claim)
+
+    def _age_seconds(self, found: KeptAnswer) -> float:
+        return (self._now() - found.expires_at + KEPT_MS) / 1000
+
+    async def _is_at_it(self, found: KeptAnswer) -> bool:
+        """Whether another server of the same store has the key, and is alive to answer."""
+        cluster = self._store.cluster
+        if cluster is None or found.holder == self._repeats.holder:
+            return False
+        servers = await asyncio.to_thread(cluster.servers)
+        return any(one.id == found.holder and one.alive for one in servers)
+
+    def _answered_before(self, found: KeptAnswer) -> web.Response:
+        if found.status == UNKNOWN or found.answer is None:
+            raise _unknown_outcome()
+        assert found.status is not None
+        return answer(msgspec.Raw(found.answer), found.status, {REPLAYED: "true"})
+
+    async def _failed(self, error: Exception, *, resumed: bool) -> None:
+        """The key is free again if nothing was done, for sure: also nothing by a try before, whose
+        message may still wait for the owner of the run."""
+        shared = self._repeats.shared
+        if _is_refusal(error, shared) and not (resumed and shared):
+            await self._write_now(lambda: self._store.release_key(self._claim))
+        elif shared:  # the other servers need not wait for an answer
+            status = GIVEN_UP if self._again else UNKNOWN
+            kept = msgspec.structs.replace(self._claim, status=status, answer=b"null")
+            await self._write_now(lambda: self._store.keep_answer(kept))
+
+    async def _write_now(self, work: Callable[[], Any]) -> None:
+        """Or later, where the database of several servers is away."""
+        try:
+            await self._write(work)
+        except StoreError as error:
+            if not (self._repeats.shared and passes(error)):
+                raise
+            self.unwritten = lambda: self._write(work)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        return await self._request.app[BATCHER].write(work)
+
+    def _now(self) -> int:
+        return self._request.app[PARTS].engine.clock.now()
+
+
+def _unknown_outcome() -> ApiError:
+    said = (
+        "the server stopped during this request, or did not hear what became of it: it may have "
+        "had its effect or not"
+    )
+    return ApiError(409, "unknown_outcome", said, "look at the run, then use a new key")
+
+
+def _is_refusal(error: Exception, shared: bool) -> bool:
+    """Whether nothing was done. The owner of a run that has not answered may do it later, and what
+    was on its way when the database or the engine went away may have been written."""
+    if isinstance(error, ApiError):
+        return True
+    if isinstance(error, StoreError):
+        return not shared
+    return isinstance(error, AnabranchError) and status_of(error) < 500

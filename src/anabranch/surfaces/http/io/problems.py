@@ -18,6 +18,7 @@ from aiohttp import web
 
 from anabranch import errors
 from anabranch.net.problems import Problem
+from anabranch.store.outages import passes
 from anabranch.surfaces.http.routes import API
 
 log = logging.getLogger("anabranch.http")
@@ -49,6 +50,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     detail: str
     hint: str
     problems: list[PlaceProblem] | None = None
+    server: str = ""  # the URL to ask instead
 
 
 class ApiError(Exception):
@@ -62,8 +64,10 @@ class ApiError(Exception):
         hint: str = "",
         *,
         headers: Mapping[str, str] | None = None,
+        server: str = "",
     ) -> None:
         super().__init__(detail)
+        self.server = server
         self.status, self.code, self.detail, self.hint = status, code, detail, hint
         self.headers = dict(headers or {})
 
@@ -114,6 +118,9 @@ HINTS: Mapping[str, str] = {
     "conflict": "read the current state, and retry",
     "damaged_run": "restore the store from a backup, or leave the run as it is",
     "idempotency": "use a new key for another request",
+    "no_such_server": "GET /api/v1/cluster lists the servers",
+    "not_shared": "servers share a store on PostgreSQL",
+    "last_server": "GET /api/v1/cluster lists the servers",
 }
 ANY_HINT: Mapping[int, str] = {
     404: "GET /api/v1/openapi.json lists the routes",
@@ -132,6 +139,7 @@ def problem(
     *,
     problems: Sequence[Problem] = (),
     headers: Mapping[str, str] | None = None,
+    server: str = "",
 ) -> web.Response:
     """The answer; its title is that of its status."""
     title = HTTPStatus(status).phrase
@@ -142,6 +150,7 @@ def problem(
         detail=_short(detail or title),
         hint=hint or HINTS.get(code, "") or ANY_HINT.get(status, "change the request"),
         problems=[place_problem(one) for one in problems] or None,
+        server=server,
     )
     return web.Response(
         status=status,
@@ -178,7 +187,8 @@ def status_of(error: errors.AnabranchError) -> int:
 def from_error(error: errors.AnabranchError) -> web.Response:
     status = status_of(error)
     if status >= 500:
-        log.error("%s: %s", error.code, error.message)
+        told = isinstance(error, errors.StoreError) and passes(error)  # by the engine, once
+        log.log(logging.DEBUG if told else logging.ERROR, "%s: %s", error.code, error.message)
     if isinstance(error, errors.DefinitionError):
         count = len(error.problems)
         said = f"the definition has {count} problem{'s' if count != 1 else ''}"
@@ -211,7 +221,12 @@ async def answer_errors(request: web.Request, handler: Any) -> web.StreamRespons
         return response
     except ApiError as error:
         return problem(
-            error.status, error.code, detail=error.detail, hint=error.hint, headers=error.headers
+            error.status,
+            error.code,
+            detail=error.detail,
+            hint=error.hint,
+            headers=error.headers,
+            server=error.server,
         )
     except errors.AnabranchError as error:
         return from_error(error)

@@ -1,5 +1,8 @@
 """Reads that must not hold up the event loop: in threads, each with a store handle of its own.
 
+On a database the threads share one handle, whose connections are bounded, and the event loop never
+reads itself: it does not wait for the network.
+
 A history may be long and a state large. The engine's own handle is left to the engine; what is read
 here is what was committed before the question came. What is known to be small is read at once.
 """
@@ -50,6 +53,7 @@ class Readers:
         self._parts, self._settings = parts, settings
         self._local = threading.local()
         self._opened: list[Store] = []
+        self._opening = threading.Lock()
         self._near: ReadHandle | None = None
         self._timelines = Timelines()
         self._pool = ThreadPoolExecutor(THREADS, "anabranch-read")
@@ -65,6 +69,8 @@ class Readers:
         return work(looking)
 
     async def read_inline(self, work: Callable[[ReadHandle], T]) -> T:
+        if self._parts.store.cluster is not None:
+            return await self(work)
         if self._near is None:
             self._near = self._open(near=True)
         try:
@@ -75,12 +81,17 @@ class Readers:
     def _open(self, *, near: bool = False) -> ReadHandle:
         store = self._parts.store
         if not isinstance(store, MemoryStore):
-            store = open_store(self._settings, read_only=True)
-            self._opened.append(store)
+            store = self._open_store(shared=store.cluster is not None)
         read = (InlineReader if near else Reader)(store, self._parts.nets, self._parts.preflight)
         read.asked = self._parts.engine.pools.asked
         read.timelines = self._timelines
         return ReadHandle(store, read, Sessions(store, read, _send), near)
+
+    def _open_store(self, *, shared: bool) -> Store:
+        with self._opening:
+            if not (shared and self._opened):
+                self._opened.append(open_store(self._settings, read_only=True))
+            return self._opened[-1]
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)

@@ -15,21 +15,21 @@ from anabranch.surfaces.ui.context import form_of, show, text_of
 
 
 async def ask(request: web.Request) -> web.StreamResponse:
-    said = "" if "note" in request.query else _why(request)
+    said = "" if "note" in request.query else await _why(request)
     return _form(request, request.query.get("next", ""), said)
 
 
-def _why(request: web.Request) -> str:
+async def _why(request: web.Request) -> str:
     """Why somebody who had signed in is asked again."""
     cookie = request.cookies.get(COOKIE)
     if not cookie or GATEKEEPER not in request.app:
         return ""
     keeper = request.app[GATEKEEPER]
-    session = keeper.sessions.find(cookie)
+    session = await keeper.lookups(lambda: keeper.sessions.find(cookie))
     if session is None:
         return "Your session has ended: it was long ago, or the server was restarted."
     try:
-        keeper.access.caller_of(session.token)
+        await keeper.lookups(lambda: keeper.access.caller_of(session.token))
     except Denied as denied:
         return f"Your session has ended: {denied.message}."
     return ""
@@ -42,7 +42,7 @@ async def enter(request: web.Request) -> web.StreamResponse:
     if GATEKEEPER not in request.app:
         return response  # nobody has to sign in here
     try:
-        caller = sign_in(request, response, text_of(form, "token"))
+        caller = await sign_in(request, response, text_of(form, "token"))
     except ApiError as refused:
         return _form(request, way, refused.detail, refused.status)
     await _write_down(request, caller, "visits.begin")
@@ -53,7 +53,7 @@ async def leave(request: web.Request) -> web.StreamResponse:
     await form_of(request)
     response = web.Response(status=303, headers={"Location": "/login?note=signed_out"})
     if GATEKEEPER in request.app:
-        caller = sign_out(request, response)
+        caller = await sign_out(request, response)
         if caller is not None:
             await _write_down(request, caller, "visits.end")
     return response
