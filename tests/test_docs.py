@@ -82,7 +82,7 @@ RECORDED = {
     "operations/workers/claims.py": {"nobody waits for it"},
     "runtime/jobs/executor.py": {"nobody waits for it", "nobody waits for it any more"},
     "surfaces/cli/backend/identity.py": {"somebody"},
-    "surfaces/http/resources/rpc.py": {"nobody"},
+    "surfaces/http/rpc.py": {"nobody"},
     "testing/virtual/world.py": {"nobody waits"},
 }
 

@@ -80,7 +80,7 @@ class Tracer:
         self._store = store
         self._exporter = exporter
         self._builder = Builder(store)
-        self._known_to = store.position()  # rows that somebody before us has heard of
+        self._known_to = store.positions()  # rows that somebody before us has heard of
         self._queue: Queue[DurableEvents | None] = Queue(QUEUE_MAX)
         self._thread: threading.Thread | None = None
         self.dropped = Counter(
@@ -135,8 +135,11 @@ class Tracer:
 
     def _send_again(self) -> None:
         """What ended shortly before the last event of our predecessor."""
-        rows = self._store.feed(max(0, self._known_to - AGAIN_ROWS), AGAIN_ROWS)
-        rows = [row for row in rows if row.position <= self._known_to]
+        if self._store.cluster is not None:
+            return  # the others have traced what they did
+        last = self._known_to[0]
+        rows = self._store.feed(max(0, last - AGAIN_ROWS), AGAIN_ROWS)
+        rows = [row for row in rows if row.position <= last]
         if not rows:
             return
         after = rows[-1].at - AGAIN_MS

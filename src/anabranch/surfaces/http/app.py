@@ -19,7 +19,7 @@ from anabranch.app import Parts
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.operations.runs.approvals import Approvals
 from anabranch.settings import Settings
-from anabranch.surfaces.http import openapi, traces
+from anabranch.surfaces.http import openapi, rpc, traces
 from anabranch.surfaces.http.guard.idempotency import (
     BATCHER,
     REPEATS,
@@ -33,6 +33,7 @@ from anabranch.surfaces.http.io.request_body import LIMITS, PARSED_AT_ONCE, PARS
 from anabranch.surfaces.http.resources import (
     bulk,
     catalog,
+    cluster,
     credentials,
     decisions,
     definitions,
@@ -42,7 +43,6 @@ from anabranch.surfaces.http.resources import (
     metrics,
     participants,
     payloads,
-    rpc,
     runs,
     sessions,
     start,
@@ -78,6 +78,7 @@ ALL_ROUTES: tuple[Route, ...] = (
     *workers.ROUTES,
     *bulk.ROUTES,
     *webhooks.ROUTES,
+    *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
 )
@@ -103,7 +104,9 @@ def make_application(
     app[readers.READERS] = readers.Readers(parts, settings)
     app[events.STREAMS], app[SHARES] = events.Streams(), Shares(settings)
     app[decisions.APPROVALS] = Approvals(parts.nets)
-    app[REPEATS], app[BATCHER] = IdempotencyKeys(), batcher or WriteBatcher(parts.store)
+    cluster = parts.store.cluster
+    app[REPEATS] = IdempotencyKeys(cluster.server if cluster is not None else "")
+    app[BATCHER] = batcher or WriteBatcher(parts.store)
     app[PARSING] = asyncio.Semaphore(PARSED_AT_ONCE)
     app[openapi.DESCRIBED] = openapi.Described(routes)
     app[definitions.COMPILED] = definitions.Compilations()

@@ -33,6 +33,7 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "token": ("the id of a token", "k3f9x2m7q1ab"),
     "path": ("the path of a definition in the catalog; a / in it is written %2F", "etl%2Fload"),
     "credential": ("the name of a credential", "pg_main"),
+    "server": ("a server of the cluster: its id, the first letters of it, or its name", "3f1c"),
     "pool": ("the name of a pool of workers", "gpu"),
     "job": ("the id of a job, as it was claimed", "2.0"),
     "attempt": ("the attempt of the job, as it was claimed", "1"),

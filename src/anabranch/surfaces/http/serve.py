@@ -1,7 +1,8 @@
 """One process that serves: sockets, engine, application, and the order in which they end.
 
     start   bind → open the store and the engine → listen
-    stop    listen no more → end the streams → let requests end → finish jobs or hand them back
+    stop    hand runs over (on a shared store) → listen no more → end the streams → let requests end
+            → finish jobs or hand them back
 
 The address is bound before the store is touched: a server that cannot listen moves no run.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -28,6 +30,7 @@ from anabranch.operations.access.audit_log import AuditLog
 from anabranch.operations.access.tokens import AccessControl
 from anabranch.operations.access.write_batcher import WriteBatcher
 from anabranch.settings import Settings
+from anabranch.store.location import has_file
 from anabranch.store.ports import Store
 from anabranch.store.private_file import exposure
 from anabranch.surfaces.http import app
@@ -40,6 +43,7 @@ from anabranch.surfaces.http.guard import (
     origins,
 )
 from anabranch.surfaces.http.guard.shares import SHARES, Shares
+from anabranch.surfaces.loopback import is_loopback, warn_of_loopback
 from anabranch.work.kinds.callables import default_toolbox
 
 log = logging.getLogger("anabranch.http")
@@ -98,8 +102,20 @@ class Server:
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self._tls else 'http'}://{shown}:{port}"
 
+    @property
+    def advertised_url(self) -> str:
+        """Where workers reach this server: as it was told, or else by the name of this machine
+        where it listens on all addresses."""
+        if self.settings.serve_advertise:
+            return checked_url(self.settings.serve_advertise)
+        parts = urlsplit(self.url)
+        if not ipaddress.ip_address((parts.hostname or "").partition("%")[0]).is_unspecified:
+            return self.url
+        return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"
+
     async def start(self) -> None:
         self._sockets = bind(self.settings.serve_host, self.settings.serve_port)
+        self.settings = replace(self.settings, serve_advertise=self.advertised_url)
         store = self._store = root.open_store(self.settings)
         loopback = all(is_loopback(one.getsockname()[0]) for one in self._sockets)
         settings = self.settings if loopback else for_others(self.settings)
@@ -109,17 +125,22 @@ class Server:
         self.access = AccessControl(store, now)
         self._check_reachable(loopback)
         await self._open_engine()
-        if exposed := exposure(Path(self.settings.store)):
+        file = self.settings.store
+        if has_file(file) and (exposed := exposure(Path(file))):
             log.warning("%s", exposed)
         self._batcher = WriteBatcher(store)
         audit_log = AuditLog(store, now, days=self.settings.audit_days, batcher=self._batcher)
         policy = policy_of(self.settings, loopback, self._sockets)
         self.open = policy.open
-        self.keeper = auth.Gatekeeper(self.access, policy, audit_log, now)
+        self.keeper = auth.Gatekeeper(self.access, policy, audit_log, now, store.cluster)
         await self._listen(self._application(self.keeper))
         loop = asyncio.get_running_loop()
         for chore in (audit_log.sweep_forever(), self.keeper.stays.look_forever()):
             self._chores.append(loop.create_task(chore))
+        if (member := self.parts.engine.member) is not None:
+            url, membership = self.settings.serve_advertise, member.membership
+            warning = warn_of_loopback(url, lambda: membership.servers)
+            self._chores.append(loop.create_task(warning))
 
     def _check_reachable(self, loopback: bool) -> None:
         if loopback or self.access.has_admin():
@@ -190,7 +211,10 @@ class Server:
             one.listen(BACKLOG)  # more may wait than are accepted at once
 
     async def stop(self) -> None:
-        """In order, and also when it never came to listen."""
+        """In order, and also when it never came to listen. On a shared store the others go on with
+        the runs of this server before its last requests have ended."""
+        if hasattr(self, "parts"):
+            await self.parts.engine.hand_over()
         for listening in self._listening:
             listening.close()
         self._listening.clear()
@@ -199,6 +223,7 @@ class Server:
         if self._runner is not None:
             await self._runner.cleanup()
             await self.keeper.audit_log.close()
+            self.keeper.lookups.close()
             self._runner = None
         self.limiter.close()
         if self._no_more_errors is not None:
@@ -227,8 +252,11 @@ def standard_mounts() -> Sequence[app.Mount]:
 def policy_of(
     settings: Settings, loopback: bool, sockets: Sequence[socket.socket] = ()
 ) -> origins.OriginPolicy:
-    """On a loopback address the server is also called what it was told to listen on."""
+    """On a loopback address the server is also called what it was told to listen on. Where its
+    names matter, it answers to the one that it tells workers."""
     names = {name.lower() for name in settings.serve_names.split()}
+    if loopback or names:
+        names.add(urlsplit(settings.serve_advertise).hostname or "")
     if loopback:
         names |= {one.getsockname()[0] for one in sockets} | {settings.serve_host.lower()}
     return origins.OriginPolicy(
@@ -239,18 +267,29 @@ def policy_of(
     )
 
 
+def checked_url(text: str) -> str:
+    """A URL that can be given to workers: scheme, host, port, perhaps the path of a proxy."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        more = parts.username is not None or parts.query or parts.fragment
+    except ValueError:
+        good, more = False, ""
+    if not good or more or not text.isprintable() or " " in text:
+        raise InputError(
+            "serve_advertise (--advertise) is not the URL of a server: give scheme, host and port, "
+            "such as https://anabranch-1.example:8629",
+            code="advertise",
+        )
+    return text.rstrip("/").removesuffix("/api/v1").rstrip("/")
+
+
 def for_others(settings: Settings) -> Settings:
     """The settings of a server that other machines reach: what was left open is narrower there.
     Its tokens are held by people who have no account on this machine."""
     if settings.http_addresses:
         return settings
     return replace(settings, http_addresses=HTTP_ADDRESSES_FOR_OTHERS)
-
-
-def is_loopback(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    inner = getattr(found, "ipv4_mapped", None)
-    return bool((inner or found).is_loopback)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

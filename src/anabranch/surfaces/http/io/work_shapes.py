@@ -8,7 +8,7 @@ import msgspec
 
 from anabranch.kernel.tracker import ShardReport, TaskRun
 from anabranch.kernel.values import ContextPatch
-from anabranch.operations.workers.cancel_watch import JobToStop
+from anabranch.operations.workers.cancel_watch import JobElsewhere, JobToStop
 from anabranch.operations.workers.worker_api import PoolState
 
 
@@ -32,6 +32,34 @@ class WithdrawBody(_Body, frozen=True):
 
     worker: str
     claim: str
+
+
+class WaitBody(_Body, frozen=True):
+    """Wait for a job without claiming it."""
+
+    worker: str
+    wait_seconds: float = 0.0
+
+
+class WaitingJobs(msgspec.Struct, frozen=True):
+    """How many jobs of the pool wait at this server now."""
+
+    waiting: int
+
+
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that workers can claim jobs from."""
+
+    id: str  # another one after a restart
+    url: str
+    here: bool  # it is the one that was asked
+
+
+class ServerList(msgspec.Struct, frozen=True):
+    """The servers that share a store. `here` is the one that answers."""
+
+    items: list[ServerAddress]
+    next: str | None = None
 
 
 class JobName(_Body, frozen=True):
@@ -116,9 +144,11 @@ class Withdrawn(msgspec.Struct, frozen=True):
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """Stop these. `cancelled`: release the job when its work has ended; else drop its result."""
+    """Stop these. `cancelled`: release the job when its work has ended; else drop its result. Ask
+    about those that have `moved` at the server that owns their run."""
 
     stop: list[JobToStop]
+    moved: list[JobElsewhere] = []
 
 
 class PoolList(msgspec.Struct, frozen=True):

@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from anabranch.errors import AnabranchError, StoreError
 from anabranch.operations.read.event_pages import Follower, Places
 from anabranch.operations.read.event_view import EventRecord
 from anabranch.operations.read.task_events import PROCESSED, STARTED, with_tasks
 from anabranch.runtime.effects import DurableEvents
+from anabranch.store.cluster_ports import RunMoved
+from anabranch.store.outages import passes
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io import shapes
@@ -37,6 +40,8 @@ STREAM_PAGE = 200
 STREAM_BYTES = 64 * 1024  # of a page; a follower that does not read costs a few of them
 NEWS_KEPT = 8  # turns that become durable before a follower that rests has woken up
 LAST_WORDS_SECONDS = 2.0  # to read why one was dropped
+AWAY_SECONDS = 1.0  # between two looks at a store that is away
+BEAT = b": beat\n\n"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -58,6 +63,11 @@ class Ear:
             self._news.append(news)
         else:
             self.behind = True
+        self._bell.set()
+
+    def fall_behind(self, _moved: RunMoved) -> None:
+        """Another server has recorded something."""
+        self.behind = True
         self._bell.set()
 
     def ring(self) -> None:
@@ -170,10 +180,12 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     )
     response.enable_chunked_encoding()
     ear = streams.follow(follower.run)
+    stop = request.app[PARTS].engine.listen_elsewhere(ear.fall_behind, follower.run)
     try:
         await response.prepare(request)
         await _Following(request, response, follower, ear).go()
     finally:
+        stop()
         streams.leave(follower.run, ear)
     return response
 
@@ -220,6 +232,8 @@ class _Following:
     ) -> None:
         self._request, self._response = request, response
         self._follower, self._ear = follower, ear
+        self._told = follower.seq  # the last event that was written
+        self._astray = False  # a read that failed has moved the follower past what was told
         self._limits = request.app[LIMITS]
         self._tasks: bool = read_query(request)["tasks"]
 
@@ -232,21 +246,37 @@ class _Following:
             await self._drop()
         except ConnectionError:
             pass  # it has gone
+        except AnabranchError as error:  # the answer has begun: whoever comes back is told why
+            run, seq = self._follower.run, self._follower.seq
+            log.warning("a stream of run %s ends at event %d: %s", run, seq, error.message)
 
     async def _said_all(self) -> bool:
         """Write what is new; true when nothing will follow."""
-        for news in self._ear.take():
+        heard = self._ear.take()
+        for news in () if self._astray else heard:
             records = self._follower.hear(news)
             if records is None:
                 self._ear.behind = True
                 break
             if await self._tell(self._said(records)):
                 return True
-        if self._ear.behind and await self._read_on():
+        if self._ear.behind and await self._caught_up():
             return True
         if self._request.app[STREAMS].closing:
             await self._end("server_stops")
             return True
+        return False
+
+    async def _caught_up(self) -> bool:
+        """The same from the log. While the store is away the follower stays behind."""
+        try:
+            return await self._read_on()
+        except StoreError as error:
+            if not passes(error):
+                raise
+        self._ear.behind = self._astray = True
+        await asyncio.sleep(AWAY_SECONDS)
+        await self._write(BEAT)
         return False
 
     async def _read_on(self) -> bool:
@@ -265,6 +295,9 @@ class _Following:
             return True
 
     def _next(self, by: ReadHandle) -> tuple[_Said, Head | None]:
+        if self._astray:
+            self._follower = _follower(by, self._follower.run, self._told)
+            self._astray = False
         head = by.store.head(self._follower.run)
         by.weigh(self._follower.run, self._follower.seq)
         return self._said(self._follower.page(by.store, STREAM_PAGE, STREAM_BYTES)), head
@@ -280,6 +313,7 @@ class _Following:
         """True when the run has ended with it."""
         if said.data:
             await self._write(said.data)
+        self._told = self._follower.seq
         return said.ended
 
     async def _rest(self) -> None:
@@ -290,7 +324,7 @@ class _Following:
                     await self._ear.rest()
                 return
             except TimeoutError:
-                await self._write(b": beat\n\n")
+                await self._write(BEAT)
 
     async def _end(self, reason: str) -> None:
         await self._write(self._last_word(reason))

@@ -16,9 +16,13 @@ from pathlib import Path
 from aiohttp import web
 
 from anabranch import __version__
+from anabranch.errors import StoreError
+from anabranch.operations.read.cluster import ClusterCard
 from anabranch.runtime.metrics.registry import Registry
 from anabranch.store.hook_ports import Backlog
 from anabranch.surfaces.http.io.readers import look
+from anabranch.surfaces.http.io.threads import in_thread
+from anabranch.surfaces.http.resources.cluster import reader_of
 from anabranch.surfaces.http.resources.events import STREAMS
 from anabranch.surfaces.http.routes import API, PARTS, SETTINGS, Handler, Route, route_of
 
@@ -48,6 +52,7 @@ class Meters:
         self.store_bytes = 0
         self.runs: list[tuple[str, str, int]] = []
         self.backlog: Mapping[str, Backlog] = {}
+        self.cluster: ClusterCard | None = None  # of a store that servers share
         put.gauge(
             "anabranch_runs",
             "runs in the store, by status and dialect",
@@ -66,10 +71,23 @@ class Meters:
         )
         put.gauge(
             "anabranch_store_bytes",
-            "size of the store with its log of writes",
+            "size of the file of the store with its log of writes",
             lambda: self.store_bytes,
         )
         _watch_process(put)
+
+    def watch_cluster(self) -> None:
+        """What the store says of all servers; each also tells what it owns itself."""
+        self.registry.gauge(
+            "anabranch_partitions_unowned",
+            "partitions without an owner whose lease is good",
+            lambda: self.cluster.unowned if self.cluster is not None else 0,
+        )
+        self.registry.gauge(
+            "anabranch_messages_waiting",
+            "messages between servers that no owner has answered",
+            lambda: self.cluster.waiting if self.cluster is not None else 0,
+        )
 
 
 def _watch_process(put: Registry) -> None:
@@ -115,8 +133,11 @@ async def metrics(request: web.Request) -> web.StreamResponse:
     meters = request.app[METERS]
     if not meters.asked_at or time.monotonic() - meters.asked_at >= ASKED_SECONDS:
         meters.asked_at = time.monotonic()
-        found = await look(request, lambda by: (by.store.run_counts(), by.store.backlog()))
-        meters.runs, meters.backlog = found
+        with suppress(StoreError):  # while it is away the others tell so; these stay as they were
+            found = await look(request, lambda by: (by.store.run_counts(), by.store.backlog()))
+            meters.runs, meters.backlog = found
+            if request.app[PARTS].store.cluster is not None:
+                meters.cluster = await in_thread(reader_of(request).summary)
         meters.store_bytes = _size_of(request.app[SETTINGS].store)
     text = request.app[PARTS].engine.engine_metrics.registry.text() + meters.registry.text()
     return web.Response(body=text.encode(), headers={"Content-Type": MEDIA})
@@ -153,6 +174,8 @@ def _page(request: web.Request) -> str:
 
 def mount(app: web.Application) -> None:
     app[METERS] = Meters()
+    if app[PARTS].store.cluster is not None:
+        app[METERS].watch_cluster()
     streams = app.get(STREAMS)
     if streams is not None:
         app[METERS].registry.gauge(

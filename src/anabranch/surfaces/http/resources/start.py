@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from anabranch.errors import NotFound
+from anabranch.errors import InputError, NotFound
 from anabranch.net.net import child_target
 from anabranch.operations.definitions.prepare import TEXT, Prepared
 from anabranch.operations.definitions.templates import DIALECT as TEMPLATE
@@ -55,18 +55,28 @@ async def start(request: web.Request) -> web.StreamResponse:
         if this.resumed and chosen is not None and parts.engine.known(chosen):
             return 201, shapes.Started(chosen)
         ready = await _prepared(request, body)
-        begun = await parts.verbs.start(
-            ready,
-            body.input,
-            run=chosen,
-            step=body.start,
-            labels=body.labels,
-            trace=traced(request),
-            allow_extra_input=body.allow_extra_input,
-        )
+        try:
+            begun = await parts.verbs.start(
+                ready,
+                body.input,
+                run=chosen,
+                step=body.start,
+                labels=body.labels,
+                trace=traced(request),
+                allow_extra_input=body.allow_extra_input,
+            )
+        except InputError as error:
+            begun = _begun_before(this, chosen, error)
         return 201, shapes.Started(begun)
 
     return _located(await once(request, msgspec.to_builtins(body), begin, again=True))
+
+
+def _begun_before(this: KeyedRequest, run: str | None, error: InputError) -> str:
+    """What an earlier try had asked for came to its end meanwhile, or else the error."""
+    if not (this.resumed and run is not None and error.code == "run_exists"):
+        raise error
+    return run
 
 
 def _check_start(body: StartRequest) -> None:
@@ -133,7 +143,10 @@ async def redrive(request: web.Request) -> web.StreamResponse:
         origin = parts.verbs.read.find(run).run
         if this.run is not None and parts.engine.known(this.run):
             return 201, shapes.Started(this.run, origin)
-        begun = await parts.verbs.redrive(run, new=this.run, trace=traced(request))
+        try:
+            begun = await parts.verbs.redrive(run, new=this.run, trace=traced(request))
+        except InputError as error:
+            begun = _begun_before(this, this.run, error)
         return 201, shapes.Started(begun, origin)
 
     return _located(await once(request, None, begin, again=True))

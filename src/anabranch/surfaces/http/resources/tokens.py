@@ -86,7 +86,7 @@ async def list_tokens(request: web.Request) -> web.StreamResponse:
 async def revoke(request: web.Request) -> web.StreamResponse:
     keeper = request.app[GATEKEEPER]
     gone = keeper.access.revoke(request.match_info["token"])
-    keeper.stays.look()  # whoever listens with it hears no more
+    await keeper.stays.look()  # whoever listens with it hears no more
     return answer(shown(keeper.access, gone))
 
 

@@ -37,6 +37,8 @@ async def wait(request: web.Request) -> web.StreamResponse:
 
 async def _settled(request: web.Request, run: str, seconds: float, *, standing: bool) -> bool:
     """Whether it came to that in time. Whoever hangs up meanwhile waits for nothing."""
+    if not seconds:  # one look, however long it takes: a run of another server is in the store
+        return await request.app[PARTS].engine.is_settled(run, standing=standing)
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     waiting = loop.create_task(request.app[PARTS].verbs.wait(run, standing=standing))

@@ -166,7 +166,10 @@ def mount(app: web.Application) -> None:
         WebhookSender(settings.webhook_addresses, settings.webhook_timeout_seconds),
         clock=clock,
         settings=settings,
+        may_act_for=parts.engine.may_act_for,
     )
+    if parts.engine.member is not None:
+        parts.engine.member.before_hand_over.append(app[DISPATCHER].let_go)
     app[METERS].registry.add(app[DISPATCHER].attempts)
     app[HEALTH].dispatcher = app[DISPATCHER]
     app.cleanup_ctx.append(carry)

@@ -4,6 +4,9 @@ A job is named by its run, its id, its attempt, and the worker that has it, and 
 that it was claimed with. Everything said about
 another attempt than the one that is out, by somebody else, or about a job that is over, is answered
 with 409 and its code, and changes nothing: a worker may repeat itself until it hears something.
+
+On a store that several servers share, the one that owns the run of a job hears its worker. Any
+other answers with 421 `run_elsewhere` and the URL of the owner; nothing was done then.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from anabranch.operations.workers.claims import Claimed
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.operations.workers.leases import NOBODY, LeaseClaim, LeaseHolder
 from anabranch.operations.workers.worker_api import Beat, PoolState, WorkerApi
+from anabranch.runtime.messages.codec import RunElsewhere
 from anabranch.surfaces.http.guard.auth import CALLER, GATEKEEPER
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.problems import ApiError
@@ -48,7 +52,11 @@ from anabranch.surfaces.http.io.work_shapes import (
     ProgressBody,
     ReleaseBody,
     ReportBody,
+    ServerAddress,
+    ServerList,
     Source,
+    WaitBody,
+    WaitingJobs,
     WatchBody,
     Watched,
     WithdrawBody,
@@ -78,6 +86,9 @@ HINTS: Mapping[str, str] = {
 }
 
 
+MOVED = "ask the server that `server` names; without one, retry: a server is taking the run over"
+
+
 def _for_workers(handler: Handler) -> Handler:
     """The same handler; refusals say what a worker does about them."""
 
@@ -91,6 +102,9 @@ def _for_workers(handler: Handler) -> Handler:
                 raise
             status = 404 if isinstance(refusal, NotFound) else 409
             raise ApiError(status, refusal.code, refusal.message, hint) from None
+        except RunElsewhere as moved:
+            url = await _pools(request).owner_url(moved.run)
+            raise ApiError(421, moved.code, moved.message, MOVED, server=url) from None
 
     return handle
 
@@ -172,6 +186,23 @@ async def claim(request: web.Request) -> web.Response:
     return answer(claimed)
 
 
+async def wait(request: web.Request) -> web.Response:
+    body = await read_body(request, WaitBody)
+    pool = _own_pool(request)
+    with long_request(request, "claims") if body.wait_seconds > 0 else nullcontext():
+        found = await _pools(request).wait(
+            pool, body.worker, wait_seconds=body.wait_seconds, gone=_hung_up(request)
+        )
+    return answer(WaitingJobs(found))
+
+
+async def servers(request: web.Request) -> web.Response:
+    found = await _pools(request).servers()
+    return answer(
+        ServerList([ServerAddress(id=one.id, url=one.url, here=here) for one, here in found])
+    )
+
+
 async def withdraw(request: web.Request) -> web.Response:
     body = await read_body(request, WithdrawBody)
     handed_back = await _pools(request).withdraw(
@@ -204,7 +235,7 @@ async def watch(request: web.Request) -> web.Response:
                 _require_pool(request, pool)
     with long_request(request, "claims") if body.wait_seconds > 0 else nullcontext():
         found = await pools.watch(jobs, wait_seconds=body.wait_seconds, gone=_hung_up(request))
-    return answer(Watched(found))
+    return answer(Watched(found.stop, found.moved))
 
 
 # -- one job ---------------------------------------------------------------------------------
@@ -359,6 +390,16 @@ ROUTES: tuple[Route, ...] = (
         "Claim jobs of a pool under a lease; waits for the first one",
         body=ClaimBody, returns=Claimed,
         example={"worker": "gpu-1", "max": 4, "wait_seconds": 20, "claim": "5f3c"},
+    ),
+    Route(
+        "GET", API + "/servers", "work", servers,
+        "The servers of this store, for workers: each offers the jobs of the runs that it owns",
+        returns=ServerList,
+    ),
+    Route(
+        "POST", API + "/pools/{pool}/wait", "work", wait,
+        "Wait until a job of the pool waits at this server; claims nothing",
+        body=WaitBody, returns=WaitingJobs, example={"worker": "gpu-1", "wait_seconds": 20},
     ),
     Route(
         "POST", API + "/pools/{pool}/withdraw", "work", withdraw,

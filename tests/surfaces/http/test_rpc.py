@@ -14,15 +14,15 @@ from anabranch.errors import InputError
 from anabranch.operations.sessions.rpc_methods import ABSENT, METHODS
 from anabranch.settings import Settings
 from anabranch.store.access_ports import AuditFilter
-from anabranch.surfaces.http.resources.rpc import opened
+from anabranch.surfaces.http.rpc import opened
 from anabranch.work.chain.permits import PermitRefused, verified
 from work.chain.contracts import registry, returned
 from work.chain.contracts import rule as rule_contract
 from work.chain.node import Evm
 
-from ..access import Door, serving
-from ..support import run
+from .access import Door, serving
 from .permits import ANN, BOB, CHAIN, EVE, SOON, Wallet
+from .support import run
 
 ZERO = "0x" + "0" * 64
 SLEEPER = {
@@ -479,7 +479,7 @@ def test_the_operator_decides_who_is_heard() -> None:
 def test_every_method_is_in_the_page_about_it() -> None:
     from pathlib import Path
 
-    page = (Path(__file__).parents[4] / "docs" / "json-rpc.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "json-rpc.md").read_text()
     for method in (*METHODS, *(f"xgr_{name}" for name in ABSENT)):
         assert f"`{method}`" in page, method
 
