@@ -10,10 +10,13 @@ from typing import Any
 
 from aiohttp import ClientSession
 
+import elsewhere
 from anabranch.settings import Settings
 from anabranch.surfaces.http.app import Mount
+from anabranch.surfaces.http.io.request_body import Limits
 from anabranch.surfaces.http.routes import API
 from anabranch.surfaces.http.serve import Server
+from anabranch.work.kinds.callables import default_toolbox
 
 DEFINITION = """apiVersion: noetl.io/v2
 kind: Playbook
@@ -72,9 +75,13 @@ class Door:
 
 @asynccontextmanager
 async def serving(
-    *, pages: bool = False, mounts: Sequence[Mount] = (), **settings: Any
+    *,
+    pages: bool = False,
+    mounts: Sequence[Mount] = (),
+    limits: Limits | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Door]:
-    chosen = Settings(**{"store": ":memory:", "serve_port": 0, **settings})
-    made = Server(chosen, mounts=None if pages else mounts, grace_seconds=0)
-    async with made, ClientSession() as session:
+    chosen = elsewhere.moved(Settings(**{"store": ":memory:", "serve_port": 0, **settings}))
+    made = Server(chosen, mounts=None if pages else mounts, grace_seconds=0, limits=limits)
+    async with elsewhere.owner_beside(chosen, default_toolbox), made, ClientSession() as session:
         yield Door(made, session)

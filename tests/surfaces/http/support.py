@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from aiohttp import ClientSession, web
 
+import elsewhere
 from anabranch.app import Parts, open_store
 from anabranch.settings import Settings
 from anabranch.surfaces.http.app import make_application
@@ -160,9 +161,17 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Client]:
     """An engine and the API over it, on a port of the loopback address."""
-    chosen = Settings(store=str(store), **settings)
+    chosen, box = elsewhere.moved(Settings(store=str(store), **settings)), tools or toolbox()
+    async with elsewhere.owner_beside(chosen, box), served(chosen, box, limits) as client:
+        yield client
+
+
+@asynccontextmanager
+async def served(
+    chosen: Settings, tools: Toolbox, limits: Limits | None = None
+) -> AsyncIterator[Client]:
     kept = open_store(chosen)
-    parts = Parts(kept, chosen, tools or toolbox())
+    parts = Parts(kept, chosen, tools)
     await parts.engine.open()
     app = make_application(parts, chosen, guards=[says_who], limits=limits)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2, lingering_time=0.2)

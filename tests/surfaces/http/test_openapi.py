@@ -170,7 +170,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Background]:
 
 
 #: What would wait for a long time.
-LEFT_OUT = {f"{API}/runs/{{run}}/events/stream", f"{API}/pools/{{pool}}/claim"}
+LEFT_OUT = {
+    f"{API}/runs/{{run}}/events/stream",
+    f"{API}/pools/{{pool}}/claim",
+    f"{API}/pools/{{pool}}/wait",
+}
 
 
 PARTS = 8  # that run side by side

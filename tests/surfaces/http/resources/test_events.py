@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from anabranch.errors import StoreError
+from anabranch.store.outages import AWAY
+from anabranch.surfaces.http.io.readers import read_inline
 from anabranch.surfaces.http.io.request_body import Limits
+from anabranch.surfaces.http.resources import events
 from anabranch.surfaces.http.resources.events import STREAMS
 
 from ..support import ASKING, HELLO, Client, gated, looping, run, serving
@@ -367,5 +371,55 @@ def test_a_stream_with_tasks_has_ids_for_what_is_recorded_only() -> None:
                 ("task.processed", False),
                 ("job.reported", True),
             ]
+
+    run(go())
+
+
+def failing_reads(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[int]:
+    """Once a stream has begun, its next reads of the log fail half-way; counts them."""
+    failed = [0]
+
+    async def read(request: Any, work: Any) -> Any:
+        if getattr(work, "__name__", "") == "_next" and failed[0] < times:
+            failed[0] += 1
+            await read_inline(request, work)
+            raise error
+        return await read_inline(request, work)
+
+    monkeypatch.setattr(events, "read_inline", read)
+    monkeypatch.setattr(events, "AWAY_SECONDS", 0.01)
+    return failed
+
+
+def test_a_stream_goes_on_when_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = failing_reads(monkeypatch, StoreError("hung up", code=AWAY), 5)
+
+    async def go() -> None:
+        async with serving() as client:
+            name = await client.start(gated())
+            await client.stands(name)
+            async with following(client, name) as stream:
+                reading = asyncio.create_task(seqs(stream))
+                while failed != [5]:
+                    await asyncio.sleep(0.01)
+                await client.post(f"/runs/{name}/patch", {"values": {"go": True}})
+                found = await reading
+            assert found == [one["seq"] for one in await logged(client, name)]
+
+    run(go())
+
+
+def test_a_stream_ends_without_a_second_answer_where_the_log_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing_reads(monkeypatch, StoreError("the rows are damaged"), 1)
+
+    async def go() -> None:
+        async with serving() as client:
+            name = await client.start(gated())
+            url = f"{client.url}/api/v1/runs/{name}/events/stream"
+            async with client.session.get(url) as response:
+                assert response.status == 200
+                assert await response.text() == "retry: 2000\n\n"
 
     run(go())

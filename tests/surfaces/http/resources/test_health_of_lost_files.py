@@ -52,7 +52,7 @@ def test_an_idle_server_whose_files_are_taken_is_red_and_takes_nothing(
                 assert words in reasons(await red(client, words, query))
             reply = await client.post("/runs", {"definition": HELLO})
             assert reply.status == 503, reply.text
-            assert words in reply.text
+            assert words in reply.text or "damaged" in reply.text  # SQLite may meet it first
             assert client.parts.engine.failure is not None
 
     run(work())

@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from anabranch.errors import StoreError
 from anabranch.runtime.metrics.registry import SERIES_MAX, Registry
 from anabranch.work.kinds.callables import Toolbox
 
@@ -179,3 +180,17 @@ def test_what_is_too_much_is_one_series_and_nothing_is_left_out() -> None:
     assert found["d"].samples[0].value == float("inf")
     assert found["c"].documentation == "odd\nhelp"
     assert found["e"].samples[0].labels == {"x": odd}
+
+
+def test_a_store_that_is_away_takes_no_metric_of_the_engine_with_it() -> None:
+    async def work() -> None:
+        async with serving() as client:
+
+            def away() -> Any:
+                raise StoreError("the database is away", code="store_away")
+
+            client.parts.store.run_counts = away  # type: ignore[method-assign]
+            while value(await families(client), "anabranch_turns_total") < 1:
+                await asyncio.sleep(0.01)
+
+    run(work())
