@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
+from anabranch.surfaces.ui.rendering import static_path
+
 from .support import Server, install_chromium
+
+#: With one renderer the pages of a context share a process, whose start is most of what a test of
+#: a page takes.
+ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--renderer-process-limit=1")
 
 
 @pytest.fixture(scope="module")  # while it runs, the thread has a loop that others cannot share
@@ -20,9 +26,7 @@ def browser() -> Iterator[Any]:
         pytest.skip("there is no Chromium and it cannot be installed: run `make browser` as root")
     with sync_playwright() as driver, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Locator, "click", _to_the_end_of_the_page(Locator.click))
-        browser = driver.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        browser = driver.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield browser
         browser.close()
 
@@ -38,22 +42,38 @@ def _to_the_end_of_the_page(click: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for each place: with a server that owns its runs, and with one that does not."""
     with Server(Path(tmp_path_factory.mktemp("server"))) as running:
         yield running
 
 
-@pytest.fixture
-def page(browser: Any, server: Server) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def context(browser: Any, server: Server) -> Iterator[Any]:
+    """With a page that stays open, so that the process that shows the pages stays as well."""
     context = browser.new_context(
         base_url=server.url, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
     )
     context.set_default_timeout(120_000)
+    context.new_page().goto(static_path("icon.svg"))
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: Any) -> Iterator[Any]:
+    """In a browser that has not been here before."""
+    (kept,) = context.pages
     wrong: list[str] = []
     page = context.new_page()
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     yield page
-    context.close()
+    for opened in context.pages:
+        if opened is not kept:
+            opened.close()
+    context.set_offline(False)
+    context.clear_cookies()
+    kept.evaluate("localStorage.clear()")
     refused = "Failed to load resource"  # a page that is an error by intention
     assert [text for text in wrong if refused not in text] == []

@@ -10,15 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import web
 
-from anabranch.app import Parts
+import elsewhere
+from anabranch.app import Parts, open_store
 from anabranch.kernel.state import State
 from anabranch.settings import Settings
-from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces import ui
 from anabranch.surfaces.http.app import make_application
 from anabranch.work.kinds.callables import Toolbox
@@ -118,9 +119,15 @@ class Server:
         self._loop.close()
 
     async def _open(self) -> None:
-        settings = Settings(store=str(self._folder / "runs.db"), grace_seconds=0.2)
-        self.store = SqliteStore(settings.store, synchronous="NORMAL")
-        self.parts = Parts(self.store, settings, self.steps.toolbox(), self._participants)
+        chosen = Settings(store=str(self._folder / "runs.db"), grace_seconds=0.2)
+        settings, tools = (
+            elsewhere.moved(replace(chosen, synchronous="NORMAL")),
+            self.steps.toolbox(),
+        )
+        self._beside = elsewhere.owner_beside(settings, tools, self._participants)
+        await self._beside.__aenter__()
+        self.store = open_store(settings)
+        self.parts = Parts(self.store, settings, tools, self._participants)
         await self.parts.engine.open()
         app = make_application(self.parts, settings, mounts=(ui.mount,))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._shutdown_seconds)
@@ -134,6 +141,7 @@ class Server:
         await self._runner.cleanup()
         await self.parts.close(0.2)
         self.store.close()
+        await self._beside.__aexit__(None, None, None)
 
     # -- from the test's thread --------------------------------------------------------------
 

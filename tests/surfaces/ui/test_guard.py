@@ -174,7 +174,7 @@ class Locked:
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+def locked(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     running = Locked(Path(tmp_path_factory.mktemp("locked")))
     yield running
     running.stop()

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
+
+from anabranch.errors import StoreError
 from anabranch.operations.runs.verbs import decision
+from anabranch.store.outages import AWAY
+from anabranch.surfaces.ui import live
+from anabranch.surfaces.ui.pages.runs import counters
 from hangs import HANG_SECONDS
 
 from .support import ASKED, TWO_STEPS, Server, eventually
@@ -96,3 +102,26 @@ def test_a_server_that_stops_does_not_wait_for_open_pages(tmp_path: Path) -> Non
             next(messages(answer))
     for answer in answers:
         answer.close()
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_page_is_told_more_when_the_store_is_back_and_never_gets_a_second_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    real, failed = counters, 0
+    error = StoreError("hung up", code=AWAY if passes else "store_io")
+
+    async def failing(ui: Any) -> Any:
+        nonlocal failed
+        failed += 1
+        if failed < 4:
+            raise error
+        return await real(ui)
+
+    monkeypatch.setattr(live, "counters", failing)
+    monkeypatch.setattr(live, "AWAY_SECONDS", 0.01)
+    with urlopen(f"{server.url}/live/runs", timeout=HANG_SECONDS) as answer:
+        if passes:
+            assert next(messages(answer))[0] == "runs"
+        else:
+            assert answer.read() == b""

@@ -50,6 +50,8 @@ NOTES = {
     "kept": "Stored. Start runs of it by its name and version.",
     "registered": "Registered. Children and runs find it by its path.",
     "known": "This version is stored already.",
+    "draining": "The server drains: it hands over what it owns, and takes nothing.",
+    "undrained": "The server takes its share again.",
     "signed_out": "You are signed out.",
 }
 
@@ -139,6 +141,7 @@ def show(request: web.Request, template: str, status: int = 200, /, **values: An
         "may": may(request),
         "note": NOTES.get(request.query.get("note", ""), ""),
         "now": ui_of(request).now(),
+        "shared": ui_of(request).parts.store.cluster is not None,
     }
     return html(rendered(template, given | values), status)
 

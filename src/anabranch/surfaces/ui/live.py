@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from anabranch.errors import AnabranchError, StoreError
+from anabranch.kernel.events import Event
 from anabranch.kernel.quiescence import status_of
 from anabranch.kernel.state import State
 from anabranch.net.net import Net
 from anabranch.operations.read.paths_taken import Paths
 from anabranch.operations.runs.approvals import Approval, moves_gates
 from anabranch.runtime.effects import DurableEvents
+from anabranch.store.cluster_ports import RunMoved
+from anabranch.store.damage import events_of
+from anabranch.store.outages import passes
 from anabranch.store.ports import Head
 from anabranch.surfaces.http.guard.shares import long_request
 from anabranch.surfaces.http.io.readers import ReadHandle
@@ -31,9 +37,13 @@ from anabranch.surfaces.ui.pages.runs import counters
 from anabranch.surfaces.ui.rendering import HEADERS, fragment
 from anabranch.surfaces.ui.views import run_facts
 
+log = logging.getLogger("anabranch.http")
+
 REST_SECONDS = 0.2
 LIST_REST_SECONDS = 1.0
 BEAT_SECONDS = 15.0
+BEAT = b": here\n\n"
+AWAY_SECONDS = 1.0  # between two looks at a store that is away
 STREAMS_MAX = 200
 CHANGED_MAX = 500
 GATES_MAX = 500
@@ -41,6 +51,14 @@ MOVES_MAX = 100
 
 
 Talk = Callable[["Stream"], Awaitable[None]]
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What is news to a page: of what becomes durable here, and of what other servers record."""
+
+    here: Callable[[DurableEvents], bool]
+    elsewhere: Callable[[RunMoved], bool]
+    run: str = ""  # the only one that it is about
 
 
 class Stream:
@@ -64,23 +82,42 @@ class Stream:
         try:
             await asyncio.wait_for(self.news.wait(), BEAT_SECONDS)
         except TimeoutError:
-            await self._response.write(b": here\n\n")
+            await self._response.write(BEAT)
             return False
         self.news.clear()
         return True
 
+    async def tell(self, talk: Talk) -> None:
+        """Until the talk is over; while the store is away it begins again and again."""
+        while True:
+            try:
+                return await talk(self)
+            except ConnectionError:
+                return None  # the page was closed
+            except AnabranchError as error:
+                if not (isinstance(error, StoreError) and passes(error) and self.going):
+                    log.warning("a page is not told of more: %s", error.message)
+                    return None
+            await asyncio.sleep(AWAY_SECONDS)
+            if not await self._beat():
+                return None
 
-async def _streamed(
-    request: web.Request, heard: Callable[[DurableEvents], bool], talk: Talk
-) -> web.StreamResponse:
+    async def _beat(self) -> bool:
+        """False when the page was closed."""
+        try:
+            await self._response.write(BEAT)
+        except ConnectionError:
+            return False
+        return True
+
+
+async def _streamed(request: web.Request, heard: Heard, talk: Talk) -> web.StreamResponse:
     """Tell a browser something for as long as it listens; `heard` says what is news to it."""
     with long_request(request, "streams"):
         return await _listened(request, heard, talk)
 
 
-async def _listened(
-    request: web.Request, heard: Callable[[DurableEvents], bool], talk: Talk
-) -> web.StreamResponse:
+async def _listened(request: web.Request, heard: Heard, talk: Talk) -> web.StreamResponse:
     ui = ui_of(request)
     if len(ui.streams) >= STREAMS_MAX:
         raise web.HTTPServiceUnavailable(text="too many pages are open")
@@ -90,18 +127,23 @@ async def _listened(
     stream = Stream(ui, response)
 
     def listener(published: DurableEvents) -> None:
-        if heard(published):
+        if heard.here(published):
             stream.news.set()
 
-    unlisten = ui.parts.engine.listen(listener)
+    def listener_elsewhere(moved: RunMoved) -> None:
+        if heard.elsewhere(moved):
+            stream.news.set()
+
+    engine = ui.parts.engine
+    unlisten = engine.listen(listener)
+    unlisten_elsewhere = engine.listen_elsewhere(listener_elsewhere, heard.run)
     ui.streams.add(stream.news)
     try:
-        await talk(stream)
-    except ConnectionError:
-        pass  # the page was closed
+        await stream.tell(talk)
     finally:
         ui.streams.discard(stream.news)
         unlisten()
+        unlisten_elsewhere()
     return response
 
 
@@ -124,15 +166,40 @@ class Watch(msgspec.Struct):
     csrf: str  # for the forms in its parts
     may: Mapping[str, bool]
     paths: Paths
+    seq: int  # the last event that `paths` has seen
+    behind: bool = False  # another server has recorded some more
     before: run_facts.Moving | None = None
     parts: dict[str, str] = {}
 
     def hear(self, published: DurableEvents) -> bool:
         if published.run != self.run:
             return False
-        for event in published.events:
-            self.paths.see(event)
+        if published.first_seq > self.seq + 1:
+            self.behind = True
+        if not self.behind:
+            self.see(published.first_seq, published.events)
         return True
+
+    def hear_elsewhere(self, moved: RunMoved) -> bool:
+        self.behind = self.behind or moved.seq > self.seq
+        return self.behind
+
+    def see(self, first_seq: int, events: Sequence[Event]) -> None:
+        for event in events[max(0, self.seq + 1 - first_seq) :]:
+            self.paths.see(event)
+            self.seq += 1
+
+    async def catch_up(self) -> None:
+        """See what is in the log and was not heard of."""
+        if self.behind:
+            self.behind, after = False, self.seq
+            try:
+                found = await self.ui.look(lambda by: by.store.read(self.run, after))
+            except StoreError:
+                self.behind = True
+                raise
+            for record in found:
+                self.see(record.first_seq, events_of(self.run, record))
 
     def moves(self) -> list[list[Any]]:
         """Ways that tokens took since the last message."""
@@ -144,19 +211,21 @@ class Watch(msgspec.Struct):
 async def follow_run(request: web.Request) -> web.StreamResponse:
     ui, head = run_of(request)
     loop, csrf = request.query.get("loop", ""), guard.form_secret(request)
-    watch = Watch(ui, head.run, loop, csrf, may(request), Paths())
-    watch.paths.start_from(ui.state(head))
+    state = ui.state(head)
+    watch = Watch(ui, head.run, loop, csrf, may(request), Paths(), state.seq)
+    watch.paths.start_from(state)
 
     async def talk(stream: Stream) -> None:
         await _tell_of_run(watch, stream)
 
-    return await _streamed(request, watch.hear, talk)
+    return await _streamed(request, Heard(watch.hear, watch.hear_elsewhere, head.run), talk)
 
 
 async def _tell_of_run(watch: Watch, stream: Stream) -> None:
     ui = watch.ui
     while stream.going:
         begun = time.perf_counter()
+        await watch.catch_up()
         head = ui.head(watch.run)
         state, net = ui.state(head), ui.net(head)
         moving = run_facts.moving_of(state)
@@ -204,28 +273,37 @@ async def follow_runs(request: web.Request) -> web.StreamResponse:
     begun: set[str] = set()
 
     def heard(published: DurableEvents) -> bool:
-        run = published.run
-        if published.first_seq == 1 and len(begun) < CHANGED_MAX:
-            begun.add(run)
-        if len(moved) < CHANGED_MAX or run in moved:
-            moved[run] = {
-                "status": published.status,
-                "events": published.first_seq + len(published.events) - 1,
-                "ended": published.at if published.final is not None else 0,
-            }
+        return heard_elsewhere(
+            RunMoved(
+                run=published.run,
+                seq=published.first_seq + len(published.events) - 1,
+                status=published.status,
+                at=published.at,
+                finished=published.final is not None,
+                begun=published.first_seq == 1,
+            )
+        )
+
+    def heard_elsewhere(one: RunMoved) -> bool:
+        if one.begun and len(begun) < CHANGED_MAX:
+            begun.add(one.run)
+        if len(moved) < CHANGED_MAX or one.run in moved:
+            ended = one.at if one.finished else 0
+            moved[one.run] = {"status": one.status, "events": one.seq, "ended": ended}
         return True
 
     async def talk(stream: Stream) -> None:
         while stream.going:
-            told = {"moved": dict(moved), "begun": len(begun), "now": ui.now()}
+            counts = await counters(ui)  # before anything counts as told: this may fail
+            told = {"moved": dict(moved), "begun": len(begun), "now": ui.now(), "counts": counts}
             moved.clear()
             begun.clear()
-            await stream.say("runs", told | {"counts": await counters(ui)})
+            await stream.say("runs", told)
             await asyncio.sleep(LIST_REST_SECONDS)
             while not await stream.wait():
                 pass
 
-    return await _streamed(request, heard, talk)
+    return await _streamed(request, Heard(heard, heard_elsewhere), talk)
 
 
 async def follow_approvals(request: web.Request) -> web.StreamResponse:
@@ -249,4 +327,4 @@ async def follow_approvals(request: web.Request) -> web.StreamResponse:
             while not await stream.wait():
                 pass
 
-    return await _streamed(request, moves_gates, talk)
+    return await _streamed(request, Heard(moves_gates, lambda _moved: True), talk)

@@ -16,6 +16,7 @@ from anabranch.surfaces.ui.context import UI, Ui, answer_in_pages, see
 from anabranch.surfaces.ui.pages import (
     approvals,
     bulk,
+    cluster,
     credentials,
     definitions,
     joins,
@@ -49,6 +50,8 @@ SCOPES: dict[tuple[str, str], Scope] = {
     ("POST", "/sessions/end"): "operate",
     ("GET", "/credentials"): "admin",
     ("POST", "/participants"): "operate",
+    ("POST", "/cluster/servers/{server}/drain"): "admin",
+    ("POST", "/cluster/servers/{server}/undrain"): "admin",
 }
 
 #: What the audit trail calls a change; the same as over the API.
@@ -63,6 +66,8 @@ ACTIONS: dict[tuple[str, str], str] = {
     ("POST", "/sessions/wake"): "sessions.wake",
     ("POST", "/sessions/end"): "sessions.end",
     ("POST", "/participants"): "participants.probe",
+    ("POST", "/cluster/servers/{server}/drain"): "cluster.servers.drain",
+    ("POST", "/cluster/servers/{server}/undrain"): "cluster.servers.drain.delete",
 }
 
 
@@ -127,6 +132,10 @@ def routes() -> list[web.RouteDef]:
         web.get("/participants", participants.list_all),
         web.post("/participants", participants.probe_all),
         web.get("/credentials", credentials.list_all),
+        web.get("/cluster", cluster.overview),
+        web.get("/cluster/panel", cluster.panel),
+        web.post("/cluster/servers/{server}/drain", cluster.begin_drain),
+        web.post("/cluster/servers/{server}/undrain", cluster.end_drain),
         web.get("/{anything:(?!api/).*}", _nothing),
     ]
 

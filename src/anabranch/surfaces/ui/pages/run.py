@@ -26,6 +26,7 @@ from anabranch.surfaces.ui.context import (
     ui_of,
 )
 from anabranch.surfaces.ui.pages import actions
+from anabranch.surfaces.ui.pages.cluster import owner_of
 from anabranch.surfaces.ui.rendering import as_json, html, rendered, trusted
 from anabranch.surfaces.ui.views import run_facts
 from anabranch.surfaces.ui.views.lanes import lanes_of
@@ -58,6 +59,7 @@ async def frame(ui: Ui, head: Head, tab: str, current_loop: str = "") -> dict[st
         "aside": _aside(ui, head, net, state),
         "loops": run_facts.loop_rows(state, ui.now()),
         "run_failures": failures,
+        "owner": None if moving.finished else await owner_of(ui, head.run),
     }
 
 

@@ -89,14 +89,15 @@ function wayTo(element) {
   return inside ? `[data-key="${CSS.escape(card.dataset.key)}"] ${inside}` : null;
 }
 
-// A list of runs: it is asked for again when one of them has moved, or a new one has begun.
+// A list of runs: it is asked for again when one of them has moved, or a new one has begun; also
+// after the first message, for what happened between the page and the stream.
 function followRunsOf(place, refresh) {
   const source = new EventSource(place.dataset.panelLive);
   source.addEventListener("open", () => liveState("live"));
   source.addEventListener("error", () => liveState("not connected; trying again"));
   let known = false;
   source.addEventListener("runs", (message) => {
-    if (known && Object.keys(JSON.parse(message.data).moved).length) refresh();
+    if (!known || Object.keys(JSON.parse(message.data).moved).length) refresh();
     known = true;
   });
 }

@@ -44,6 +44,9 @@ _MORE_LOOKS: Mapping[str, str] = {
     "ok": "done",
     "other key": "failed",
     "no key": "failed",
+    "active": "done",
+    "draining": "waiting",
+    "drained": "quiet",
 }
 JSON_SHOWN = 64 * 1024
 
