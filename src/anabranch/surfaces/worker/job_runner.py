@@ -3,7 +3,7 @@
 Three things go on at once: the work; heartbeats, at a third of the lease, which also say how far it
 is; and the watch, which is told at once when the job is to be stopped. Told to stop, or told that
 the job is no longer its own, the worker stops the work. An answer is kept and said again until the
-server has heard it.
+server that owns the run has heard it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,8 @@ from anabranch.operations.workers.cancel_watch import CANCELLED
 from anabranch.operations.workers.worker_api import Beat
 from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import CancelPoller
-from anabranch.surfaces.worker.server_client import (
-    ServerAway,
-    ServerClient,
-    ServerRefused,
-    until_heard,
-)
+from anabranch.surfaces.worker.server_client import ServerAway, ServerRefused, until_heard
+from anabranch.surfaces.worker.servers import Servers
 from anabranch.surfaces.worker.task_environment import JobAnswer, TaskEnvironment
 from anabranch.work.port import Parked
 
@@ -54,13 +50,13 @@ class JobRunner:
         self,
         leased: ClaimedJob,
         *,
-        link: ServerClient,
+        servers: Servers,
         environment: TaskEnvironment,
         watch: CancelPoller,
         tally: Tally,
     ) -> None:
         self._leased = leased
-        self._link = link
+        self._servers = servers
         self._environment = environment
         self._watch = watch
         self._tally = tally
@@ -95,12 +91,13 @@ class JobRunner:
     async def _beats(self) -> Verdict:
         """Say that it is still at work, until that is no longer wanted."""
         pause = max(self._leased.lease_seconds, 0.3) / BEATS_PER_LEASE
-        path = self._link.job(self._leased.id, "heartbeat")
-        body = {"lease_seconds": self._leased.lease_seconds}
+        key, body = self._leased.id, {"lease_seconds": self._leased.lease_seconds}
         while True:
             await asyncio.sleep(pause)
             try:
-                beat = await self._link.json(Beat, "POST", path, body, seconds=max(pause, 1.0))
+                beat = await self._servers.json(
+                    Beat, key, "POST", "heartbeat", body, seconds=max(pause, 1.0)
+                )
                 if beat.stop:
                     return "stop"
                 await self._tell_progress()
@@ -116,8 +113,7 @@ class JobRunner:
             return  # nothing new
         progress = await self._environment.progress(key)
         if progress is not None:
-            path = self._link.job(key, "progress")
-            await self._link.once("POST", path, {"progress": progress})
+            await self._servers.once(key, "POST", "progress", {"progress": progress})
             self._said_done = progress["done"]
 
     async def _hand_back(self, work: asyncio.Task[JobAnswer]) -> None:
@@ -131,10 +127,10 @@ class JobRunner:
     async def _release(self, reason: str) -> None:
         """Best effort: what is not heard is lost with its lease."""
         self._tally.handed_back += 1
-        path = self._link.job(self._leased.id, "release")
+        key = self._leased.id
         with suppress(ServerAway, ServerRefused, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self._link.once("POST", path, {"reason": reason})
+                await self._servers.once(key, "POST", "release", {"reason": reason})
 
     # -- when it is done ---------------------------------------------------------------------
 
@@ -169,13 +165,13 @@ class JobRunner:
 
     async def _say(self, verb: str, body: Any) -> None:
         """Until it is heard. Said again it may be refused because it was heard the first time."""
-        path = self._link.job(self._leased.id, verb)
+        key = self._leased.id
         heard = False  # perhaps, by a try that had no answer
 
         async def say() -> None:
             nonlocal heard
             try:
-                await self._link.once("POST", path, body)
+                await self._servers.once(key, "POST", verb, body)
             except ServerAway as away:
                 heard = heard or away.heard
                 raise

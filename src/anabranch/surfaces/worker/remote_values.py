@@ -13,7 +13,8 @@ from typing import Any
 from anabranch.errors import InputError, NotFound
 from anabranch.operations.workers.job_data import ResultsPage
 from anabranch.surfaces.http.io.work_shapes import FoundCredential
-from anabranch.surfaces.worker.server_client import Key, ServerClient, ServerRefused, until_heard
+from anabranch.surfaces.worker.server_client import Key, ServerRefused, until_heard
+from anabranch.surfaces.worker.servers import Servers
 from anabranch.work.secrets.credential_sources import Credential
 from anabranch.work.secrets.oauth2 import KeychainError
 from anabranch.work.values.payloads import encoded, hash_of
@@ -28,8 +29,8 @@ job_at_work: ContextVar[Key] = ContextVar("anabranch_job")
 class RemotePayloads:
     """Payloads of the server, and those fetched last."""
 
-    def __init__(self, link: ServerClient) -> None:
-        self._link = link
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
 
@@ -38,10 +39,10 @@ class RemotePayloads:
         if known is not None:
             self._cache.move_to_end(sha256)
             return known
-        path = self._link.job(job_at_work.get(), f"payloads/{sha256}")
+        key, verb = job_at_work.get(), f"payloads/{sha256}"
         try:
             content = await until_heard(
-                lambda: self._link.once("GET", path, seconds=TRANSFER_SECONDS)
+                lambda: self._servers.once(key, "GET", verb, seconds=TRANSFER_SECONDS)
             )
         except ServerRefused as refusal:
             if refusal.status == 410:
@@ -51,9 +52,9 @@ class RemotePayloads:
         return content
 
     async def put(self, content: bytes, run: str = "", scope: str = "job") -> str:  # noqa: ARG002
-        path = self._link.job(job_at_work.get(), "payloads")
+        key, seconds = job_at_work.get(), TRANSFER_SECONDS
         await until_heard(
-            lambda: self._link.once("POST", path, content=content, seconds=TRANSFER_SECONDS)
+            lambda: self._servers.once(key, "POST", "payloads", content=content, seconds=seconds)
         )
         return hash_of(content)
 
@@ -71,16 +72,16 @@ class RemoteCredentials:
 
     label = "the server"
 
-    def __init__(self, link: ServerClient) -> None:
-        self._link = link
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
 
     def knows(self, name: str) -> bool | None:  # noqa: ARG002 - the port's signature
         return None
 
     async def find(self, name: str) -> Credential | None:
-        path = self._link.job(job_at_work.get(), f"credentials/{name}")
+        key, verb = job_at_work.get(), f"credentials/{name}"
         try:
-            found = await until_heard(lambda: self._link.json(FoundCredential, "GET", path))
+            found = await until_heard(lambda: self._servers.json(FoundCredential, key, "GET", verb))
         except ServerRefused as refusal:
             if refusal.code in ("no_credential", "credential_refused", "credential_away"):
                 away = refusal.code == "credential_away"
@@ -94,8 +95,8 @@ class RemoteCredentials:
 class RemoteLoops:
     """The results of loops, from the log of the server."""
 
-    def __init__(self, link: ServerClient) -> None:
-        self._link = link
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
 
     async def size(self, ref: str) -> int:
         return (await self._page(ref, 0, 0)).total
@@ -119,9 +120,11 @@ class RemoteLoops:
         return found
 
     async def _page(self, ref: str, first: int, stop: int) -> ResultsPage:
-        path = self._link.job(job_at_work.get(), "results", ref=ref, first=first, stop=stop)
+        key, asked = job_at_work.get(), {"ref": ref, "first": first, "stop": stop}
         try:
-            return await until_heard(lambda: self._link.json(ResultsPage, "GET", path))
+            return await until_heard(
+                lambda: self._servers.json(ResultsPage, key, "GET", "results", **asked)
+            )
         except ServerRefused as refusal:  # about the loop, and not about the job
             if refusal.code in ("no_loop", "payload_gone"):
                 raise NotFound(refusal.message, code=refusal.code) from None

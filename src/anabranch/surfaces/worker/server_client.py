@@ -1,9 +1,9 @@
-"""The way to the server: one call, or the same call until it is heard.
+"""The way to one server: one call, or the same call until it is heard.
 
 A server that cannot be reached, is starting or stopping, or asks for patience is *away*: whoever
 called tries again, a little later each time. Any other refusal is *final*: saying it again would
 get the same answer. That a server is away, and that it is back, is said once, however many calls
-meet a closed door.
+meet a closed door. A server that does not own the run of a job says which one does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import io
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -21,6 +22,8 @@ import aiohttp
 import msgspec
 
 from anabranch.errors import AnabranchError, InputError
+from anabranch.runtime.messages.codec import ELSEWHERE
+from anabranch.surfaces.http.io.work_shapes import ServerAddress, ServerList
 
 log = logging.getLogger("anabranch.worker")
 
@@ -44,6 +47,14 @@ class ServerAway(AnabranchError):
         self.heard = heard  # perhaps: it was said, and only the answer is missing
 
 
+class RunMoved(ServerAway):
+    """This server does not own the run; `server` is the URL of the one that does, if there is."""
+
+    def __init__(self, message: str, status: int, server: str) -> None:
+        super().__init__(message, status)
+        self.server = server
+
+
 class ServerRefused(AnabranchError):
     """The server refused, and would do so again."""
 
@@ -53,7 +64,8 @@ class ServerRefused(AnabranchError):
 
 
 class ServerClient:
-    """Use it as an async context manager. `worker` is the name under which jobs are claimed."""
+    """One server; open it before the first call. `worker` is the name under which jobs are
+    claimed."""
 
     def __init__(self, server: str, token: str = "", worker: str = "") -> None:
         if not server.startswith(("http://", "https://")):
@@ -61,21 +73,29 @@ class ServerClient:
                 f"the server is {server!r}: give its URL, such as http://127.0.0.1:8629",
                 code="no_server",
             )
-        self.server = server.rstrip("/").removesuffix("/api/v1").rstrip("/")
+        self.server = plain_url(server)
         self.worker = worker
+        self.id = ""  # as the servers know it; another one after each start
+        self.on_away: Callable[[], None] = lambda: None
+        #: Before the first call; raises `ServerAway` where nothing is to be said to this server.
+        self.check: Callable[[], Awaitable[None]] | None = None
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
         self._away_since: float | None = None
         self._heard = False  # the server has done once what this worker asked for
 
-    async def __aenter__(self) -> ServerClient:
+    def open(self) -> None:
         connector = aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
-        return self
 
-    async def __aexit__(self, *_exc: object) -> None:
+    async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    @property
+    def away(self) -> bool:
+        """The last call was not heard."""
+        return self._away_since is not None
 
     @property
     def away_seconds(self) -> float:
@@ -99,26 +119,44 @@ class ServerClient:
     ) -> bytes:
         """One call; the body is JSON, or `content` as it is."""
         try:
+            if self.check is not None:
+                await self.check()
+                self.check = None
             status, answer = await self._call(method, path, body, content, seconds)
         except ServerAway as away:
-            self._is_away(away)
+            if away.status not in (401, 403):  # as below
+                self._is_away(away)
             raise
         if status < 300:
             self._heard = True
             self._is_back()
             return answer
         refusal = _refusal(status, answer)
-        if isinstance(refusal, ServerAway):
+        if isinstance(refusal, RunMoved):
+            self._is_back()
+        elif isinstance(refusal, ServerAway):
             if self._heard or status not in (401, 403):  # else it was never let in: no patience
                 self._is_away(refusal)
         else:
             self._is_back()
         raise refusal
 
+    async def listed(self, seconds: float) -> Sequence[ServerAddress]:
+        """The servers of its store, for `check`: whatever comes of this, nothing else was said."""
+        try:
+            status, answer = await self._call("GET", "/servers", None, None, seconds)
+        except ServerAway as away:
+            raise ServerAway(away.message) from None
+        if status < 300:
+            with suppress(msgspec.MsgspecError):
+                return msgspec.json.decode(answer, type=ServerList).items
+        why = f"{self.server} does not tell its servers: {_refusal(status, answer).message}"
+        raise ServerAway(why, status if status in (401, 403) else 0)
+
     async def _call(
         self, method: str, path: str, body: Any, content: bytes | None, seconds: float
     ) -> tuple[int, bytes]:
-        assert self._session is not None, "used inside `async with`"
+        assert self._session is not None, "opened before it is used"
         data = content if content is not None else msgspec.json.encode(body)
         media = "application/octet-stream" if content is not None else "application/json"
         try:
@@ -148,6 +186,7 @@ class ServerClient:
         if self._away_since is None:
             self._away_since = time.monotonic()
             log.warning("%s; trying again until it is back", away.message)
+            self.on_away()
 
     def _is_back(self) -> None:
         if self._away_since is not None:
@@ -163,18 +202,38 @@ def _refusal(status: int, answer: bytes) -> ServerAway | ServerRefused:
     if not isinstance(said, dict):
         said = {}
     detail = str(said.get("detail") or f"the server answered with status {status}")
+    if said.get("code") == ELSEWHERE:
+        return RunMoved(detail, status, str(said.get("server") or ""))
     if status in PATIENCE:
         return ServerAway(detail, status)
     return ServerRefused(detail, str(said.get("code") or "http"), status)
 
 
+def plain_url(server: str) -> str:
+    """Without what people may add at its end."""
+    return server.rstrip("/").removesuffix("/api/v1").rstrip("/")
+
+
+class Backoff:
+    """Pauses between tries: each is longer than the one before, up to a limit, and none as long as
+    that of the next worker."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._delay = DELAY_SECONDS[0]
+
+    async def pause(self) -> None:
+        delay, self._delay = self._delay, min(self._delay * 2, DELAY_SECONDS[1])
+        await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+
+
 async def until_heard(call: Callable[[], Awaitable[T]]) -> T:
-    """The same call until it has an answer; each pause is longer than the one before, and none as
-    long as that of the next worker."""
-    delay = DELAY_SECONDS[0]
+    """The same call until it has an answer."""
+    backoff = Backoff()
     while True:
         try:
             return await call()
         except ServerAway:
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(delay * 2, DELAY_SECONDS[1])
+            await backoff.pause()

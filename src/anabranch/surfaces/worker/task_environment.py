@@ -31,7 +31,8 @@ from anabranch.surfaces.worker.remote_values import (
     RemotePayloads,
     job_at_work,
 )
-from anabranch.surfaces.worker.server_client import Key, ServerClient, ServerRefused, until_heard
+from anabranch.surfaces.worker.server_client import Key, ServerRefused, until_heard
+from anabranch.surfaces.worker.servers import Servers
 from anabranch.work.faults import not_prepared, unexpected
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.kinds.child import Child
@@ -75,8 +76,8 @@ def _holder(leased: ClaimedJob) -> str:
 class TaskEnvironment:
     """Everything that a worker works with."""
 
-    def __init__(self, link: ServerClient, settings: Settings, toolbox: Toolbox) -> None:
-        self._link = link
+    def __init__(self, servers: Servers, settings: Settings, toolbox: Toolbox) -> None:
+        self._servers = servers
         self._settings = settings
         self._compile = compiler(toolbox.signatures())
         self._nets: OrderedDict[str, Net] = OrderedDict()
@@ -85,9 +86,9 @@ class TaskEnvironment:
         self._keychain = Keychain(
             self._redactor,
             options=app.http_options(settings),
-            sources=[*outside_sources(settings), RemoteCredentials(link)],
+            sources=[*outside_sources(settings), RemoteCredentials(servers)],
         )
-        self._payloads = RemotePayloads(link)
+        self._payloads = RemotePayloads(servers)
         self._shards: dict[Key, Underway] = {}
         self._scopes: dict[Key, Redactor] = {}  # what each job was given of secrets
         self._compose(toolbox)
@@ -98,7 +99,7 @@ class TaskEnvironment:
             app.work_settings(settings),
             toolbox=toolbox,
             payloads=payloads,
-            loops=RemoteLoops(self._link),
+            loops=RemoteLoops(self._servers),
             redactor=self._redactor,
         )
         limits = CollectionLimits(
@@ -173,8 +174,9 @@ class TaskEnvironment:
     async def _net(self, leased: ClaimedJob) -> Net:
         net = self._nets.get(leased.definition)
         if net is None:
-            path = self._link.job(leased.id, "definition")
-            source = await until_heard(lambda: self._link.json(Source, "GET", path))
+            source = await until_heard(
+                lambda: self._servers.json(Source, leased.id, "GET", "definition")
+            )
             net = self._compile(Definition(**msgspec.structs.asdict(source)))
             self._nets[leased.definition] = net
             while len(self._nets) > NETS_KEPT:
@@ -248,6 +250,6 @@ class TaskEnvironment:
             "waits": parent is not None,
             "returns": returns,
         }
-        where = self._link.job(job_at_work.get(), "children")
-        begun = await until_heard(lambda: self._link.json(Begun, "POST", where, body))
+        key = job_at_work.get()
+        begun = await until_heard(lambda: self._servers.json(Begun, key, "POST", "children", body))
         return begun.run

@@ -1,62 +1,50 @@
 """The worker's day: claim as much as there is room for, do it, say how it went.
 
-An orderly stop claims nothing more, finishes what it can within the grace and hands back the rest,
-and what a claim may have been given whose answer nobody waits for any more.
+It claims from every server of the store (`claimer`), and has never more jobs than places (`room`).
+It goes on as long as one server answers. An orderly stop claims nothing more, finishes what it can
+within the grace and hands back the rest, and what a claim may have been given whose answer nobody
+waits for any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
-from uuid import uuid4
-
-import msgspec
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.operations.workers.claims import Claimed
 from anabranch.runtime.jobs.wire import ClaimedJob
 from anabranch.surfaces.worker.cancel_watch import CancelPoller
-from anabranch.surfaces.worker.job_runner import RELEASE_SECONDS, JobRunner, Tally
-from anabranch.surfaces.worker.server_client import (
-    ServerAway,
-    ServerClient,
-    ServerRefused,
-    until_heard,
-)
+from anabranch.surfaces.worker.claimer import Claimer, Terms
+from anabranch.surfaces.worker.job_runner import JobRunner, Tally
+from anabranch.surfaces.worker.room import Room
+from anabranch.surfaces.worker.server_client import ServerClient, ServerRefused
+from anabranch.surfaces.worker.servers import Servers
 from anabranch.surfaces.worker.task_environment import TaskEnvironment
 
 log = logging.getLogger("anabranch.worker")
 
-WAIT_SECONDS = 20.0  # of one claim
-CLAIM_MOST = 100
-
-
-class Terms(msgspec.Struct, frozen=True):
-    """How a worker works."""
-
-    pool: str
-    concurrency: int = 1
-    lease_seconds: float | None = None  # None is what the definition says
-    once: bool = False  # end when nothing waits any more
-    grace_seconds: float = 10.0
+REFUSED_SECONDS = 30.0  # before a server that refused this worker is asked again
 
 
 class Worker:
-    """One pool of one server; its name is that of the link."""
+    """One pool of the servers of one store; its name is that of the servers."""
 
-    def __init__(self, link: ServerClient, environment: TaskEnvironment, terms: Terms) -> None:
-        self._link = link
+    def __init__(self, servers: Servers, environment: TaskEnvironment, terms: Terms) -> None:
+        self._servers = servers
         self._environment = environment
         self._terms = terms
-        self._watch = CancelPoller(link)
+        self._watch = CancelPoller(servers)
         self.tally = Tally()
+        self._room = Room(terms.concurrency)
+        self._claimers: dict[ServerClient, tuple[Claimer, asyncio.Task[None]]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()  # claimers of servers that have left
+        self._refused: dict[ServerClient, float] = {}
         self._at_work: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
-        self._known = False  # the server has answered a claim
         self._note = ""
+        self._stopping = asyncio.Event()
+        self._news = asyncio.Event()
+        self._ended = asyncio.Event()
 
     @property
     def at_work(self) -> int:
@@ -65,111 +53,143 @@ class Worker:
     def stop(self) -> None:
         """Claim nothing more; finish or hand back what is at work."""
         self._stopping.set()
+        self._news.set()
 
     async def run(self) -> Tally:
-        """Until it is told to stop; with `once` until nothing waits. Raises `Final` where the
-        server will not have this worker."""
+        """Until it is told to stop; with `once` until nothing waits. Raises `ServerRefused` where
+        no server will have this worker."""
         async with self._watch:
+            looking = asyncio.ensure_future(self._look())
             try:
-                while not self._stopping.is_set():
-                    await self._turn()
+                await self._serve(looking)
             finally:
+                await self._stop_claiming()
                 await self._finish()
+                await cancel_and_wait(looking)
         return self.tally
 
-    async def _turn(self) -> None:
-        room = self._terms.concurrency - len(self._at_work)
-        if room <= 0:
-            await self._wait_for_some()
-            return
-        claimed = await self._claim(min(room, CLAIM_MOST))
-        if claimed is None:
-            return
-        for leased in claimed.tasks:
-            self._begin(leased, claimed.runs[leased.run])
-        if not claimed.tasks and self._terms.once:
-            if not self._at_work:
+    async def _look(self) -> None:
+        """Who else is there is asked before the first claim, so that they all get their share."""
+        await self._servers.refresh()
+        self._arrange()
+        self._servers.on_change = self._servers_changed
+        await self._servers.keep_current()
+        await self._stopping.wait()
+
+    async def _serve(self, looking: asyncio.Future[None]) -> None:
+        looking.add_done_callback(lambda _done: self._news.set())
+        while not self._stopping.is_set():
+            self._news.clear()
+            if looking.done():
+                looking.result()
+            self._look_at_refusals()
+            self._say_note()
+            if self._terms.once and self._nothing_left():
                 self.stop()
-            else:
-                await self._wait_for_some()
+            await self._news.wait()
+
+    def _nothing_left(self) -> bool:
+        """Every server that answers has said so, and one has."""
+        claimers = [claimer for claimer, _ in self._claimers.values()]
+        heard = self._servers.discovered and any(claimer.known for claimer in claimers)
+        return heard and not self._at_work and all(claimer.dry for claimer in claimers)
 
     # -- claiming ----------------------------------------------------------------------------
 
-    async def _claim(self, most: int) -> Claimed | None:
-        """None when it was told to stop meanwhile."""
-        body = {
-            "worker": self._link.worker,
-            "max": most,
-            # The first answer comes at once: a pool that nobody knows is told before the wait.
-            "wait_seconds": WAIT_SECONDS if self._known and not self._terms.once else 0,
-            "lease_seconds": self._terms.lease_seconds,
-            "claim": uuid4().hex,  # asked again under the same name, it is the same question
-        }
-        asking = asyncio.ensure_future(until_heard(lambda: self._ask(body)))
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                return asking.result()
-        finally:
-            await cancel_and_wait(asking, stopping, ignore=(ServerAway, ServerRefused))
-        await self._withdraw(body["claim"])
-        return None
+    def _servers_changed(self) -> None:
+        self._arrange()
+        self._news.set()  # it may have been the last thing that `once` waited for
 
-    async def _ask(self, body: dict[str, Any]) -> Claimed:
-        """A server that has never known this worker's token will not know it later."""
-        path = self._pool("claim")
-        seconds = WAIT_SECONDS + 15
-        try:
-            claimed = await self._link.json(Claimed, "POST", path, body, seconds=seconds)
-        except ServerAway as away:
-            if away.status in (401, 403) and not self._known:
-                said = f"{away.message} (a worker needs a token with the scope `work`)"
-                raise ServerRefused(said, "token", away.status) from None
-            raise
-        self._known = True
-        if claimed.note and claimed.note != self._note:
-            log.warning("%s", claimed.note)
-        self._note = claimed.note
-        return claimed
-
-    async def _withdraw(self, claim: Any) -> None:
-        """The question may have been answered on the way: its jobs must not wait for their lease.
-        Best effort, as with everything that is handed back."""
-        if not self._known:
+    def _arrange(self) -> None:
+        """One claimer for each server."""
+        if self._stopping.is_set():
             return
-        body = {"worker": self._link.worker, "claim": claim}
-        with suppress(ServerAway, ServerRefused, TimeoutError):
-            async with asyncio.timeout(RELEASE_SECONDS):
-                await self._link.once("POST", self._pool("withdraw"), body)
+        there = [client for client in self._servers.clients if not self._is_refused(client)]
+        for client in [client for client in self._claimers if client not in there]:
+            claimer, task = self._claimers.pop(client)
+            claimer.stop()
+            self._leaving.add(task)
+            task.add_done_callback(self._left)
+        before = [claimer for claimer, _ in self._claimers.values()]
+        for client in [client for client in there if client not in self._claimers]:
+            claimer = self._claimer(client)
+            task = asyncio.get_running_loop().create_task(claimer.run())
+            task.add_done_callback(lambda _done: self._news.set())
+            self._claimers[client] = claimer, task
+        if len(before) == 1 < len(self._claimers):  # it waits with all places
+            before[0].interrupt()
 
-    def _pool(self, verb: str) -> str:
-        return f"/pools/{quote(self._terms.pool, safe='')}/{verb}"
+    def _claimer(self, client: ServerClient) -> Claimer:
+        return Claimer(
+            client,
+            self._terms,
+            self._room,
+            begin=lambda *given: self._begin(*given),
+            alone=lambda: len(self._claimers) == 1,
+            some_ended=lambda: self._ended.wait(),
+            changed=self._news.set,
+        )
 
-    async def _wait_for_some(self) -> None:
-        """Until one of the jobs at work is over, or it is told to stop."""
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait({*self._at_work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel_and_wait(stopping)
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._leaving.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.info("a server that has left: %s", error)
+
+    def _is_refused(self, client: ServerClient) -> bool:
+        since = self._refused.get(client)
+        return since is not None and asyncio.get_running_loop().time() - since < REFUSED_SECONDS
+
+    def _look_at_refusals(self) -> None:
+        """A server that refuses this worker is left out while another one has it."""
+        for client, (_, task) in list(self._claimers.items()):
+            if not task.done():
+                continue
+            del self._claimers[client]
+            error = task.exception()
+            if error is not None and not (isinstance(error, ServerRefused) and self._claimers):
+                raise error
+            log.warning("%s refuses this worker: %s", client.server, error)
+            self._refused[client] = asyncio.get_running_loop().time()
+            asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._arrange)
+
+    def _say_note(self) -> None:
+        """What may be wrong with the pool, where no server knows it."""
+        notes = [claimer.note for claimer, _ in self._claimers.values() if claimer.known]
+        note = notes[0] if notes and all(notes) else ""
+        if note and note != self._note:
+            log.warning("%s", note)
+        self._note = note
+
+    async def _stop_claiming(self) -> None:
+        self._stopping.set()
+        tasks = [*self._leaving, *(task for _, task in self._claimers.values())]
+        for claimer, _ in self._claimers.values():
+            claimer.stop()
+        if tasks:
+            await asyncio.wait(tasks)
 
     # -- jobs --------------------------------------------------------------------------------
 
-    def _begin(self, leased: ClaimedJob, shared: dict[str, Any]) -> None:
+    def _begin(self, client: ServerClient, leased: ClaimedJob, shared: dict[str, Any]) -> None:
+        self._servers.lend(leased.id, client)
         runner = JobRunner(
             leased,
-            link=self._link,
+            servers=self._servers,
             environment=self._environment,
             watch=self._watch,
             tally=self.tally,
         )
         task = asyncio.get_running_loop().create_task(runner.run(shared))
         self._at_work.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(lambda done: self._over(leased, done))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _over(self, leased: ClaimedJob, task: asyncio.Task[None]) -> None:
         self._at_work.discard(task)
+        self._servers.forget(leased.id)
+        self._room.give_back(1)
+        self._ended.set()  # who waits for it is woken, and waits for the next one
+        self._ended = asyncio.Event()
+        self._news.set()
         if not task.cancelled() and (defect := task.exception()) is not None:
             log.error("a job was lost to a bug in the worker", exc_info=defect)
 
