@@ -17,9 +17,10 @@ from anabranch import app
 from anabranch.settings import Settings
 from anabranch.store.ports import Store
 from anabranch.surfaces.http.app import make_application
-from anabranch.surfaces.worker.server_client import ServerClient
+from anabranch.surfaces.worker.claimer import Terms
+from anabranch.surfaces.worker.servers import Servers
 from anabranch.surfaces.worker.task_environment import TaskEnvironment
-from anabranch.surfaces.worker.worker import Terms, Worker
+from anabranch.surfaces.worker.worker import Worker
 from anabranch.work.kinds.callables import Toolbox
 from hangs import HANG_SECONDS
 
@@ -146,14 +147,14 @@ async def serving(
 
 @asynccontextmanager
 async def working(
-    url: str, pool: str = "gpu", *, toolbox: Toolbox | None = None, **terms: Any
+    *urls: str, pool: str = "gpu", toolbox: Toolbox | None = None, **terms: Any
 ) -> AsyncIterator[Worker]:
     """A worker in this process, as long as the block lasts."""
     settings = terms.pop("settings", None) or Settings()
-    async with ServerClient(url, worker=terms.pop("name", "w1")) as link:
-        environment = TaskEnvironment(link, settings, toolbox or Toolbox())
+    async with Servers(urls, worker=terms.pop("name", "w1")) as servers:
+        environment = TaskEnvironment(servers, settings, toolbox or Toolbox())
         chosen = Terms(**{"pool": pool, "grace_seconds": 1.0, **terms})
-        worker = Worker(link, environment, chosen)
+        worker = Worker(servers, environment, chosen)
         day = asyncio.ensure_future(worker.run())
         try:
             yield worker

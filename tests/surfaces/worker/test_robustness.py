@@ -67,14 +67,14 @@ def test_that_a_server_is_away_and_back_is_said_once_however_many_jobs_are_at_wo
             await until(lambda: crowd.done == 4)
             await asyncio.sleep(0.5)  # four reports, a claim and a watch meet a closed door
             assert said("cannot be reached") == 1
-            assert worker._link.away_seconds > 0
+            assert worker._servers.away_seconds > 0
             network.leads_to(server.url)
             for name in runs:
                 assert (await server.parts.verbs.wait(name)).results["far"] == 1
                 assert len(events_of(server, name, e.JobReported)) == 1
             await until(lambda: worker.tally.done == 4)
             assert said("is back after") >= 1
-            assert worker._link.away_seconds == 0
+            assert worker._servers.away_seconds == 0
 
     run(scenario())
 
@@ -149,7 +149,6 @@ def test_a_worker_that_stops_while_it_asks_leaves_no_job_behind(
             async with working(network.url, once=True, name="known"):
                 pass
             async with working(network.url, grace_seconds=0.0, name="late") as worker:
-                worker._known = True
                 await until(lambda: _waits(server, "late"))
                 monkeypatch.setattr(worker, "_begin", lambda *_: None)  # it never hears the answer
                 worker.stop()
@@ -200,7 +199,7 @@ def test_a_slip_of_the_pen_in_the_name_of_a_pool_is_said(
     async def scenario() -> None:
         async with serving() as server:
             await server.start(ONE)
-            async with working(server.url, "gqu"):  # before the first wait, not after it
+            async with working(server.url, pool="gqu"):  # before the first wait, not after it
                 await until(lambda: "did you mean 'gpu'?" in caplog.text)
 
     run(scenario())

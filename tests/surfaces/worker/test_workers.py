@@ -15,9 +15,11 @@ from anabranch.kernel import stimuli as s
 from anabranch.kernel.values import Answer, failed, succeeded
 from anabranch.settings import Settings
 from anabranch.surfaces.worker import server_client
+from anabranch.surfaces.worker.claimer import Terms
 from anabranch.surfaces.worker.job_runner import worded
+from anabranch.surfaces.worker.servers import Servers
 from anabranch.surfaces.worker.task_environment import JobAnswer, TaskEnvironment
-from anabranch.surfaces.worker.worker import Terms, Worker
+from anabranch.surfaces.worker.worker import Worker
 from anabranch.work.kinds.callables import Toolbox
 from anabranch.work.port import InlineAnswer, Parked
 from operations.workers.test_claims import events_of
@@ -395,7 +397,7 @@ def test_a_worker_whose_token_was_never_known_ends_and_says_so() -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            async with server_client.ServerClient(url, worker="w1") as way:
+            async with Servers([url], worker="w1") as way:
                 environment = TaskEnvironment(way, Settings(), Toolbox())
                 with pytest.raises(server_client.ServerRefused, match="this token is not known"):
                     await Worker(way, environment, Terms(pool="gpu")).run()
