@@ -16,6 +16,7 @@ from anabranch.dialects.source import read_source
 from anabranch.errors import DefinitionError, InputError, NotFound
 from anabranch.operations.definitions.prepare import Source
 from anabranch.settings import Settings
+from anabranch.store.location import MEMORY, exists
 from anabranch.store.ports import HeadFilter
 from anabranch.work.values.json_values import require_json
 
@@ -136,7 +137,7 @@ def source(file: str) -> Source:
 
 def require_store(settings: Settings) -> None:
     """For verbs that look for a run: a store that is not there must not be made for them."""
-    if settings.store != ":memory:" and not Path(settings.store).exists():
+    if settings.store != MEMORY and not exists(settings.store):
         raise NotFound(f"there is no store {settings.store}; --store PATH names another")
 
 

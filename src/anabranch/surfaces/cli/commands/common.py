@@ -76,8 +76,15 @@ def family(verbs: Verbs, name: str, text: str) -> Verbs:
 
 
 def action(
-    actions: Verbs, name: str, text: str, *, store: bool = True, local: str = ""
+    actions: Verbs,
+    name: str,
+    text: str,
+    *,
+    store: bool = True,
+    local: str = "",
+    default: str | None = None,
 ) -> argparse.ArgumentParser:
+    """`default` is `argparse.SUPPRESS` where the verb takes the places itself, too."""
     parser = actions.add_parser(name, help=text, description=text, formatter_class=Formatter)
     parser.add_argument(
         "--json",
@@ -85,27 +92,40 @@ def action(
         default=argparse.SUPPRESS,  # it may stand before the action, too
         help="print JSON instead of text",
     )
-    places(parser, store=store, local=local)
+    places(parser, store=store, local=local, default=default)
     return parser
 
 
-def places(parser: argparse.ArgumentParser, *, store: bool | str, local: str) -> None:
+def places(
+    parser: argparse.ArgumentParser, *, store: bool | str, local: str, default: str | None = None
+) -> None:
     """Where the verb is asked: at a store, at a server, or only here."""
     if store:
         usual = f"$ANABRANCH_STORE or {config.Settings().store}" if store is True else store
-        parser.add_argument("--store", metavar="PATH", help=f"the SQLite file (default: {usual})")
+        parser.add_argument(
+            "--store",
+            metavar="PLACE",
+            default=default,
+            help=f"the SQLite file, or postgresql://… (default: {usual})",
+        )
     if local:
         parser.set_defaults(local=local)
         parser.add_argument("--server", help=argparse.SUPPRESS)
     else:
-        server(parser)
+        server(parser, default=default)
 
 
-def server(parser: argparse.ArgumentParser, what: str = "ask this server instead") -> None:
-    parser.add_argument("--server", metavar="URL", help=f"{what} (or $ANABRANCH_SERVER)")
+def server(
+    parser: argparse.ArgumentParser,
+    what: str = "ask this server instead",
+    default: str | None = None,
+) -> None:
+    said = f"{what} (or $ANABRANCH_SERVER)"
+    parser.add_argument("--server", metavar="URL", default=default, help=said)
     parser.add_argument(
         "--token-file",
         metavar="F",
+        default=default,
         help="the file that holds the token for it (default: the token in $ANABRANCH_TOKEN)",
     )
 

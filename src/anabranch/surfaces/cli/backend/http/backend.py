@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli.backend.http.access import HttpCredentialBackend, HttpTokenBackend
+from anabranch.surfaces.cli.backend.http.cluster import HttpClusterBackend
 from anabranch.surfaces.cli.backend.http.definitions import (
     HttpCatalogBackend,
     HttpDefinitionBackend,
@@ -45,6 +46,7 @@ class HttpBackend:
         self.credentials = HttpCredentialBackend(client)
         self.tokens = HttpTokenBackend(client)
         self.participants = HttpParticipantBackend(client)
+        self.cluster = HttpClusterBackend(client)
 
 
 @asynccontextmanager

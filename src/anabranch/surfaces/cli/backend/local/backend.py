@@ -70,3 +70,9 @@ class LocalBackend:
         from anabranch.surfaces.cli.backend.local.participants import LocalParticipantBackend
 
         return LocalParticipantBackend(self._store)
+
+    @property
+    def cluster(self) -> port.ClusterBackend:
+        from anabranch.surfaces.cli.backend.local.cluster import LocalClusterBackend
+
+        return LocalClusterBackend(self._store)

@@ -60,7 +60,7 @@ class LocalDefinitionBackend(LocalTopic):
     def _with_credentials(self, compiled: Compiled) -> Sequence[Problem]:
         """Without a store nobody can say which credentials there will be."""
         named = compiled.net is not None and compiled.net.credentials
-        if not named or not _is_there(self._store.settings):
+        if not named or not self._store.is_there():
             return compiled.problems
         with self._store.reading() as store:
             kept = Credentials(store, SystemClock().now, key_of(store, self._store.settings))
@@ -80,15 +80,12 @@ class LocalDefinitionBackend(LocalTopic):
 def catalog_of(settings: Settings) -> Iterator[Catalog]:
     """What can be found by a path. A store that is not there is not made for it."""
     tools = default_toolbox.signatures
-    if not _is_there(settings):
+    kept = LocalStore(settings)
+    if not kept.is_there():
         yield Catalog(None, settings.catalog, tools)
         return
-    with LocalStore(settings).reading() as store:
+    with kept.reading() as store:
         yield Catalog(store, settings.catalog, tools)
-
-
-def _is_there(settings: Settings) -> bool:
-    return settings.store != ":memory:" and Path(settings.store).exists()
 
 
 class LocalCatalogBackend(LocalTopic):

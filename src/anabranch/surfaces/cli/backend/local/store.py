@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+from anabranch.errors import StoreError
 from anabranch.settings import Settings
 from anabranch.store.factory import open_store
+from anabranch.store.location import exists, on_postgres
+from anabranch.store.outages import MISSING
 from anabranch.store.ports import Store
 from anabranch.surfaces.cli import values
 from anabranch.surfaces.cli.backend.local.audit import noted
@@ -23,6 +26,18 @@ class LocalStore:
     def __init__(self, settings: Settings, actor: str = "") -> None:
         self.settings = settings
         self.actor = actor
+
+    def is_there(self) -> bool:
+        """A database has to be asked."""
+        if not on_postgres(self.settings.store):
+            return exists(self.settings.store)
+        try:
+            open_store(self.settings, read_only=True).close()
+        except StoreError as error:
+            if error.code != MISSING:
+                raise
+            return False
+        return True
 
     def reading(self) -> AbstractContextManager[Store]:
         return self._opened(read_only=True)
@@ -65,7 +80,7 @@ class LocalStore:
     def _opened(self, *, read_only: bool = False, new: bool = False) -> Iterator[Store]:
         if not new:
             values.require_store(self.settings)
-        store = open_store(self.settings, read_only=read_only)
+        store = open_store(self.settings, read_only=read_only, new=new)
         try:
             yield store
         finally:

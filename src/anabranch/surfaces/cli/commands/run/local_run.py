@@ -31,11 +31,14 @@ from anabranch.surfaces.cli.stop_signals import INTERRUPTED
 
 
 @asynccontextmanager
-async def local_run(options: argparse.Namespace, settings: Settings) -> AsyncIterator[LocalRun]:
+async def local_run(
+    options: argparse.Namespace, settings: Settings, *, new: bool = False
+) -> AsyncIterator[LocalRun]:
+    """With `new` a store that is not there is made."""
     if settings.participants:
         values.look_here()  # for the functions that it names
     local = LocalStore(settings, who(options))
-    async with local.parts(new=True, workers=False, grace=options.grace) as parts:
+    async with local.parts(new=new, workers=False, grace=options.grace) as parts:
         session = LocalRun(options, parts)
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         stop_signals.on_stop(session.interrupt, last_words=f"{cursor}stopped at once")
@@ -50,6 +53,12 @@ class LocalRun(FollowedRun):
         self.parts = parts
         self.store = parts.store
         self._end: State | None = None
+
+    @property
+    def at_servers(self) -> bool:
+        """Whether servers that share the store have its runs, and this process none."""
+        member = self.parts.engine.member
+        return member is not None and self.store.owner() is not None and member.owns_nothing
 
     def interrupt(self) -> None:
         self.say("stopping: running jobs finish or are released (again to stop at once)")
@@ -76,8 +85,12 @@ class LocalRun(FollowedRun):
         await self.parts.engine.close(self.options.grace)
         read = self.parts.verbs.read
         self.print_summary(read.summary(run))
-        ended = read.find(run).finished
-        left = "the run has ended" if ended else f"go on with: anabranch resume {run}"
+        if read.find(run).finished:
+            left = "the run has ended"
+        elif self.at_servers:
+            left = f"the run goes on at {self.store.owner()}"
+        else:
+            left = f"go on with: anabranch resume {run}"
         self.say(f"interrupted; {left}")
         return INTERRUPTED
 
@@ -123,7 +136,7 @@ async def _start(prepared: Prepared, options: argparse.Namespace, settings: Sett
     """Run a compiled definition to its end."""
     given = given_input(options)
     warn(prepared.problems)
-    async with local_run(options, settings) as session:
+    async with local_run(options, settings, new=True) as session:
         session.parts.preflight.require(prepared.net)
         await session.open(only=())
         run_id = await session.parts.verbs.start(
@@ -141,6 +154,8 @@ async def _start(prepared: Prepared, options: argparse.Namespace, settings: Sett
 
 def _tell_of_others(session: LocalRun, run_id: str) -> None:
     """Runs that were left unfinished here are not touched, but not forgotten either."""
+    if session.at_servers:
+        return  # they are being worked on
     others = [
         head
         for head in session.store.heads(HeadFilter(statuses=("running",), limit=5))

@@ -35,6 +35,11 @@ def _serving(parser: argparse.ArgumentParser) -> None:
         "--port", type=port, metavar="N", help="the port (8629); 0 takes a free one"
     )
     parser.add_argument(
+        "--advertise",
+        metavar="URL",
+        help="where workers reach this server (from --host and --port; with 0.0.0.0 the host name)",
+    )
+    parser.add_argument(
         "--tokens-required", action="store_true", help="require a token also from this machine"
     )
     parser.add_argument("--tls-cert", metavar="F", help="the certificate chain, for https")
@@ -53,7 +58,13 @@ def port(text: str) -> int:
 def add_worker(verbs: c.Verbs) -> None:
     text = "Do the jobs of a pool for a server, from this machine."
     parser = c.bare(verbs, "worker", text)
-    c.server(parser, "the server")
+    c.server(parser, "the server, or some of them (`URL,URL`) of those that share a store")
+    parser.add_argument(
+        "--discover",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="ask the server for the others of its store, and work for all of them",
+    )
     parser.add_argument("--pool", required=True, metavar="NAME", help="whose jobs to do")
     parser.add_argument(
         "--concurrency", type=c.positive, default=1, metavar="N", help="jobs at once (1)"

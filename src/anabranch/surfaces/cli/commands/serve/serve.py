@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from anabranch.cancel import cancel_and_wait
 from anabranch.errors import AnabranchError, InputError
 from anabranch.settings import Settings
+from anabranch.store.location import shown
 from anabranch.store.ports import HeadFilter
 from anabranch.surfaces.cli import stop_signals, values
 from anabranch.surfaces.cli.output import render
@@ -118,6 +119,7 @@ def _settings(options: argparse.Namespace, settings: Settings) -> Settings:
     given = {
         "serve_host": options.host,
         "serve_port": options.port,
+        "serve_advertise": options.advertise,
         "tls_cert": options.tls_cert,
         "tls_key": options.tls_key,
         "require_tokens": "yes" if options.tokens_required else None,
@@ -141,16 +143,17 @@ def _announce(
     url = server.url
     if options.json:
         print(
-            render.json_line({"url": url, "store": settings.store, "pid": os.getpid()}), flush=True
+            render.json_line({"url": url, "store": shown(settings.store), "pid": os.getpid()}),
+            flush=True,
         )
         return
-    print(f"anabranch serves {settings.store} at {url}", flush=True)
+    print(f"anabranch serves {shown(settings.store)} at {url}", flush=True)
     if example:
         print(f"an example runs: {url}/runs/{example}")
         if settings.store == DEV_STORE:
             print("its store is for trying things out; `--store PATH` names yours")
     if settings.require_tokens == "yes" or not server.open:
-        where = shlex.quote(settings.store)
+        where = shlex.quote(shown(settings.store))
         made = f"anabranch token create --scope admin --name YOU --store {where}"
         print(f"callers need a token: `{made}` creates one")
     print(f"to stop it: Ctrl-C, or kill {os.getpid()}", flush=True)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from anabranch import __version__
-from anabranch.errors import InputError
 from anabranch.settings import Settings
 from anabranch.surfaces.cli import stop_signals, values
 from anabranch.surfaces.cli.backend.identity import token_of
@@ -23,21 +22,19 @@ from anabranch.surfaces.cli.output import render
 from anabranch.work.kinds.callables import default_toolbox
 
 if TYPE_CHECKING:
-    from anabranch.surfaces.worker.server_client import ServerClient
-    from anabranch.surfaces.worker.worker import Terms, Worker
+    from anabranch.surfaces.worker.claimer import Terms
+    from anabranch.surfaces.worker.servers import Servers
+    from anabranch.surfaces.worker.worker import Worker
 
 HEALTH_SECONDS = 60.0
 
 
 async def worker(options: argparse.Namespace, settings: Settings) -> int:
-    from anabranch.surfaces.worker.server_client import ServerClient
+    from anabranch.surfaces.worker.claimer import Terms
+    from anabranch.surfaces.worker.servers import Servers
     from anabranch.surfaces.worker.task_environment import TaskEnvironment
-    from anabranch.surfaces.worker.worker import Terms, Worker
+    from anabranch.surfaces.worker.worker import Worker
 
-    if not settings.server:
-        raise InputError(
-            "which server? give --server URL, or set ANABRANCH_SERVER", code="no_server"
-        )
     values.import_tools(options.tools)
     terms = Terms(
         pool=options.pool,
@@ -48,10 +45,12 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
     )
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     logging.getLogger("anabranch.worker").setLevel(logging.INFO)
-    async with ServerClient(settings.server, token_of(settings), name) as link:
-        environment = TaskEnvironment(link, settings, default_toolbox)
-        made = Worker(link, environment, terms)
-        voice = WorkerOutput(made, link, terms, lines=options.json)
+    given = settings.server.replace(",", " ").split()
+    found = Servers(given, token_of(settings), name, discover=options.discover)
+    async with found as servers:
+        environment = TaskEnvironment(servers, settings, default_toolbox)
+        made = Worker(servers, environment, terms)
+        voice = WorkerOutput(made, servers, terms, lines=options.json)
         try:
             with voice:
                 await made.run()
@@ -64,9 +63,9 @@ async def worker(options: argparse.Namespace, settings: Settings) -> int:
 class WorkerOutput:
     """What a worker tells whoever started it: lines for people, or JSON for programs."""
 
-    def __init__(self, made: Worker, link: ServerClient, terms: Terms, *, lines: bool) -> None:
+    def __init__(self, made: Worker, servers: Servers, terms: Terms, *, lines: bool) -> None:
         self._made = made
-        self._link = link
+        self._servers = servers
         self._terms = terms
         self._lines = lines
         self._told: tuple[Any, ...] = ()
@@ -76,10 +75,10 @@ class WorkerOutput:
         loop = asyncio.get_running_loop()
         stop_signals.on_stop(self._stop, also={signal.SIGUSR1: self._health})
         self._beating = loop.call_later(HEALTH_SECONDS, self._beat)
-        terms, link = self._terms, self._link
+        terms, servers = self._terms, self._servers
         self.say(
             "started",
-            f"worker {link.worker} does pool {terms.pool} of {link.server}, "
+            f"worker {servers.worker} does pool {terms.pool} of {servers}, "
             f"{terms.concurrency} at once",
         )
 
@@ -95,16 +94,22 @@ class WorkerOutput:
     def _beat(self) -> None:
         """Now and then, where there is something new to tell."""
         self._beating = asyncio.get_running_loop().call_later(HEALTH_SECONDS, self._beat)
-        now = (*asdict(self._made.tally).values(), self._made.at_work, self._link.away_seconds > 0)
+        servers = self._servers
+        now = (*asdict(self._made.tally).values(), self._made.at_work, *servers.answering)
         if now != self._told:
             self._health()
         self._told = now
 
     def _health(self) -> None:
-        away = self._link.away_seconds
-        door = f"the server is away for {away:.0f} s" if away else "the server answers"
-        told = f"worker {self._link.worker}: {self._made.at_work} at work, {self.counts()}; {door}"
+        name = self._servers.worker
+        told = f"worker {name}: {self._made.at_work} at work, {self.counts()}; {self._door()}"
         self.say("health", told)
+
+    def _door(self) -> str:
+        away, (there, known) = self._servers.away_seconds, self._servers.answering
+        if known > 1:
+            return f"{there} of {known} servers answer"
+        return f"the server is away for {away:.0f} s" if away else "the server answers"
 
     def counts(self) -> str:
         tally = self._made.tally
@@ -118,14 +123,15 @@ class WorkerOutput:
             return
         fields = {
             "event": event,
-            "worker": self._link.worker,
+            "worker": self._servers.worker,
             "pool": self._terms.pool,
-            "server": self._link.server,
+            "server": str(self._servers),
+            "servers": [client.server for client in self._servers.clients],
             "concurrency": self._terms.concurrency,
             "version": __version__,
             "at_work": self._made.at_work,
             **asdict(self._made.tally),
-            "away_seconds": round(self._link.away_seconds, 1),
+            "away_seconds": round(self._servers.away_seconds, 1),
         }
         with suppress(BrokenPipeError):  # nobody listens any more; the jobs still count
             print(render.json_line(fields), flush=True)
