@@ -1,4 +1,4 @@
-"""`store`: the file of a store checked, copied, put back and made smaller.
+"""`store`: a store checked, copied to another, migrated; its file copied, put back, made smaller.
 
 It knows no run but as rows.
 """

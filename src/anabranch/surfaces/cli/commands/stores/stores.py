@@ -1,73 +1,38 @@
-"""`store`: back up, restore, check and compact the file of a store."""
+"""`store`: back up, restore, check, compact, copy and migrate a store as a whole."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
-import threading
-import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.operations.access.secret_key import key_of
 from anabranch.operations.definitions.prepare import compiler
 from anabranch.operations.stores import files
 from anabranch.operations.stores.check import StoreReport, check_store
+from anabranch.operations.stores.copy import TargetReport, copy_store
+from anabranch.operations.stores.migrate import migrate
+from anabranch.operations.stores.opening import inspect_store
 from anabranch.settings import Settings
 from anabranch.store.sqlite.copy import Copy
-from anabranch.store.sqlite.inspect import Inspection
 from anabranch.surfaces.cli.backend.identity import who
 from anabranch.surfaces.cli.backend.local.audit import note
 from anabranch.surfaces.cli.backend.local.store import LocalStore
+from anabranch.surfaces.cli.commands.stores.progress import Progress
 from anabranch.surfaces.cli.output import render
 
 DAMAGED = 1
-SHOWN_EVERY_SECONDS = 0.2
-
-T = TypeVar("T")
-
-
-class Progress:
-    """One line on a terminal that says how far it is; also how an interrupt ends the work."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._shown = sys.stderr.isatty() and not options.json
-        self._last = 0.0
-        self._stop = threading.Event()
-
-    def pages(self, done: int, total: int) -> None:
-        self(f"of {total:,} pages", done, total)
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self._stop.is_set():
-            raise KeyboardInterrupt
-        now = time.monotonic()
-        if self._shown and now - self._last >= SHOWN_EVERY_SECONDS:
-            self._last = now
-            share = f"{100 * done // total:3d} % " if total else ""
-            self._say(f"{share}{what}")
-
-    async def over(self, work: Callable[[], T]) -> T:
-        """Do this in a thread, so that an interrupt is heard."""
-        try:
-            return await asyncio.to_thread(work)
-        finally:
-            self._stop.set()
-            if self._shown and self._last:
-                self._say("")
-
-    @staticmethod
-    def _say(text: str) -> None:
-        print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
 
 
 async def store(options: argparse.Namespace, settings: Settings) -> int:
-    if settings.server:
+    if settings.server and options.action != "copy":  # that names both of its stores
         raise InputError(
-            f"store {options.action} works on a file of this machine, and ANABRANCH_SERVER names a "
+            f"store {options.action} works on a store itself, and ANABRANCH_SERVER names a "
             "server: say which store with --store, or unset it",
             code="usage",
         )
@@ -107,8 +72,9 @@ async def _check(options: argparse.Namespace, settings: Settings) -> int:
     progress = Progress(options)
 
     def work() -> StoreReport:
-        with Inspection(files.file_of(settings)) as inspection:
-            return check_store(inspection, compiler(), progress)
+        with inspect_store(settings) as inspection:
+            key = key_of(inspection, settings)
+            return check_store(inspection, compiler(), progress, key)
 
     report = await progress.over(work)
     if options.json:
@@ -127,6 +93,40 @@ async def _compact(options: argparse.Namespace, settings: Settings) -> int:
     return render.tell(options, msgspec.to_builtins(done), said)
 
 
+async def _copy(options: argparse.Namespace, settings: Settings) -> int:
+    progress = Progress(options, lines=True)
+    if options.partitions is not None:
+        settings = replace(settings, store_partitions=options.partitions)
+    done = await progress.over(lambda: copy_store(settings, options.source, options.to, progress))
+    there = replace(settings, store=options.to, store_partitions=0)
+    _note(options, there, "store.copy", done.source)
+    if options.json:
+        print(render.json_line({**msgspec.to_builtins(done), "sound": done.check.sound}))
+    else:
+        _print_copy(done)
+    return 0 if done.check.sound else DAMAGED
+
+
+async def _migrate(options: argparse.Namespace, settings: Settings) -> int:
+    done = await Progress(options).over(lambda: migrate(settings))
+    if done.changed:
+        _note(options, settings, "store.migrate", "")
+    said = f"{done.store} has schema {done.version} already"
+    if done.changed:
+        before = f"from schema {done.version_before}" if done.version_before else "newly made"
+        said = f"{done.store} has schema {done.version} now, {before}"
+    return render.tell(options, msgspec.to_builtins(done), said)
+
+
+def _print_copy(done: TargetReport) -> None:
+    rows = sum(one.rows for one in done.tables)
+    how = "went on with the copy of" if done.resumed else "copied"
+    print(f"{how} {done.source} to {done.target}: {rows:,} rows, the same on both sides")
+    if done.notifications:
+        print(f"{done.notifications:,} notifications were found for webhooks, and wait there")
+    _print_report(msgspec.structs.replace(done.check, notes=done.notes))
+
+
 def _print_report(report: StoreReport) -> None:
     for one in report.problems:
         where = f"run {one.run}" if one.run else "store"
@@ -136,6 +136,7 @@ def _print_report(report: StoreReport) -> None:
     count = len(report.problems) + report.problems_not_listed
     verdict = "sound" if report.sound else f"{count:,} problems"
     looked = f"{report.runs:,} runs, {report.events:,} events, {report.payloads:,} payloads"
+    looked += f", {report.streams:,} streams" if report.streams else ""
     print(f"{report.store}: {verdict} ({looked}, {report.definitions:,} definitions)")
     _say_notes(report.notes)
 
@@ -165,4 +166,6 @@ ACTIONS: dict[str, Action] = {
     "restore": _restore,
     "check": _check,
     "compact": _compact,
+    "copy": _copy,
+    "migrate": _migrate,
 }

@@ -1,0 +1,4 @@
+"""`cluster`: the servers of a store, what they own, and draining one.
+
+It changes no run.
+"""
