@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from anabranch.market.identities import (
     identity,
     is_signed_by,
     public_key,
+    shortest,
 )
 
 from .support import ISSUER, STRANGER, key
@@ -103,6 +105,40 @@ def test_canonical_json_says_the_same_and_does_not_depend_on_the_order_of_keys(v
     written = canonical(value)
     assert json.loads(written) == value
     assert canonical(_turned(value)) == written
+
+
+@settings(deadline=None)
+@given(whole)
+def test_canonical_json_is_that_of_rfc_8785(value: Any) -> None:
+    assert canonical(value) == rfc8785.dumps(value)
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_fractions_are_written_as_rfc_8785_says_where_they_can_be_signed(number: float) -> None:
+    assert shortest(number).encode() == rfc8785.dumps(number)
+    document = {"confidence/signal": number}
+    assert canonical(document) == rfc8785.dumps(document)
+    with pytest.raises(InputError):
+        canonical({"pricing/amount": number})
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.0, "0"), (-0.0, "0"), (1.0, "1"), (0.5, "0.5"), (1e-6, "0.000001"), (1e-7, "1e-7"),
+        (1e20, "100000000000000000000"), (1e21, "1e+21"), (-1.5e300, "-1.5e+300"),
+        (5e-324, "5e-324"), (333333333.33333329, "333333333.3333333"),
+    ],
+)  # fmt: skip
+def test_the_shortest_text_of_a_number(number: float, text: str) -> None:
+    assert shortest(number) == text
+
+
+def test_no_fraction_can_be_signed_that_is_no_number() -> None:
+    for odd in (float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(InputError):
+            canonical({"confidence/signal": odd})
 
 
 def _turned(value: Any) -> Any:

@@ -7,9 +7,12 @@ canonical(value)               the bytes that are signed: sorted, compact, UTF-8
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from json.encoder import encode_basestring as _quoted
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InputError
@@ -25,8 +28,13 @@ _ED25519 = b"\xed\x01"  # the multicodec prefix of such a key
 _KEY_BYTES = 32
 _DEPTH_MAX = 64
 _WHOLE_MAX = 2**53 - 1  # beyond it not every reader knows the difference of one
+_WORDS = {None: "null", True: "true", False: "false"}
+
+#: Keys under which a number with a point can be signed: what they hold is a measure, not money.
+FRACTIONS = frozenset({"confidence/signal"})
 
 
+@lru_cache(maxsize=4096)  # the same few parties are in every document
 def public_key(name: str) -> bytes:
     """The key in an identity. Raises `InputError` where it is no such identity."""
     match = _IDENTITY.fullmatch(name)
@@ -56,31 +64,66 @@ def identity(role: str, key: bytes) -> str:
 
 
 def canonical(value: Any) -> bytes:
-    """The one way to write a value: keys sorted as UTF-16, no blanks, nothing escaped.
+    """The one way to write a value (RFC 8785): keys sorted as UTF-16, no blanks, nothing escaped.
 
-    Raises `InputError` for what has no such way: numbers that are not whole (everybody writes them
-    in their own way), whole ones from 2⁵³ on, half characters, and depths nobody means.
+    Raises `InputError` for what has no such way, or none that every reader keeps: numbers with a
+    point, except under the keys that are for them, whole ones from 2⁵³ on, half characters, depths
+    that no document has.
     """
-    text = json.dumps(_sorted(value, 0), ensure_ascii=False, separators=(",", ":"))
     try:
-        return text.encode()
+        return _written(value, 0, "").encode()
     except UnicodeEncodeError:
         raise InputError("a text with half a character cannot be signed") from None
 
 
-def _sorted(value: Any, depth: int) -> Any:
+def _written(value: Any, depth: int, key: str) -> str:
     if depth > _DEPTH_MAX:
         raise InputError(f"what nests deeper than {_DEPTH_MAX} cannot be signed")
+    if isinstance(value, str):
+        return _quoted(value)
     if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise InputError("a key that is no text cannot be signed")
-        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
-        return {key: _sorted(value[key], depth + 1) for key in keys}
+        return _written_object(value, depth)
     if isinstance(value, list):
-        return [_sorted(item, depth + 1) for item in value]
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) > _WHOLE_MAX):
-        raise InputError(f"the number {value!r:.40} cannot be signed; write a whole one, or text")
-    return value
+        return f"[{','.join([_written(item, depth + 1, key) for item in value])}]"
+    if value is None or isinstance(value, bool):
+        return _WORDS[value]
+    if isinstance(value, int) and abs(value) <= _WHOLE_MAX:
+        return int.__repr__(value)
+    if isinstance(value, float) and isfinite(value) and key in FRACTIONS:
+        return shortest(value)
+    raise InputError(f"the number {_cut(value)} cannot be signed; write a whole one, or text")
+
+
+def _written_object(value: dict[str, Any], depth: int) -> str:
+    if not all(isinstance(key, str) for key in value):
+        raise InputError("a key that is no text cannot be signed")
+    keys = sorted(value)
+    if not all(map(str.isascii, keys)):  # beyond U+FFFF the order of UTF-16 is another one
+        keys.sort(key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+    parts = [f"{_quoted(key)}:{_written(value[key], depth + 1, key)}" for key in keys]
+    return f"{{{','.join(parts)}}}"
+
+
+def _cut(value: Any) -> str:
+    many = isinstance(value, int) and value.bit_length() > 200
+    return "of more than 60 digits" if many else f"{value!r:.40}"
+
+
+def shortest(value: float) -> str:
+    """A finite number as ECMAScript writes it: the fewest digits that read back as the same."""
+    digits, _, exponent = f"{Decimal(repr(abs(value))):e}".partition("e")
+    whole, _, rest = digits.partition(".")
+    digits = (whole + rest).rstrip("0") or "0"
+    point = int(exponent) + 1 if value else 1  # how many digits stand before the point
+    sign = "-" if value < 0 else ""
+    if 0 < point <= 21:
+        padded = digits.ljust(point, "0")
+        fraction = f".{padded[point:]}" if len(padded) > point else ""
+        return f"{sign}{padded[:point]}{fraction}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e{point - 1:+d}"
 
 
 class SigningKey:
@@ -113,17 +156,31 @@ def signed_bytes(document: dict[str, Any], without: tuple[str, ...] = ()) -> byt
 
 def is_signed_by(document: dict[str, Any], signer: str, without: tuple[str, ...] = ()) -> bool:
     """Whether the signature of the document is that of `signer`; anything odd is a no."""
+    require_signatures()
+    try:
+        data = signed_bytes(document, without)
+    except InputError:
+        return False
+    return is_signature(document.get("signature"), data, signer)
+
+
+def is_signature(signature: Any, data: bytes, signer: str) -> bool:
+    """Whether `signature`, as it stands in a document, is that of `signer` for the bytes."""
     ed25519, invalid = _ed25519()
-    signature = document.get("signature")
     if not isinstance(signature, dict) or signature.get("alg") != "ed25519":
         return False
     try:
         value = _unpadded(signature.get("value"))
         key = ed25519.Ed25519PublicKey.from_public_bytes(public_key(signer))
-        key.verify(value, signed_bytes(document, without))
+        key.verify(value, data)
     except (InputError, ValueError, TypeError, invalid):
         return False
     return True
+
+
+def require_signatures() -> None:
+    """Raises where the package for signatures is missing."""
+    _ed25519()
 
 
 def _unpadded(text: Any) -> bytes:

@@ -23,8 +23,8 @@ REVOCATION = "capability-passport-revocation.v1"
 NOT_SIGNED = ("issuer_delegation",)
 LEDGER, NAMESPACES = "network-ledger", "account_namespaces"
 
-_CAPABILITY = re.compile(
-    r"~?[a-z0-9][a-z0-9_/.-]*(@(participant|node|org):did:key:z[1-9A-HJ-NP-Za-km-z]+)?"
+CAPABILITY = re.compile(
+    r"~?[a-z0-9][a-z0-9_/-]*(@(participant|node|org):did:key:z[1-9A-HJ-NP-Za-km-z]+)?"
 )
 _TEXTS = ("passport_id", "node_id", "capability_id", "issued_at", "issuer/participant_id")
 _RFC3339 = re.compile(
@@ -73,7 +73,7 @@ def read_passport(document: Any) -> Passport:
             raise InputError(f"a passport without `{key}`")
     if not document["passport_id"].startswith("passport:capability:"):
         raise InputError("`passport_id` must start with passport:capability:")
-    if not _CAPABILITY.fullmatch(document["capability_id"]):
+    if not CAPABILITY.fullmatch(document["capability_id"]):
         raise InputError(f"{document['capability_id'][:80]!r} is no capability")
     if not isinstance(document.get("scope"), dict):
         raise InputError("a passport without `scope`")
@@ -194,8 +194,35 @@ def issue_passport(
     scope: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A signed passport; what could not be read again is refused."""
+    document = passport_draft(
+        issuer.identity("participant"),
+        issuer.identity("node"),
+        node_id,
+        capability_id,
+        issued_at=issued_at,
+        expires_at=expires_at,
+        passport_id=passport_id,
+        scope=scope,
+    )
+    signed = issuer.sign(document, NOT_SIGNED)
+    read_passport(signed)
+    return signed
+
+
+def passport_draft(
+    issuer: str,
+    issuer_node: str,
+    node_id: str,
+    capability_id: str,
+    *,
+    issued_at: str,
+    expires_at: str | None = None,
+    passport_id: str = "",
+    scope: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A passport that its issuer has yet to sign."""
     named = passport_id or f"passport:capability:{capability_id}:{node_id.rpartition(':')[2]}"
-    document: dict[str, Any] = {
+    return {
         "schema": PASSPORT,
         "passport_id": named,
         "node_id": node_id,
@@ -203,13 +230,10 @@ def issue_passport(
         "scope": dict(scope or {}),
         "issued_at": issued_at,
         "expires_at": expires_at,
-        "issuer/participant_id": issuer.identity("participant"),
-        "issuer/node_id": issuer.identity("node"),
+        "issuer/participant_id": issuer,
+        "issuer/node_id": issuer_node,
         "revocation_ref": None,
     }
-    signed = issuer.sign(document, NOT_SIGNED)
-    read_passport(signed)
-    return signed
 
 
 def renew_passport(
@@ -232,6 +256,13 @@ def revoke_passport(
 ) -> dict[str, Any]:
     """A signed revocation: by the issuer, or by the node with its own key."""
     by_issuer = signer.identity("participant") == passport["issuer/participant_id"]
+    return signer.sign(revocation_draft(passport, by_issuer=by_issuer, revoked_at=revoked_at))
+
+
+def revocation_draft(
+    passport: Mapping[str, Any], *, by_issuer: bool, revoked_at: str
+) -> dict[str, Any]:
+    """A revocation that the issuer of the passport, or else its node, has yet to sign."""
     document = {
         "schema": REVOCATION,
         "revocation_id": f"passport-revocation:{passport['passport_id']}",
@@ -243,4 +274,4 @@ def revoke_passport(
     }
     if by_issuer:
         document["issuer/participant_id"] = passport["issuer/participant_id"]
-    return signer.sign(document)
+    return document
