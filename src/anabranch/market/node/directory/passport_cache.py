@@ -1,0 +1,289 @@
+"""The cache that every question about nodes is answered from; nothing is asked of the network then.
+
+It has what the directory of this node holds and what each seed said when it was read last. What a
+seed said counts for `stale_ms`: where no word of it comes any more, its revocations may be missed.
+The answer for a capability is kept until the next instant at which it could change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from anabranch.clock import Clock
+from anabranch.market.node.directory.artifacts import (
+    CheckedPassport,
+    endpoints_of,
+    published_at,
+    url_of,
+)
+from anabranch.market.node.directory.policy import IssuerPolicy
+from anabranch.market.node.directory.revocations import Revocations
+from anabranch.market.passports import Key
+from anabranch.work.participants.performers import rfc3339
+
+NEVER = 2**62
+HERE = ""  # the source that is the directory of this node
+
+
+class CachedPassport(msgspec.Struct, frozen=True):
+    """A row of a directory, checked."""
+
+    checked: CheckedPassport
+    sequence: int
+    published_at: int
+    endorsement: Mapping[str, Any] | None = None
+
+    @property
+    def capability_id(self) -> str:
+        return self.checked.passport.capability_id
+
+    @property
+    def node_id(self) -> str:
+        return self.checked.passport.node_id
+
+
+class SourceContent(msgspec.Struct):
+    """What one directory says."""
+
+    rows: dict[str, dict[str, CachedPassport]] = {}  # node → capability
+    advertisements: dict[str, Mapping[str, Any]] = {}
+    read_at: int | None = None
+
+
+class Holder(NamedTuple):
+    """A node with a passport that counts."""
+
+    node_id: str
+    participant_id: str
+    row: Mapping[str, Any]
+
+
+class _Answer(NamedTuple):
+    holders: list[Holder]
+    rows: list[Mapping[str, Any]]
+    since: int
+    until: int  # not for this instant any more
+
+
+class PassportCache:
+    def __init__(
+        self, clock: Clock, policy: IssuerPolicy, revoked: Revocations, stale_ms: int
+    ) -> None:
+        self._clock = clock
+        self.policy = policy
+        self._revoked = revoked
+        self._stale_ms = stale_ms
+        self.sources: dict[str, SourceContent] = {HERE: SourceContent()}
+        self._by_capability: dict[str, dict[tuple[str, str], CachedPassport]] = {}
+        self._answers: dict[str, _Answer] = {}
+        self._newest: dict[str, Mapping[str, Any]] = {}  # advertisements
+        self._urls: dict[str, str] = {}  # of the newest advertisements
+        self._nodes: tuple[int, int, dict[str, list[str]]] = (0, 0, {})  # by participant
+        self.version = 0  # grows with every change
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def holders(self, capability_id: str) -> list[Holder]:
+        return list(self._answer(capability_id).holders)
+
+    def rows(self, capability_id: str) -> list[Mapping[str, Any]]:
+        return list(self._answer(capability_id).rows)
+
+    def capabilities(self) -> list[str]:
+        return sorted(self._by_capability)
+
+    def url(self, node_id: str) -> str:
+        return self._urls.get(node_id, "")
+
+    def advertisement(self, node_id: str) -> Mapping[str, Any] | None:
+        return self._newest.get(node_id)
+
+    def nodes_of(self, participant_id: str) -> list[str]:
+        """Nodes of a participant: those it was bound to, and those with a passport that counts."""
+        now = self._clock.now()
+        since, until, found = self._nodes
+        if not since <= now < until:
+            found = self._count_nodes()
+        return list(found.get(participant_id, ()))
+
+    def every(self) -> Iterator[tuple[str, CachedPassport]]:
+        for source, content in self.sources.items():
+            for of_node in content.rows.values():
+                for row in of_node.values():
+                    yield source, row
+
+    def problem_of(self, one: CachedPassport, now: int) -> str:
+        """Why the passport does not count now, or nothing. Revocation comes first."""
+        passport = one.checked.passport
+        if self._revoked.covers(one.checked):
+            return "it is revoked"
+        if passport.issued_at > now:
+            return "it is not valid yet"
+        if passport.expires_at is not None and passport.expires_at <= now:
+            return "it has expired"
+        if not self.policy.is_allowed(one.checked, self._newest.get(one.node_id)):
+            return f"{passport.issuer} may not issue it here"
+        return ""
+
+    def is_fresh(self, source: str, now: int) -> bool:
+        return source == HERE or now < self._stale_at(source)
+
+    # -- what a directory says ---------------------------------------------------------------
+
+    def replace(self, source: str, content: SourceContent) -> None:
+        """What was read from a source now, in place of what it said before."""
+        before = self.sources.get(source, SourceContent())
+        self.sources[source] = content
+        if before.rows != content.rows or before.advertisements != content.advertisements:
+            self._rebuild()
+        else:
+            self._answers.clear()
+            self._nodes = (0, 0, {})
+
+    def update_here(
+        self,
+        node_id: str,
+        rows: Mapping[str, CachedPassport],
+        advertisement: Mapping[str, Any] | None,
+    ) -> None:
+        """What the directory of this node says of one node now."""
+        here = self.sources[HERE]
+        for capability in here.rows.pop(node_id, {}):
+            self._by_capability[capability].pop((HERE, node_id), None)
+            if not self._by_capability[capability]:
+                del self._by_capability[capability]
+        if rows:
+            here.rows[node_id] = dict(rows)
+        if advertisement is not None:
+            here.advertisements[node_id] = advertisement
+            self._keep_newest(node_id, advertisement)
+        for capability, row in rows.items():
+            self._by_capability.setdefault(capability, {})[HERE, node_id] = row
+        self.changed()
+
+    def add_advertisement(
+        self, source: str, node_id: str, advertisement: Mapping[str, Any]
+    ) -> None:
+        """What a source said of one node since it was read."""
+        content = self.sources.setdefault(source, SourceContent())
+        content.advertisements[node_id] = advertisement
+        self._keep_newest(node_id, advertisement)
+        self.changed()
+
+    def changed(self) -> None:
+        """Something was revoked."""
+        self._answers.clear()
+        self._nodes = (0, 0, {})
+        self.version += 1
+
+    def _rebuild(self) -> None:
+        self._by_capability = {}
+        self._newest, self._urls = {}, {}
+        for source, content in self.sources.items():
+            for node, of_node in content.rows.items():
+                for capability, row in of_node.items():
+                    self._by_capability.setdefault(capability, {})[source, node] = row
+            for node, one in content.advertisements.items():
+                self._keep_newest(node, one)
+        self.changed()
+
+    def _keep_newest(self, node_id: str, advertisement: Mapping[str, Any]) -> None:
+        known = self._newest.get(node_id)
+        if known is None or published_at(advertisement) >= published_at(known):
+            self._newest[node_id] = advertisement
+            self._urls[node_id] = url_of(advertisement)
+
+    # -- answers -----------------------------------------------------------------------------
+
+    def _answer(self, capability_id: str) -> _Answer:
+        now = self._clock.now()
+        found = self._answers.get(capability_id)
+        if found is None or not found.since <= now < found.until:
+            found = self._compute(capability_id, now)
+            if capability_id in self._by_capability:  # names that nothing has are not remembered
+                self._answers[capability_id] = found
+        return found
+
+    def _compute(self, capability_id: str, now: int) -> _Answer:
+        newest: dict[Key, CachedPassport] = {}
+        since, until = 0, NEVER
+        for (source, _), one in self._by_capability.get(capability_id, {}).items():
+            for instant in self._boundaries(source, one):
+                if instant <= now:
+                    since = max(since, instant)
+                else:
+                    until = min(until, instant)
+            key = one.checked.passport.key
+            if self.is_fresh(source, now) and (key not in newest or _newer(one, newest[key])):
+                newest[key] = one  # one that was issued anew does not count as it was before
+        best: dict[str, CachedPassport] = {}
+        for one in newest.values():
+            if self.problem_of(one, now):
+                continue
+            if one.node_id not in best or _newer(one, best[one.node_id]):
+                best[one.node_id] = one
+        holders = [self._holder(one) for _, one in sorted(best.items())]
+        return _Answer(holders, [one.row for one in holders], since, until)
+
+    def _boundaries(self, source: str, one: CachedPassport) -> Iterator[int]:
+        """Instants at which what is known of it could count or count no more."""
+        passport = one.checked.passport
+        yield passport.issued_at
+        if passport.expires_at is not None:
+            yield passport.expires_at
+        if source != HERE:
+            yield self._stale_at(source)
+
+    def _stale_at(self, source: str) -> int:
+        content = self.sources.get(source)
+        read_at = content.read_at if content else None
+        return 0 if read_at is None else read_at + self._stale_ms
+
+    def _holder(self, one: CachedPassport) -> Holder:
+        participant = self.policy.participant(one.checked)
+        return Holder(one.node_id, participant, self.row(one))
+
+    def row(self, one: CachedPassport) -> dict[str, Any]:
+        """As a directory shows it."""
+        passport = one.checked.passport
+        advertisement = self._newest.get(one.node_id)
+        row = {
+            "node_id": one.node_id,
+            "endpoints": endpoints_of(advertisement) if advertisement else [],
+            "capability_id": one.capability_id,
+            "passport": one.checked.document,
+            "sequence/no": one.sequence,
+            "published_at": rfc3339(one.published_at),
+            "expires_at": None if passport.expires_at is None else rfc3339(passport.expires_at),
+            "anchor_identity": self.policy.participant(one.checked),
+            "informal": not self.policy.is_allowed(one.checked, advertisement),
+        }
+        return row if one.endorsement is None else {**row, "endorsement": one.endorsement}
+
+    def _count_nodes(self) -> dict[str, list[str]]:
+        found: dict[str, set[str]] = {}
+        since, until = 0, NEVER
+        for node, participant in self.policy.bindings.items():
+            found.setdefault(participant, set()).add(node)
+        for capability in self._by_capability:
+            answer = self._answer(capability)
+            since, until = max(since, answer.since), min(until, answer.until)
+            for holder in answer.holders:
+                found.setdefault(holder.participant_id, set()).add(holder.node_id)
+        nodes = {participant: sorted(of_it) for participant, of_it in found.items()}
+        self._nodes = (since, until, nodes)
+        return nodes
+
+
+def _newer(one: CachedPassport, other: CachedPassport) -> bool:
+    """Issued later; of two from the same instant the one that lasts longer."""
+
+    def rank(each: CachedPassport) -> tuple[int, int, str]:
+        passport = each.checked.passport
+        ends = NEVER if passport.expires_at is None else passport.expires_at
+        return passport.issued_at, ends, passport.passport_id
+
+    return rank(one) > rank(other)

@@ -1,0 +1,48 @@
+"""Who may issue a passport that counts here.
+
+Those on the list of this node may, for any node; and whoever runs a node may for that node, if the
+two say so of each other: the participant names the node as its own in the passport, and the node
+presents this passport in its advertisement; or the operator of this node says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch.market.node.directory.artifacts import CheckedPassport, presents
+from anabranch.market.node.directory.settings import CapabilityPolicy, DirectorySettings
+from anabranch.market.passports import LEDGER
+
+#: Nobody may appoint itself to keep the accounts of others.
+_DEFAULTS: Mapping[str, CapabilityPolicy] = {LEDGER: CapabilityPolicy(operator=False)}
+_DEFAULT = CapabilityPolicy()
+
+
+class IssuerPolicy:
+    def __init__(self, settings: DirectorySettings) -> None:
+        self._allowed = frozenset(settings.issuers)
+        self._policies = {**_DEFAULTS, **settings.policies}
+        self.bindings = dict(settings.bindings)
+
+    def is_allowed(self, one: CheckedPassport, advertisement: Mapping[str, Any] | None) -> bool:
+        passport = one.passport
+        policy = self._policies.get(passport.capability_id.partition("@")[0], _DEFAULT)
+        if passport.issuer in self._allowed or passport.issuer in policy.issuers:
+            return True
+        return policy.operator and self.is_operator(one, advertisement)
+
+    def is_operator(self, one: CheckedPassport, advertisement: Mapping[str, Any] | None) -> bool:
+        """Whether the issuer runs the node that the passport is for."""
+        bound = self.bindings.get(one.passport.node_id)
+        if bound is not None:
+            return bound == one.passport.issuer
+        return (
+            advertisement is not None
+            and one.issued_on_its_node
+            and presents(advertisement, one.document)
+        )
+
+    def participant(self, one: CheckedPassport) -> str:
+        """Who is asked where the node is: its operator, or else the issuer."""
+        return self.bindings.get(one.passport.node_id, one.passport.issuer)
