@@ -1,0 +1,229 @@
+"""Reading seed directories into the cache, before the node takes work and then again and again.
+
+A seed is read as a whole (registrations, advertisements, revocations) or not at all: a passport
+must not count while its revocation could not be read. What it sends is checked here, document by
+document; what does not hold is left out and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from anabranch.clock import Clock
+from anabranch.errors import AnabranchError, InputError, StoreError
+from anabranch.market.node.directory.artifacts import (
+    ADVERTISEMENT,
+    CheckedBefore,
+    kept_passport,
+    require_published,
+    url_of,
+)
+from anabranch.market.node.directory.passport_cache import (
+    HERE,
+    CachedPassport,
+    PassportCache,
+    SourceContent,
+)
+from anabranch.market.node.directory.registry import SeedDirectory
+from anabranch.market.node.directory.settings import DirectorySettings
+from anabranch.market.node.peers.http_transport import origin_of
+from anabranch.market.node.ports import PeerTransport, PeerUnreachable
+from anabranch.market.passports import PASSPORT, instant
+
+logger = logging.getLogger("anabranch.node")
+
+PAGES_MAX = 1000  # of one list; a directory that is full can be read
+CHECKED_AT_ONCE = 50  # documents; then others get their turn
+SOONEST_MS = 1000
+NO_LIMIT = 2**62
+IN_VAIN_MS = 2000
+IN_VAIN_MAX = 10_000
+
+
+class SeedState(msgspec.Struct):
+    """How reading one seed goes."""
+
+    url: str
+    read_at: int | None = None
+    error: str = ""
+    failures: int = 0
+    refused: int = 0  # documents of it that do not hold
+
+
+class DirectorySync:
+    def __init__(
+        self,
+        clock: Clock,
+        transport: PeerTransport,
+        settings: DirectorySettings,
+        registry: SeedDirectory,
+        cache: PassportCache,
+        seeds: Sequence[str],
+    ) -> None:
+        self._clock = clock
+        self._transport = transport
+        self._settings = settings
+        self._registry = registry
+        self._cache = cache
+        self.seeds = [SeedState(url) for url in seeds]
+        self._checked = CheckedBefore()
+        self._in_vain: dict[str, int] = {}  # nodes that no seed knows, and until when
+
+    async def sync(self) -> None:
+        """Read every seed once; one that cannot be read says so in its state."""
+        await asyncio.gather(*(self._sync(seed) for seed in self.seeds))
+
+    async def locate(self, node_id: str) -> str:
+        """Where a node is that the cache does not know: it may be new to a seed. Seeds that are
+        asked in vain are not asked again for a while."""
+        now = self._clock.now()
+        if self._in_vain.get(node_id, 0) > now or not node_id.startswith("node:"):
+            return ""
+        for seed in self.seeds:
+            try:
+                path = f"/adv/{quote(node_id, safe=':')}"
+                found = (await self._fetch(f"{seed.url.rstrip('/')}{path}"))["advertisement"]
+                self._checked.require(found, ADVERTISEMENT)
+                require_published(found, now)
+            except (AnabranchError, LookupError, TypeError):
+                continue
+            if found["node/id"] == node_id and (url := url_of(found)):
+                self._cache.add_advertisement(seed.url, node_id, found)
+                return url
+        if len(self._in_vain) >= IN_VAIN_MAX:
+            self._in_vain.clear()
+        self._in_vain[node_id] = now + IN_VAIN_MS
+        return ""
+
+    @property
+    def delay_ms(self) -> int:
+        """Until the next reading: as it is set, at most half the shortest life of a passport; soon
+        where a seed could not be read."""
+        lives = (
+            (passport.expires_at - passport.issued_at) // 2
+            for _, row in self._cache.every()
+            if (passport := row.checked.passport).expires_at is not None
+        )
+        wanted = min(self._settings.sync_ms, max(SOONEST_MS, min(lives, default=NO_LIMIT)))
+        failures = max((seed.failures for seed in self.seeds), default=0)
+        return min(wanted, SOONEST_MS << min(failures - 1, 20)) if failures else wanted
+
+    async def _sync(self, seed: SeedState) -> None:
+        now = self._clock.now()
+        try:
+            await self._pull(seed, now)
+        except StoreError:
+            raise
+        except AnabranchError as error:
+            if seed.error != error.message:  # once, not with every reading
+                where = origin_of(seed.url)
+                logger.warning("the seed directory %s cannot be read: %s", where, error.message)
+            seed.error, seed.failures = error.message, seed.failures + 1
+        else:
+            seed.read_at, seed.error, seed.failures = now, "", 0
+
+    async def _pull(self, seed: SeedState, now: int) -> None:
+        advertisements = await self._pages(seed, "/adv", "since")
+        rows = await self._pages(seed, "/cap", "cursor")
+        # From the first one on: a seed that was set up anew counts from 1 again.
+        revocations = await self._pages(seed, "/revocations", "since")
+        seed.refused = 0
+        content = SourceContent(read_at=now)
+        for number, item in enumerate((*advertisements, *rows)):
+            if number % CHECKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            try:
+                self._take(content, item, now)
+            except (AnabranchError, LookupError, TypeError):
+                seed.refused += 1
+        await self._take_revocations(seed, revocations)
+        await self._registry.durable()
+        self._cache.replace(seed.url, content)
+
+    def _take(self, content: SourceContent, item: Mapping[str, Any], now: int) -> None:
+        if "passport" not in item:
+            advertisement = item["advertisement"]
+            self._checked.require(advertisement, ADVERTISEMENT)
+            require_published(advertisement, now)
+            content.advertisements[advertisement["node/id"]] = advertisement
+            return
+        self._checked.require(item["passport"], PASSPORT)
+        row = _row(item)
+        content.rows.setdefault(row.node_id, {})[row.capability_id] = row
+
+    async def _take_revocations(self, seed: SeedState, items: Sequence[Any]) -> None:
+        for number, item in enumerate(items):
+            if number % CHECKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            try:
+                self._registry.revoke(item["artifact"], seed.url)
+            except AnabranchError as error:
+                if error.code == "too-many-revocations":
+                    raise  # one that is not kept could let a passport count
+                seed.refused += 1
+            except (LookupError, TypeError):
+                seed.refused += 1
+
+    async def _pages(self, seed: SeedState, path: str, name: str) -> list[Any]:
+        """All items of a list."""
+        items: list[Any] = []
+        at = ""
+        for _ in range(PAGES_MAX):
+            query = f"?{name}={quote(at)}" if at else ""
+            page = await self._fetch(f"{seed.url.rstrip('/')}{path}{query}")
+            found, after = page.get("items"), page.get("next")
+            if not isinstance(found, list) or not isinstance(after, str | int | None):
+                raise InputError(f"{path} is no list of a directory", code="seed_shape")
+            items += found
+            if after is None or str(after) == at or not found:
+                return items
+            at = str(after)
+        raise InputError(f"{path} has more than {PAGES_MAX} pages", code="seed_shape")
+
+    async def _fetch(self, url: str) -> dict[str, Any]:
+        seconds = self._settings.fetch_ms / 1000
+        status, body = await self._transport.call("GET", url, b"", seconds)
+        if status != 200:
+            raise PeerUnreachable(f"it answers with status {status}", code="seed_status")
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise InputError("its answer is not JSON", code="seed_shape") from None
+
+
+def _row(item: Mapping[str, Any]) -> CachedPassport:
+    sequence, endorsement = item["sequence/no"], item.get("endorsement")
+    if not isinstance(sequence, int) or not isinstance(endorsement, Mapping | None):
+        raise InputError("a row of another shape")
+    published = instant(item["published_at"], "published_at")
+    return CachedPassport(kept_passport(item["passport"]), sequence, published, endorsement)
+
+
+def cached_here(registry: SeedDirectory, node_id: str) -> dict[str, CachedPassport]:
+    """What the directory of this node says of one node, for the cache."""
+    return {
+        capability: CachedPassport(
+            registry.checked[node_id, capability], one.sequence, one.at, one.endorsement
+        )
+        for capability, one in registry.registrations.get(node_id, {}).items()
+    }
+
+
+def follow(registry: SeedDirectory, cache: PassportCache) -> None:
+    """The cache has at once what the directory of this node takes."""
+
+    def changed(node_id: str) -> None:
+        advertisement = registry.advertisements.get(node_id)
+        document = advertisement.advertisement if advertisement else None
+        cache.update_here(node_id, cached_here(registry, node_id), document)
+
+    for node_id in {*registry.advertisements, *registry.registrations}:
+        changed(node_id)
+    registry.listen(changed)
+    cache.sources[HERE].read_at = 0
