@@ -1,0 +1,214 @@
+"""Offers between nodes: asked for, answered and pushed.
+
+`offer-catalog.fetch.request` is for the modules first; where none of them answers or drops it, the
+host answers with its own offers and nothing else. `offer-catalog.fetch.response` and
+`offer-catalog.push` are admitted by the host, and then shown to the modules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.errors import AnabranchError
+from anabranch.market.documents import check
+from anabranch.market.node.errors import NodeError
+from anabranch.market.node.ids import derived
+from anabranch.market.node.offers.catalog import CatalogFilter, filter_of
+from anabranch.market.node.offers.config import OffersConfig
+from anabranch.market.node.offers.drafts import KIND as OFFER
+from anabranch.market.node.offers.registry import Registry, Room, Verdict
+from anabranch.market.node.offers.relays import forwarded, relay_of
+from anabranch.market.node.ports import InboundMessage, NodeContext, PeerUnreachable
+from anabranch.work.participants.performers import rfc3339
+
+REQUEST = "offer-catalog.fetch.request"
+RESPONSE = "offer-catalog.fetch.response"
+PUSH = "offer-catalog.push"
+OFFERS_MAX = 500  # in one message
+MESSAGE_BYTES = 4 * 1024 * 1024  # of the offers in one message; peers take 8 MiB with all the rest
+_AT_ONCE = 20  # relays between two looks at what else is to be done
+_QUERY_ID_MAX = 256
+
+
+class OfferMessages:
+    def __init__(self, context: NodeContext, registry: Registry, config: OffersConfig) -> None:
+        self._context = context
+        self._entities = context.entities
+        self._registry = registry
+        self._config = config
+
+    def listen(self) -> None:
+        self._context.peers.on(REQUEST, self._asked)
+        self._context.peers.on(RESPONSE, self._received)
+        self._context.peers.on(PUSH, self._received)
+
+    # -- out ---------------------------------------------------------------------------------
+
+    async def fetch(self, node_id: str, wanted: Any, seconds: float) -> dict[str, Any]:
+        """Ask a node for its offers, and admit what it answers."""
+        drawn = self._context.random_bytes(16).hex()
+        query_id = f"offer-query:{derived('offer-query', node_id, drawn)}"
+        payload = {"filter": wanted or {}, "query_id": query_id}
+        try:
+            found = await self._context.peers.request(
+                node_id, REQUEST, payload, correlation_id=query_id, seconds=seconds
+            )
+        except PeerUnreachable as error:
+            raise NodeError(
+                503, "peer_unreachable", error.message, headers={"Retry-After": "5"}
+            ) from None
+        if not isinstance(found, dict):
+            raise NodeError(502, "peer_answer", "the node answered with no catalog")
+        if found.get("query_id", query_id) != query_id:
+            raise NodeError(502, "peer_answer", "the node answered another question")
+        if found.get("error") is not None:
+            raise NodeError(502, "peer_answer", f"the node answered: {str(found['error'])[:300]}")
+        try:
+            verdicts = await self.admit(_relays(found), node_id)
+        except NodeError as error:  # of the peer, not of the one who asked
+            raise NodeError(502, "peer_answer", f"the node answered: {error.message}") from None
+        return {"query_id": query_id, "node_id": node_id, **_summary(verdicts)}
+
+    async def push(self, node_ids: Iterable[str], *, observed: bool) -> list[dict[str, Any]]:
+        """Send the active offers of this node, and with `observed` those of others that may be
+        passed on; one result for each node."""
+        now, active = self._context.clock.now(), filter_of(None)
+        relays = self._own(active)
+        if observed:
+            rows = self._registry.every_visible()
+            passed = (forwarded(row, now) for row in rows if active.fits(row.offer, now))
+            relays += [relay for relay in passed if relay is not None]
+        said = {"node_id": self._context.signer.node_id, "pushed_at": rfc3339(now)}
+        payloads = [{"offers": page, **said} for page in _pages(relays)]
+        await self._entities.durable()
+        return await asyncio.gather(*(self._push(node_id, payloads) for node_id in node_ids))
+
+    async def _push(self, node_id: str, payloads: list[dict[str, Any]]) -> dict[str, Any]:
+        sent = 0
+        for payload in payloads:
+            name = derived("offer-push", node_id, self._context.random_bytes(16).hex())
+            try:
+                await self._context.peers.request(
+                    node_id,
+                    PUSH,
+                    payload,
+                    correlation_id=f"offer-push:{name}",
+                    seconds=self._config.fetch_seconds,
+                )
+            except AnabranchError as error:
+                return {"node_id": node_id, "status": "failed", "reason": error.code}
+            sent += len(payload["offers"])
+        return {"node_id": node_id, "status": "sent", "offers": sent}
+
+    # -- in ----------------------------------------------------------------------------------
+
+    async def admit(self, relays: list[Any], source: str) -> list[Verdict]:
+        """Decide about relays that this peer has sent; durable when it returns."""
+        if len(relays) > OFFERS_MAX:
+            message = f"{len(relays)} offers in one message; {OFFERS_MAX} are the most"
+            raise NodeError(413, "too_many_offers", message)
+        room = Room(self._entities, self._config.observed_max)
+        verdicts: list[Verdict] = []
+        for number, relay in enumerate(relays, 1):
+            verdicts.append(self._registry.admit(relay, source, room))
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        await self._entities.durable()
+        return verdicts
+
+    async def observe(self, payload: Any, node_id: str) -> Mapping[str, int]:
+        """The port `OfferCatalog`."""
+        try:
+            relays = _relays(payload) if isinstance(payload, dict) else []
+            if not relays:
+                relays = self._own_of(payload, node_id)
+            verdicts = await self.admit(relays, node_id)
+        except NodeError:
+            return {"rejected": 1}
+        counts: dict[str, int] = _summary(verdicts)["counts"]
+        return counts
+
+    def _own_of(self, payload: Any, node_id: str) -> list[Any]:
+        """An offer alone, as the one who provides it answers, is a relay that begins there."""
+        offer = payload.get("offer", payload) if isinstance(payload, dict) else None
+        if not isinstance(offer, dict) or "offer/id" not in offer:
+            return []
+        # What others provide comes as a relay, which says where it began.
+        if check(offer, kind=OFFER) or offer["provider/node-id"] != node_id:
+            return [{"offer": offer}]
+        return [relay_of(offer, node_id, self._context.clock.now())]
+
+    async def _asked(self, message: InboundMessage) -> Any:
+        outcome = await self._modules(message)
+        if outcome is not None and outcome.kind != "passed":
+            return outcome.payload
+        payload = message.payload if isinstance(message.payload, dict) else {}
+        query_id = payload.get("query_id")
+        known = isinstance(query_id, str) and 0 < len(query_id) <= _QUERY_ID_MAX
+        answer: dict[str, Any] = {
+            "offers": [],
+            "node_id": self._context.signer.node_id,
+            "responded_at": rfc3339(self._context.clock.now()),
+            "query_id": query_id if known else message.correlation_id,
+            "error": None,
+        }
+        try:
+            wanted = filter_of(payload.get("filter"))
+            return answer | {"offers": _pages(self._own(wanted)[: wanted.limit])[0]}
+        except AnabranchError as error:
+            return answer | {"error": {"code": error.code, "message": error.message}}
+
+    async def _received(self, message: InboundMessage) -> Any:
+        if not isinstance(message.payload, dict):
+            raise NodeError(400, "schema", f"the payload of {message.msg} is an object")
+        verdicts = await self.admit(_relays(message.payload), message.remote_node_id)
+        outcome = await self._modules(message)
+        if outcome is not None and outcome.payload is not None:
+            return outcome.payload
+        return {"status": "ok", "counts": _summary(verdicts)["counts"]}
+
+    def _own(self, wanted: CatalogFilter) -> list[dict[str, Any]]:
+        now, me = self._context.clock.now(), self._context.signer.node_id
+        rows = self._registry.every_local()
+        return [relay_of(one.offer, me, now) for one in rows if wanted.fits(one.offer, now)]
+
+    async def _modules(self, message: InboundMessage) -> Any:
+        """What the chains of modules say to it; None where this node has no modules."""
+        modules = getattr(self._context, "modules", None)
+        return None if modules is None else await modules.message("peer", message)
+
+
+def _relays(payload: Mapping[str, Any]) -> list[Any]:
+    """The relays of a message: a list, one, or the message itself."""
+    if "offers" in payload:
+        offers = payload["offers"]
+        if not isinstance(offers, list):
+            raise NodeError(400, "schema", "`offers` is a list of relays")
+        return offers
+    if "relay" in payload:
+        return [payload["relay"]]
+    return [payload] if "relay/id" in payload else []
+
+
+def _pages(relays: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The relays in as many messages as they need; one without any where there are none."""
+    pages: list[list[dict[str, Any]]] = [[]]
+    size = 0
+    for relay in relays:
+        length = len(msgspec.json.encode(relay))
+        if pages[-1] and (len(pages[-1]) == OFFERS_MAX or size + length > MESSAGE_BYTES):
+            pages.append([])
+            size = 0
+        pages[-1].append(relay)
+        size += length
+    return pages
+
+
+def _summary(verdicts: list[Verdict]) -> dict[str, Any]:
+    counts = Counter(one.outcome for one in verdicts)
+    return {"counts": dict(sorted(counts.items())), "results": [one.row() for one in verdicts]}

@@ -1,0 +1,189 @@
+"""What the registry of offers keeps: events, states and families."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.market.documents.shapes import moment
+from anabranch.market.node.entities import Family
+
+Trust = Literal["explicit", "federation", "untrusted"]
+#: The more trusted, the higher.
+RANK: dict[str, int] = {"untrusted": 0, "federation": 1, "explicit": 2}
+
+
+class LocalPublished(msgspec.Struct, frozen=True, tag="published"):
+    """A version of an offer of this node, signed."""
+
+    offer: dict[str, Any]
+    by: str  # operator, or the module
+    at: int
+
+
+class LocalRetired(msgspec.Struct, frozen=True, tag="retired"):
+    """An offer that was not active made room for another. Its number is remembered."""
+
+    at: int
+
+
+class LocalOffer(msgspec.Struct, frozen=True, kw_only=True):
+    offer: dict[str, Any]
+    by: str
+    at: int
+    retired: bool = False  # it is found by its id, and not listed
+
+    @property
+    def sequence(self) -> int:
+        return int(self.offer["sequence/no"])
+
+
+def _local(before: LocalOffer | None, event: LocalPublished | LocalRetired) -> LocalOffer:
+    if isinstance(event, LocalRetired):
+        assert before is not None
+        return msgspec.structs.replace(before, retired=True)
+    return LocalOffer(offer=event.offer, by=event.by, at=event.at)
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """How an offer came here. `source` is the peer that signed the envelope."""
+
+    source: str
+    origin: str
+    hops: int
+    do_not_forward: bool = False
+
+
+class OfferObserved(msgspec.Struct, frozen=True, tag="observed"):
+    offer: dict[str, Any]
+    trust: Trust
+    route: Route
+    at: int
+    drop_at: int
+
+
+class TrustReviewed(msgspec.Struct, frozen=True, tag="reviewed"):
+    """The same version was relayed again, and is trusted otherwise now."""
+
+    trust: Trust
+    route: Route
+    at: int
+    drop_at: int
+
+
+class OfferDropped(msgspec.Struct, frozen=True, tag="dropped"):
+    """It is listed no more; the number of its version is remembered."""
+
+    reason: str  # untrusted, expired, room, local
+    at: int
+
+
+class ObservedOffer(msgspec.Struct, frozen=True, kw_only=True):
+    offer: dict[str, Any]
+    trust: Trust
+    route: Route
+    observed_at: int
+    drop_at: int
+    dropped: str = ""
+
+    @property
+    def sequence(self) -> int:
+        return int(self.offer["sequence/no"])
+
+    @property
+    def provider(self) -> str:
+        return str(self.offer["provider/participant-id"])
+
+    @property
+    def visible(self) -> bool:
+        return not self.dropped and self.trust != "untrusted"
+
+
+def _observed(
+    before: ObservedOffer | None, event: OfferObserved | TrustReviewed | OfferDropped
+) -> ObservedOffer:
+    match event:
+        case OfferObserved():
+            return ObservedOffer(
+                offer=event.offer,
+                trust=event.trust,
+                route=event.route,
+                observed_at=event.at,
+                drop_at=event.drop_at,
+            )
+        case TrustReviewed():
+            assert before is not None
+            return msgspec.structs.replace(
+                before, trust=event.trust, route=event.route, drop_at=event.drop_at
+            )
+        case OfferDropped():
+            assert before is not None
+            return msgspec.structs.replace(before, dropped=event.reason)
+
+
+class ProviderTrusted(msgspec.Struct, frozen=True, tag="trusted"):
+    participant: str
+    by: str
+    note: str
+    at: int
+
+
+class ProviderDistrusted(msgspec.Struct, frozen=True, tag="distrusted"):
+    by: str
+    at: int
+
+
+class TrustedProvider(msgspec.Struct, frozen=True, kw_only=True):
+    participant: str
+    added_at: int
+    added_by: str
+    note: str = ""
+    removed_at: int | None = None
+
+
+def _trusted(
+    before: TrustedProvider | None, event: ProviderTrusted | ProviderDistrusted
+) -> TrustedProvider:
+    if isinstance(event, ProviderDistrusted):
+        assert before is not None
+        return msgspec.structs.replace(before, removed_at=event.at)
+    return TrustedProvider(
+        participant=event.participant, added_at=event.at, added_by=event.by, note=event.note
+    )
+
+
+#: All of them stay in memory: they are few, and listed often.
+LOCAL = Family(
+    "local-offer",
+    LocalOffer,
+    LocalPublished | LocalRetired,
+    _local,
+    is_open=lambda state: not state.retired,
+)
+OBSERVED = Family(
+    "observed-offer",
+    ObservedOffer,
+    OfferObserved | TrustReviewed | OfferDropped,
+    _observed,
+    is_open=lambda state: not state.dropped,
+    wake=lambda state: state.drop_at,
+    group=lambda state: state.provider,
+)
+TRUSTED = Family(
+    "trusted-provider",
+    TrustedProvider,
+    ProviderTrusted | ProviderDistrusted,
+    _trusted,
+    is_open=lambda state: state.removed_at is None,
+)
+FAMILIES: tuple[Family[Any], ...] = (LOCAL, OBSERVED, TRUSTED)
+
+
+def expires_at(offer: dict[str, Any]) -> int:
+    return moment(offer["expires-at"]) or 0
+
+
+def is_active(offer: dict[str, Any], now: int) -> bool:
+    """Not withdrawn, and not expired at that instant."""
+    return offer.get("offer/status") != "withdrawn" and expires_at(offer) > now

@@ -1,0 +1,215 @@
+"""Which offers are known, and what becomes of one that is relayed to this node.
+
+An offer replaces the version before it only with a greater number. The local offer beats the
+observed one of the same id. An id belongs to the participant who was first with it, unless the
+other one is trusted more. A newer version stays as trusted as the way on which
+the older one came, so that no stranger can hide an offer by relaying it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.market.node.entities import Change, Entities
+from anabranch.market.node.offers.config import OffersConfig
+from anabranch.market.node.offers.records import (
+    LOCAL,
+    OBSERVED,
+    RANK,
+    LocalOffer,
+    ObservedOffer,
+    OfferDropped,
+    OfferObserved,
+    Route,
+    Trust,
+    TrustReviewed,
+    expires_at,
+)
+from anabranch.market.node.offers.relays import problem_of, route_of
+from anabranch.market.node.offers.trust import Judge
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a relay."""
+
+    offer_id: str
+    outcome: Literal["stored", "stale", "rejected"]
+    reason: str = ""  # a class
+    message: str = ""
+
+    def row(self) -> dict[str, str]:
+        found = {"offer_id": self.offer_id, "outcome": self.outcome}
+        return found | {"reason": self.reason, "message": self.message} if self.reason else found
+
+
+class Registry:
+    def __init__(self, entities: Entities, judge: Judge, config: OffersConfig, me: str) -> None:
+        self._entities = entities
+        self._judge = judge
+        self._config = config
+        self._me = me
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def local(self, offer_id: str) -> LocalOffer | None:
+        return self._entities.get(LOCAL, offer_id)
+
+    def visible(self, offer_id: str) -> ObservedOffer | None:
+        found = self._entities.get(OBSERVED, offer_id)
+        return found if found is not None and found.visible else None
+
+    def every_local(self) -> list[LocalOffer]:
+        return [one for _, one in sorted(self._entities.each_open(LOCAL), key=_by_id)]
+
+    def every_visible(self) -> list[ObservedOffer]:
+        rows = sorted(self._entities.each_open(OBSERVED), key=_by_id)
+        return [one for _, one in rows if one.visible]
+
+    def hidden(self) -> int:
+        return sum(not one.visible for _, one in self._entities.each_open(OBSERVED))
+
+    # -- relays ------------------------------------------------------------------------------
+
+    def admit(self, relay: Any, source: str, room: Room) -> Verdict:
+        """Decide about one relay of this peer. The decision is one block."""
+        with self._entities.change() as change:
+            wrong, message = problem_of(relay, source, self._me, change.now)
+            if wrong:
+                return _verdict(relay, "rejected", wrong, message)
+            return self._admit(change, relay["offer"], route_of(relay, source), room)
+
+    def _admit(self, change: Change, offer: dict[str, Any], route: Route, room: Room) -> Verdict:
+        offer_id, provider = offer["offer/id"], offer["provider/participant-id"]
+        if change.get(LOCAL, offer_id) is not None:
+            return _refused(offer, "local-offer", "this node has an offer of this id")
+        known = change.get(OBSERVED, offer_id)
+        if known is not None and known.dropped and known.trust == "untrusted":
+            known = None  # forgotten, as if it had never come
+        if known is None:
+            return self._store(change, offer, route, self._trust(change, provider, route), room)
+        if known.provider != provider:
+            return self._contest(change, known, offer, route, room)
+        if offer["sequence/no"] <= known.sequence:
+            self._review(change, known, route)
+            return _verdict({"offer": offer}, "stale")
+        routes = (route, known.route) if not known.dropped else (route,)
+        trust, way = self._judge.best(change, provider, *routes)
+        way = msgspec.structs.replace(way, do_not_forward=route.do_not_forward)
+        return self._store(change, offer, way, trust, room, replaced=known)
+
+    def _contest(
+        self, change: Change, known: ObservedOffer, offer: dict[str, Any], route: Route, room: Room
+    ) -> Verdict:
+        """Another participant uses an id that is taken."""
+        trust = self._trust(change, offer["provider/participant-id"], route)
+        if known.dropped or RANK[trust] > RANK[known.trust]:
+            return self._store(change, offer, route, trust, room, replaced=known)
+        return _refused(offer, "provider-mismatch", "another participant has an offer of this id")
+
+    def _review(self, change: Change, known: ObservedOffer, route: Route) -> None:
+        if known.dropped:
+            return
+        trust, way = self._judge.best(change, known.provider, known.route, route)
+        if (trust, way) != (known.trust, known.route):
+            drop_at = self._drop_at(known.offer, trust, known.observed_at)
+            event = TrustReviewed(trust=trust, route=way, at=change.now, drop_at=drop_at)
+            change.add(OBSERVED, known.offer["offer/id"], event)
+            self._drop_late(change, known.offer["offer/id"])
+
+    def _store(
+        self, change: Change, offer: dict[str, Any], route: Route, trust: Trust, room: Room,
+        *, replaced: ObservedOffer | None = None,
+    ) -> Verdict:  # fmt: skip
+        is_new = replaced is None or bool(replaced.dropped)
+        if is_new and not room.make(change, trusted=trust != "untrusted"):
+            message = f"this node keeps {self._config.observed_max} offers of others"
+            return _refused(offer, "catalog-full", message)
+        drop_at = self._drop_at(offer, trust, change.now)
+        event = OfferObserved(offer=offer, trust=trust, route=route, at=change.now, drop_at=drop_at)
+        change.add(OBSERVED, offer["offer/id"], event)
+        return _verdict({"offer": offer}, "stored")
+
+    def _trust(self, change: Change, provider: str, route: Route) -> Trust:
+        return self._judge.trust(change, provider, route)
+
+    def _drop_at(self, offer: dict[str, Any], trust: Trust, observed_at: int) -> int:
+        last = expires_at(offer) + self._config.expired_seconds * 1000
+        if trust != "untrusted":
+            return last
+        return min(last, observed_at + self._config.untrusted_seconds * 1000)
+
+    # -- dropping ----------------------------------------------------------------------------
+
+    def drop_due(self, offer_id: str) -> None:
+        with self._entities.change() as change:
+            self._drop_late(change, offer_id)
+
+    def _drop_late(self, change: Change, offer_id: str) -> None:
+        """Drop a row whose time is over."""
+        found = change.get(OBSERVED, offer_id)
+        if found is not None and not found.dropped and found.drop_at <= change.now:
+            reason = "untrusted" if found.trust == "untrusted" else "expired"
+            change.add(OBSERVED, offer_id, OfferDropped(reason=reason, at=change.now))
+
+    def give_way(self, change: Change, offer_id: str) -> None:
+        """A local offer of this id is published."""
+        found = change.get(OBSERVED, offer_id)
+        if found is not None and not found.dropped:
+            change.add(OBSERVED, offer_id, OfferDropped(reason="local", at=change.now))
+
+
+class Room:
+    """Room for more observed offers, for the relays of one message. What has expired leaves; for a
+    trusted offer first the oldest one of a stranger. No stranger makes another one leave."""
+
+    def __init__(self, entities: Entities, most: int) -> None:
+        self._entities = entities
+        self._most = most
+        self._leaving: dict[bool, Iterator[str]] = {}
+
+    def make(self, change: Change, *, trusted: bool) -> bool:
+        """Whether there is room for one more."""
+        if self._entities.count_open(OBSERVED) < self._most:
+            return True
+        if trusted not in self._leaving:
+            self._leaving[trusted] = iter(self._order(change.now, trusted))
+        for offer_id in self._leaving[trusted]:
+            found = change.get(OBSERVED, offer_id)
+            if found is not None and _may_leave(found, change.now, trusted):
+                change.add(OBSERVED, offer_id, OfferDropped(reason="room", at=change.now))
+                return True
+        return False
+
+    def _order(self, now: int, trusted: bool) -> list[str]:
+        rows = [
+            (one.trust != "untrusted", one.observed_at, offer_id)
+            for offer_id, one in self._entities.each_open(OBSERVED)
+            if _may_leave(one, now, trusted)
+        ]
+        return [offer_id for *_, offer_id in sorted(rows)]
+
+
+def _may_leave(row: ObservedOffer, now: int, trusted: bool) -> bool:
+    if row.dropped:
+        return False
+    return (trusted and row.trust == "untrusted") or expires_at(row.offer) <= now
+
+
+def _by_id(one: tuple[str, Any]) -> str:
+    return one[0]
+
+
+def _refused(offer: dict[str, Any], reason: str, message: str) -> Verdict:
+    return _verdict({"offer": offer}, "rejected", reason, message)
+
+
+def _verdict(
+    relay: Any, outcome: Literal["stored", "stale", "rejected"], reason: str = "", message: str = ""
+) -> Verdict:
+    offer = relay.get("offer") if isinstance(relay, dict) else None
+    offer_id = offer.get("offer/id") if isinstance(offer, dict) else None
+    named = offer_id[:200] if isinstance(offer_id, str) else ""
+    return Verdict(offer_id=named, outcome=outcome, reason=reason, message=message)

@@ -1,0 +1,87 @@
+"""Relays: an offer on its way from node to node, and how far it may go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from anabranch.market.documents import DocumentProblem, check
+from anabranch.market.documents.offers import HOPS_MAX
+from anabranch.market.documents.shapes import moment
+from anabranch.market.node.ids import derived
+from anabranch.market.node.offers.records import ObservedOffer, Route
+from anabranch.work.participants.performers import rfc3339
+
+KIND = "service-offer-relay.v1"
+SKEW_MS = 5 * 60 * 1000  # by which clocks may differ
+#: Of one offer: thousands of them stay in memory, and whoever reaches this node may send them.
+OFFER_BYTES = 64 * 1024
+_BEGINS = {"/relay~1relayed-at": "relay/relayed-at", "/offer/published-at": "published-at"}
+
+
+def relay_of(offer: Mapping[str, Any], node_id: str, now: int) -> dict[str, Any]:
+    """The relay with which an offer of this node begins its way."""
+    return _relay(offer, node_id, 0, now)
+
+
+def forwarded(row: ObservedOffer, now: int) -> dict[str, Any] | None:
+    """The relay that passes an observed offer on: one hop more, the same origin. None where it
+    would go too far, or is not to be passed on."""
+    if row.route.do_not_forward or row.route.hops >= HOPS_MAX:
+        return None
+    return _relay(row.offer, row.route.origin, row.route.hops + 1, now)
+
+
+def _relay(offer: Mapping[str, Any], origin: str, hops: int, now: int) -> dict[str, Any]:
+    parts = origin, offer["offer/id"], str(offer["sequence/no"]), str(hops)
+    return {
+        "schema/v": 1,
+        "relay/id": f"offer-relay:{derived('offer-relay', *parts)}",
+        "relay/origin-node-id": origin,
+        "relay/hops": hops,
+        "relay/relayed-at": rfc3339(now),
+        "offer": dict(offer),
+    }
+
+
+def route_of(relay: Mapping[str, Any], source: str) -> Route:
+    return Route(
+        source=source,
+        origin=relay["relay/origin-node-id"],
+        hops=relay["relay/hops"],
+        do_not_forward=relay.get("relay/do-not-forward", False),
+    )
+
+
+def problem_of(relay: Any, source: str, me: str, now: int) -> tuple[str, str]:
+    """The class of what is wrong with a relay that this peer has sent, and a sentence; ("", "")
+    where it can be taken."""
+    problems = [one for one in check(relay, kind=KIND, at=now) if not _is_skew(one, relay, now)]
+    if problems:
+        return problems[0].code, str(problems[0])
+    if message := size_problem(relay["offer"], OFFER_BYTES):
+        return "too-large", message
+    if relay["relay/hops"] == 0 and relay["relay/origin-node-id"] != source:
+        return "origin-mismatch", "a relay without a hop is sent by its origin"
+    if relay.get("relay/intended-node-id", me) != me:
+        return "not-intended", "the relay is for another node"
+    if relay["offer"]["provider/node-id"] == me:
+        return "local-offer", "offers of this node are published here, not observed"
+    return "", ""
+
+
+def size_problem(offer: Mapping[str, Any], most: int) -> str:
+    """Why the offer is too large, or ""."""
+    size = len(msgspec.json.encode(offer))
+    return "" if size <= most else f"the offer has {size:,} bytes; {most:,} are the most"
+
+
+def _is_skew(problem: DocumentProblem, relay: Any, now: int) -> bool:
+    """A time that has not come yet, by no more than clocks may differ."""
+    if problem.code != "not-yet-valid" or problem.path not in _BEGINS:
+        return False
+    document = relay["offer"] if problem.path.startswith("/offer/") else relay
+    begins = moment(document[_BEGINS[problem.path]])
+    return begins is not None and begins <= now + SKEW_MS
