@@ -1,0 +1,1 @@
+"""Tests of what a node does with its modules."""
