@@ -1,0 +1,1 @@
+"""Tests of what modules can ask their host to keep."""
