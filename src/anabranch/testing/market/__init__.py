@@ -1,0 +1,13 @@
+"""A marketplace for tests: any number of nodes in one process and in virtual time.
+
+    world = World(nodes=["buyer", "provider"], start="2026-06-10T08:00:00Z")
+    answer = await world["buyer"].request("GET", "/v1/status", as_="operator")
+
+See docs/node.md.
+"""
+
+from anabranch.testing.market.laws import check_laws
+from anabranch.testing.market.nodes import Answered, NodeSpec, WorldNode
+from anabranch.testing.market.world import Fate, World
+
+__all__ = ["Answered", "Fate", "NodeSpec", "World", "WorldNode", "check_laws"]
