@@ -1,0 +1,1 @@
+"""Tests of orders that the operator places."""
