@@ -1,0 +1,148 @@
+"""Two nodes that serve in a thread, one a seed of the other, and what tests ask of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anabranch.market.node.api import OPERATOR, Call, Caller
+from anabranch.market.node.folder import NodeFile, NodeFolder
+from anabranch.market.node.keys import KeyFolder
+from anabranch.surfaces.http.node.server import NodeServer
+from hangs import HANG_SECONDS
+
+from ..support import eventually
+
+T = TypeVar("T")
+
+
+class Served:
+    """One node with its pages."""
+
+    def __init__(self, server: NodeServer, run: Any) -> None:
+        self.server, self._run = server, run
+        self.url = server.url
+        self.node_id = server.node.context.signer.node_id
+        self.participant_id = server.node.context.signer.participant_id
+
+    @property
+    def token(self) -> str:
+        return self.server.folder.control_token.read_text()
+
+    def say(self, module: str, path: str, body: Any) -> Any:
+        """As a module of the node."""
+        caller = Caller("module", module=module, actor=module)
+        call = Call(method="POST", path=path, caller=caller, body=body)
+        answer = self._run(self.server.node.handle(call))
+        assert answer.status < 400, answer.body
+        return answer.body
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        call = Call(method=method, path=path, caller=OPERATOR, body=body, query=query)
+        answer = self._run(self.server.node.handle(call))
+        assert answer.status < 400, answer.body
+        return answer.body
+
+
+class TwoNodes:
+    """`provider` is the seed of `buyer`; both serve until the end."""
+
+    def __init__(
+        self, folder: Path, names: tuple[str, str] = ("provider", "buyer"), modules: Any = ()
+    ) -> None:
+        self._folder, self._names, self._modules = folder, names, tuple(modules)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._servers: list[NodeServer] = []
+
+    def __enter__(self) -> TwoNodes:
+        self._thread.start()
+        self.provider = self._start("provider", self._names[0], modules=self._modules)
+        self.buyer = self._start("buyer", self._names[1], seeds=(self.provider.url,))
+        return self
+
+    def _start(self, folder: str, name: str, **more: Any) -> Served:
+        made = NodeFolder(self._folder / folder)
+        made.create(NodeFile(name=name, **more))
+        KeyFolder.create(made.keys)
+        server = NodeServer(made)
+        self.call(server.start())
+        self._servers.append(server)
+        return Served(server, self.call)
+
+    def __exit__(self, *_exc: object) -> None:
+        for server in reversed(self._servers):
+            self.call(server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(HANG_SECONDS)
+
+
+CHILD = Path(__file__).parents[3] / "market/node/modules/child_module.py"
+
+
+def module_config(name: str, executable: str = sys.executable) -> dict[str, Any]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return {
+        "id": name,
+        "auth-token": "X-M-Auth",
+        "grants": ["workflow.step.completed.publish"],
+        "http": {"endpoint": f"http://127.0.0.1:{port}", "startup_timeout_ms": 60_000},
+        "launch": {"executable": executable, "args": ["-S", "-E", str(CHILD)]},
+    }
+
+
+OFFER = {
+    "offer/id": "offer:summaries",
+    "service/type": "text/summarise",
+    "service/description": "A summary of a text",
+    "pricing/amount": 250,
+    "confirmation/mode": "self-confirmed",
+}
+
+
+def trade(nodes: TwoNodes, offer: dict[str, Any], amount: int = 10_000) -> None:
+    """The buyer knows the offer of the provider, and has money."""
+    nodes.provider.ask("POST", "/v1/service-offers", offer)
+    trusted = {"participant_id": nodes.provider.participant_id}
+    nodes.buyer.ask("POST", "/v1/trusted-providers", trusted)
+    nodes.buyer.ask("POST", "/v1/service-offers/fetch", {"node_id": nodes.provider.node_id})
+    nodes.buyer.ask("POST", "/v1/ledger/top-up", {"amount": amount})
+
+
+def place(nodes: TwoNodes, offer_id: str, **more: Any) -> str:
+    """An order of the buyer that the provider has received; its execution."""
+    placed = nodes.buyer.ask("POST", "/v1/orders", {"offer_id": offer_id, **more})
+    eventually(lambda: request_for(nodes, placed["order_id"]))
+    execution: str = placed["execution_id"]
+    return execution
+
+
+def request_for(nodes: TwoNodes, order_id: str) -> str:
+    """The request in the inbox of the provider, "" while there is none."""
+    waiting = nodes.provider.ask("GET", "/v1/inbox", open="true")["items"]
+    return next((one["id"] for one in waiting if one["order/id"] == order_id), "")
+
+
+def answer(nodes: TwoNodes, execution: str, body: dict[str, Any]) -> None:
+    """By the provider; returns when the buyer has the result."""
+    order_id = execution.replace("execution:", "order:")
+    nodes.provider.ask("POST", f"/v1/inbox/{request_for(nodes, order_id)}/answer", body)
+    assert eventually(lambda: state_of(nodes, execution) not in ("dispatched", "dispatch_prepared"))
+
+
+def state_of(nodes: TwoNodes, execution: str) -> str:
+    state: str = nodes.buyer.ask("GET", f"/v1/executions/{execution}")["state"]
+    return state

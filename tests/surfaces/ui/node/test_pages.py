@@ -1,0 +1,194 @@
+"""Every page of a node with everything on it: what comes from outside is text, keys reach every
+control, texts can be read, and nothing is wider than a telephone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from ..support import NASTY, TWO_FRAMES
+from ..test_accessible import CONTRAST, CONTROLS, HERE, STRUCTURE
+from .conftest import OpenPage
+from .support import OFFER, TwoNodes, answer, module_config, place, trade
+
+ELSEWHERE = "node:did:key:z6MkfVJAvfWEfSPHmFyc7mm84n3oQiTrGrv8tY9fGLcjU1RS"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
+    """Hostile names, descriptions, inputs, outputs, reasons and errors, in every state."""
+    folder = Path(tmp_path_factory.mktemp("nodes"))
+    modules = [module_config("broken", f"/nowhere/{NASTY}")]
+    with TwoNodes(folder, (NASTY, NASTY), modules) as running:
+        trade(running, {**OFFER, "service/description": NASTY})
+        trusted = {"participant_id": running.buyer.participant_id, "note": NASTY}
+        running.buyer.ask("POST", "/v1/trusted-providers", trusted)
+        running.buyer.ask("POST", "/v1/ledger/top-up", {"amount": 1, "note": NASTY})
+        note = {"schema_version": "v1", "capability_id": "notify_emit", "level": "error"}
+        running.provider.say("broken", "/v1/module/notify", {**note, "title": NASTY, "body": NASTY})
+        running.provider.ask("POST", "/v1/passports", {"capability_id": "offer-catalog"})
+        running.buyer.ask("POST", "/v1/directory/sync")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def executions(nodes: TwoNodes) -> dict[str, str]:
+    """One in each state that a page shows in its own way."""
+    made = {
+        name: place(nodes, "offer:summaries", input={"text": NASTY, NASTY: [NASTY]})
+        for name in ("dispatched", "awaiting", "disputed", "released", "rejected")
+    }
+    done = {"status": "completed", "output": {"said": NASTY}}
+    for name in ("awaiting", "disputed", "released"):
+        answer(nodes, made[name], done)
+    refused = {"status": "rejected", "error": {"code": "no", "message": NASTY}}
+    answer(nodes, made["rejected"], refused)
+    act = nodes.buyer.ask
+    act("POST", f"/v1/executions/{made['disputed']}/dispute", {"reason": NASTY})
+    act("POST", f"/v1/executions/{made['released']}/accept", {"reason": NASTY})
+    return made
+
+
+@pytest.fixture(scope="module")
+def pages(nodes: TwoNodes, executions: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """Of each node, those that show the most."""
+    sent = nodes.buyer.ask("GET", "/v1/artifact-delivery/deliveries")["items"][0]["delivery/id"]
+    hold = executions["awaiting"].replace("execution:", "hold:")
+    return {
+        "buyer": (
+            "/",
+            "/orders",
+            *(f"/orders/{one}" for one in executions.values()),
+            "/offers",
+            "/offers/offer:summaries",
+            "/ledger",
+            f"/ledger/holds/{hold}",
+            "/deliveries",
+            f"/deliveries/{sent}",
+            "/peers",
+        ),
+        "provider": (
+            "/",
+            "/orders",
+            "/inbox",
+            "/offers",
+            "/directory?capability=offer-catalog",
+            "/modules",
+            "/modules/broken",
+            "/notifications",
+            "/login",
+        ),
+    }
+
+
+def test_nothing_that_comes_from_outside_becomes_markup(
+    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, ...]]
+) -> None:
+    shown = 0
+    hostile = quote(NASTY, safe="")
+    named = quote(NASTY.replace("{{7*7}}", ""), safe="")  # no address has braces
+    typed = [f"/orders/{named}", f"/directory?capability={hostile}", f"/login?next={hostile}",
+             f"/notifications?module={hostile}", f"/ledger?account={hostile}"]  # fmt: skip
+    for name, addresses in pages.items():
+        page = open_page(getattr(nodes, name))
+        for address in (*addresses, *typed):
+            page.goto(address)
+            page.evaluate("() => new Promise(go => requestAnimationFrame(() => setTimeout(go, 0)))")
+            assert page.evaluate("window.hacked") is None, address
+            foreign = "main img, main script, main [onerror]"
+            assert page.locator(foreign).count() == 0, address
+            words = page.locator("main").evaluate("one => one.textContent")
+            shown += "<img src=x onerror" in words
+    assert shown >= 20  # it is there to be read
+
+
+def test_what_was_typed_and_refused_comes_back_as_text(
+    open_page: OpenPage, nodes: TwoNodes
+) -> None:
+    page = open_page(nodes.provider)
+    page.goto("/offers")
+    text = f'{NASTY}"></textarea><b>bold</b>'
+    page.get_by_label("service-offer.v1").fill(text)
+    page.get_by_role("button", name="Publish").click()
+    page.get_by_role("alert").wait_for()
+    assert page.get_by_label("service-offer.v1").input_value() == text
+    page.get_by_label("Id of the participant").fill(NASTY)
+    page.get_by_role("button", name="Trust", exact=True).click()
+    page.get_by_role("alert").wait_for()
+    assert page.get_by_label("Id of the participant").input_value() == NASTY
+    assert page.locator("main b, main img").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def test_every_page_has_its_headings_and_names_and_every_text_stands_out(
+    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, ...]]
+) -> None:
+    for name, addresses in pages.items():
+        page = open_page(getattr(nodes, name))
+        for address in addresses:
+            page.emulate_media(color_scheme="light", reduced_motion="reduce")
+            page.goto(address)
+            assert page.evaluate(STRUCTURE) == [], address
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+                page.evaluate(TWO_FRAMES)
+                found = page.evaluate(CONTRAST)
+                assert found["looked"] > 8, (address, scheme)
+                assert found["bad"] == [], (address, scheme)
+
+
+def test_no_page_is_wider_than_a_telephone(
+    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, ...]]
+) -> None:
+    for name, addresses in pages.items():
+        page = open_page(getattr(nodes, name), viewport={"width": 400, "height": 800})
+        for address in addresses:
+            page.goto(address)
+            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert over <= 0, address
+
+
+@pytest.mark.parametrize("address", ["/offers", "/inbox", "/modules"])
+def test_the_tab_key_reaches_every_control_and_shows_where_it_is(
+    open_page: OpenPage, nodes: TwoNodes, executions: dict[str, str], address: str
+) -> None:
+    page = open_page(nodes.provider)
+    page.goto(address)
+    wanted = set(page.evaluate(CONTROLS))
+    reached: set[str] = set()
+    for _ in range(3 * len(wanted) + 20):
+        page.keyboard.press("Tab")
+        here: Any = page.evaluate(HERE)
+        if here is None:
+            continue
+        assert here["ring"], here
+        assert here["inside"], here
+        reached.add(here["tab"])
+        if reached == wanted:
+            break
+    assert reached == wanted
+
+
+def test_an_id_that_is_cut_opens_to_the_whole_of_it(open_page: OpenPage, nodes: TwoNodes) -> None:
+    page = open_page(nodes.buyer)
+    page.goto("/peers")
+    whole = page.get_by_text(nodes.provider.node_id, exact=True)
+    assert not whole.is_visible()
+    page.locator("summary.id").first.click()
+    assert whole.is_visible()
+
+
+def test_a_node_that_does_not_answer_is_named_with_its_reason(
+    open_page: OpenPage, nodes: TwoNodes
+) -> None:
+    page = open_page(nodes.buyer)
+    page.goto("/peers")
+    page.get_by_label("Id of the node").fill(ELSEWHERE)
+    page.get_by_role("button", name="Open", exact=True).click()
+    region = page.get_by_role("region", name="Open a session")
+    assert region.get_by_role("alert").inner_text() != ""
+    assert page.get_by_label("Id of the node").input_value() == ELSEWHERE
