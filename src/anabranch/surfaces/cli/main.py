@@ -14,7 +14,9 @@ from typing import Any
 from anabranch import settings as config
 from anabranch.errors import AnabranchError, DefinitionError, InputError
 from anabranch.settings import Settings
+from anabranch.store.location import require_known_scheme, tells_password
 from anabranch.surfaces.cli import parser, stop_signals
+from anabranch.surfaces.cli.commands.node.failed import NodeFailed
 from anabranch.surfaces.cli.output import logs, render
 from anabranch.surfaces.cli.output.exit_codes import LEFT_WAITING
 from anabranch.surfaces.cli.parser import VERBS
@@ -25,7 +27,7 @@ BAD_USAGE = 2
 #: Errors that are nobody's bad usage: something was changed, or may still be.
 BROKEN = (
     "engine_stopped", "defect", "damaged_run", "law", "no_answer", "server", "slow_answer",
-    "internal",
+    "internal", "copy_differs",
 )  # fmt: skip
 
 #: Nothing is wrong with the command or the run: the run waits for an engine that has what it needs.
@@ -86,6 +88,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         raise InputError("name a --store or a --server, not both", code="usage")
     if store is not None:
         settings = replace(settings, store=store, server="")
+        _warn_of_password(store)
     if server is not None:
         settings = replace(settings, server=server)
     if getattr(options, "token_file", None) is not None:
@@ -95,7 +98,17 @@ def _settings(options: argparse.Namespace) -> Settings:
     for name in ("catalog", "participants", "no_inline", "inline_user"):
         if getattr(options, name, None) is not None:
             settings = replace(settings, **{name: getattr(options, name)})
+    require_known_scheme(settings.store)
     return settings
+
+
+def _warn_of_password(store: str) -> None:
+    if tells_password(store):
+        print(
+            "anabranch: every user of this machine can read the password in --store (`ps`): put "
+            "the address into ANABRANCH_STORE, or the password into PGPASSWORD or ~/.pgpass",
+            file=sys.stderr,
+        )
 
 
 def _complain(options: argparse.Namespace, error: AnabranchError) -> int:
@@ -109,7 +122,8 @@ def _complain(options: argparse.Namespace, error: AnabranchError) -> int:
         print(f"anabranch: {error.message}", file=sys.stderr)
     if error.code in LEFT:
         return LEFT_WAITING
-    return FAILED if error.code in BROKEN else BAD_USAGE
+    failed = error.code in BROKEN or isinstance(error, NodeFailed)
+    return FAILED if failed else BAD_USAGE
 
 
 if __name__ == "__main__":

@@ -9,10 +9,13 @@ from typing import Any
 from anabranch.surfaces.cli.commands import epilogs
 from anabranch.surfaces.cli.commands.bulk import arguments as bulk
 from anabranch.surfaces.cli.commands.catalog import arguments as catalog
+from anabranch.surfaces.cli.commands.cluster import arguments as cluster
 from anabranch.surfaces.cli.commands.common import Formatter, Parser
 from anabranch.surfaces.cli.commands.control import arguments as control
 from anabranch.surfaces.cli.commands.credentials import arguments as credentials
 from anabranch.surfaces.cli.commands.inspect import arguments as inspect
+from anabranch.surfaces.cli.commands.market import arguments as market
+from anabranch.surfaces.cli.commands.node import arguments as node
 from anabranch.surfaces.cli.commands.run import arguments as run
 from anabranch.surfaces.cli.commands.serve import arguments as serve
 from anabranch.surfaces.cli.commands.sessions import arguments as sessions
@@ -50,10 +53,13 @@ VERBS: dict[str, tuple[Callable[[Any], None], str]] = {
     "template": (workflows.add_template, "commands.workflows.workflows.template"),
     "participants": (workflows.add_participants, "commands.workflows.participants.participants"),
     "passport": (workflows.add_passport, "commands.workflows.passports.passport"),
+    "market": (market.add_market, "commands.market.documents.market"),
     "serve": (serve.add_serve, "commands.serve.serve.serve"),
     "dev": (serve.add_dev, "commands.serve.serve.dev"),
     "token": (serve.add_token, "commands.serve.tokens.token"),
     "credential": (credentials.add_credential, "commands.credentials.credentials.credential"),
+    "cluster": (cluster.add_cluster, "commands.cluster.cluster.cluster"),
+    "node": (node.add_node, "commands.node.node.node"),
     "store": (stores.add_store, "commands.stores.stores.store"),
     "webhook": (webhooks.add_webhook, "commands.webhooks.webhooks.webhook"),
     "worker": (serve.add_worker, "commands.serve.worker.worker"),
