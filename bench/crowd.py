@@ -2,8 +2,9 @@
 
 A third follows the stream of events, a third asks for the run again and again, a third asks to be
 told when it has ended; now and then they list runs and ask why one waits. None rests longer than
-its run needs. A *patient* client meets a server that has just been killed with the same key and the
-id of the last event it saw; for the others whatever goes wrong is an error.
+its run needs. A *patient* client meets a server that has just been killed, or whose store is away,
+with the same key and the id of the last event it saw; for the others whatever goes wrong is an
+error. Where there are several servers, each request goes to another one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -26,7 +27,14 @@ LIST_EVERY, EXPLAIN_EVERY = 5, 7
 
 Way = Literal["stream", "poll", "wait"]
 WAYS: tuple[Way, ...] = ("stream", "poll", "wait")
-BROKEN = (ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
+AWAY = frozenset({502, 503, 504})  # the server, or its store, is not there for the moment
+
+
+class Away(Exception):
+    """The server cannot say at the moment."""
+
+
+BROKEN = (Away, ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 #: For server and workers. `second_time` fails once, so its step waits for a timer; `note` writes
 #: down under which key it was called, so that one can see afterwards what was done how often.
@@ -122,7 +130,7 @@ class Crowd:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         timer_ms: int,
         poll_seconds: float,
@@ -130,7 +138,8 @@ class Crowd:
         patient: bool = False,
         name: str = "client",
     ) -> None:
-        self.url, self.notes, self._name = url, Notes(), name
+        self.urls = [url] if isinstance(url, str) else list(url)
+        self.notes, self._name = Notes(), name
         self._poll_seconds, self._pooled_every, self._patient = poll_seconds, pooled_every, patient
         self._texts = {one: definition(timer_ms, pooled=one) for one in (False, True)}
         self._spread_seconds = timer_ms / 1000
@@ -214,9 +223,9 @@ class Crowd:
 
     async def _follow(self, visit: Visit) -> None:
         """Until the stream says that it has ended; a stream that broke is taken up again."""
-        path = f"{self.url}{API}/runs/{visit.run}/events/stream"
         ended = False
         while not ended:
+            path = f"{self._server()}{API}/runs/{visit.run}/events/stream"
             headers = {"Last-Event-ID": str(visit.seen[-1])} if visit.seen else {}
             async with self._patience(visit), self._session.get(path, headers=headers) as response:
                 self._check(response, 200, await response.text() if response.status > 200 else "")
@@ -249,13 +258,19 @@ class Crowd:
         while True:
             async with (
                 self._patience(visit),
-                self._session.request(method, f"{self.url}{API}{path}", **more) as response,
+                self._session.request(method, f"{self._server()}{API}{path}", **more) as response,
             ):
                 text = await response.text()
                 self._check(response, expected, text)
                 return json.loads(text)
 
+    def _server(self) -> str:
+        """The next one: a run is begun at one server and watched at others."""
+        return self.urls[self.notes.requests % len(self.urls)]
+
     def _check(self, response: ClientResponse, expected: int, text: str) -> None:
+        if self._patient and response.status in AWAY:
+            raise Away(f"{response.method} {response.url.path}: {response.status} {text[:300]}")
         if response.status != expected:
             raise Wrong(f"{response.method} {response.url.path}: {response.status} {text[:300]}")
 

@@ -40,17 +40,22 @@ def counting(items: int, shard_size: int, kind: str = "give") -> str:
 
 async def count(folder: Path, items: int, shard_size: int) -> dict[str, Any]:
     """Run one counting loop; called in a process of its own, for its memory."""
-    prepared = world.prepared(counting(items, shard_size))
     path = folder / f"count-{items}-{shard_size}.db"
-    async with world.engine(path) as parts:
+    found = await count_on(path, items, shard_size)
+    return {**found, "peak_kib": _peak_kib(), "bytes": path.stat().st_size}
+
+
+async def count_on(store: Path | str, items: int, shard_size: int) -> dict[str, Any]:
+    """The same on a store of any kind."""
+    prepared = world.prepared(counting(items, shard_size))
+    async with world.engine(store) as parts:
         begin, used = time.perf_counter(), time.process_time()
         run = await parts.engine.start(prepared.definition, prepared.net)
         state = await parts.engine.wait(run)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - used
     if state.ctx.get("total") != sum(range(items)):
         raise RuntimeError(f"{items} items came to {state.ctx.get('total')}: {state.problem}")
-    size = path.stat().st_size
-    return {"seconds": seconds, "cpu": cpu, "peak_kib": _peak_kib(), "bytes": size}
+    return {"seconds": seconds, "cpu": cpu}
 
 
 def _peak_kib() -> int:

@@ -1,4 +1,4 @@
-"""A server and its workers as real processes, which can be killed and begun again."""
+"""Servers and their workers as real processes, which can be killed, stopped and begun again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from bench.crowd import POOL, TOOLS
@@ -17,19 +18,31 @@ TOOLS_NAME = "crowd_tools"
 
 
 class Station:
-    """Use it with `with`: whatever happens, no process is left. All of it lives in one folder."""
+    """Use it with `with`: whatever happens, no process is left. All of it lives in one folder.
+
+    Servers are numbered from 0; more than one need a `store` that they can share. `settings` are
+    those of the servers, by the names of their variables.
+    """
 
     def __init__(
-        self, folder: Path, *, lease_seconds: float = 2.0, work_seconds: float = 0.0
+        self,
+        folder: Path,
+        *,
+        lease_seconds: float = 2.0,
+        work_seconds: float = 0.0,
+        servers: int = 1,
+        store: str = "",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.store = folder, folder / "site.db"
+        self._place = store or str(self.store)
+        self._settings = dict(settings or {})
         self._lease, self._work_seconds = lease_seconds, work_seconds
         (folder / f"{TOOLS_NAME}.py").write_text(TOOLS)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.server: subprocess.Popen[bytes] | None = None
+        self._ports = _free_ports(servers)
+        self.urls = [f"http://127.0.0.1:{port}" for port in self._ports]
+        self.port, self.url = self._ports[0], self.urls[0]
+        self.servers: dict[int, subprocess.Popen[bytes]] = {}
         self.workers: dict[str, subprocess.Popen[bytes]] = {}  # by name, the oldest first
         self._worked = 0
         self._all: list[subprocess.Popen[bytes]] = []
@@ -43,45 +56,57 @@ class Station:
                 process.kill()
             process.wait()
 
-    def serve(self) -> None:
-        """Begin the server; `ready` says when it listens."""
-        words = ("serve", "--port", str(self.port), "--store", str(self.store))
-        self.server = self._begin("server.log", *words)
+    @property
+    def server(self) -> subprocess.Popen[bytes] | None:
+        """The first one, where there is one."""
+        return self.servers.get(0)
 
-    def work(self) -> None:
-        """One more worker, under a name of its own."""
+    def serve(self, number: int = 0) -> None:
+        """Begin a server; `ready` says when it listens."""
+        words = ("serve", "--port", str(self._ports[number]), "--store", self._place)
+        self.servers[number] = self._begin(self._log(number), *words, settings=self._settings)
+
+    def work(self, number: int = 0) -> None:
+        """One more worker, under a name of its own, given the address of one server."""
         self._worked += 1
         name = f"w{self._worked}"
-        words = ("worker", "--server", self.url, "--pool", POOL, "--name", name)
+        words = ("worker", "--server", self.urls[number], "--pool", POOL, "--name", name)
         more = ("--concurrency", "8", "--lease", f"{self._lease:g}")
         self.workers[name] = self._begin(f"{name}.log", *words, *more)
 
-    def kill_server(self) -> None:
-        assert self.server is not None
-        self.server.kill()
-        self.server.wait()
+    def kill_server(self, number: int = 0) -> None:
+        self.servers[number].kill()
+        self.servers[number].wait()
+
+    def signal_server(self, number: int, signal: int) -> None:
+        self.servers[number].send_signal(signal)
 
     def kill_worker(self, name: str) -> None:
         worker = self.workers.pop(name)
         worker.kill()
         worker.wait()
 
-    def ready(self) -> bool:
+    def ready(self, number: int = 0) -> bool:
         """Whether the server listens; a server that has ended by itself is an error."""
-        assert self.server is not None
-        if self.server.poll() is not None:
-            raise AssertionError((self.folder / "server.log").read_text()[-4000:])
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5):
+        if self.servers[number].poll() is not None:
+            raise AssertionError((self.folder / self._log(number)).read_text()[-4000:])
+        address = ("127.0.0.1", self._ports[number])
+        with suppress(OSError), socket.create_connection(address, 5):
             return True
         return False
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, number: int = 0) -> None:
         end = time.monotonic() + READY_SECONDS
-        while not self.ready():
+        while not self.ready(number):
             assert time.monotonic() < end, "the server does not listen"
             time.sleep(0.02)
 
-    def _begin(self, log: str, *words: str) -> subprocess.Popen[bytes]:
+    def _log(self, number: int) -> str:
+        return f"server{number or ''}.log"
+
+    def _begin(
+        self, log: str, *words: str, settings: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
         paths = [str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         more = {
@@ -92,10 +117,18 @@ class Station:
             process = subprocess.Popen(
                 [sys.executable, "-m", "anabranch", *words, "--tools", TOOLS_NAME],
                 cwd=self.folder,
-                env={**kept, **more},
+                env={**kept, **more, **(settings or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
             )
         self._all.append(process)
         return process
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -94,8 +94,9 @@ def playbook(name: str, workflow: object) -> str:
 
 @asynccontextmanager
 async def engine(
-    path: Path, participants: Mapping[str, Any] | None = None, **settings: object
+    path: Path | str, participants: Mapping[str, Any] | None = None, **settings: object
 ) -> AsyncIterator[Parts]:
+    """`path` is the file of an SQLite store, or the address of one on PostgreSQL."""
     chosen = Settings(store=str(path), **settings)  # type: ignore[arg-type]
     store = open_store(chosen)
     parts = Parts(store, chosen, toolbox(), participants)

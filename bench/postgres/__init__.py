@@ -1,0 +1,1 @@
+"""Benchmarks of the store on PostgreSQL, beside raw probes on the same server."""
