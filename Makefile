@@ -84,18 +84,25 @@ bench: $(STAMP)         ## print the benchmark table
 
 # The tests with random cases take all of their seeds here, from another one each time; FIRST=n
 # begins at that one again.
-soak: $(STAMP)          ## long simulation, all seeds, 20 demos, kills; SEEDS=100000 ROUNDS=1000 FIRST=n
+soak: $(STAMP)          ## long simulation, all seeds, a second server, 20 demos, kills; SEEDS=100000 ROUNDS=1000 FIRST=n
 	@$(BIN)/python -m anabranch.testing.soak --seeds $(or $(SEEDS),20000)
 	@first=$(or $(FIRST),$$(date +%s)); echo "seeds from $$first on"; \
 	  ANABRANCH_SEEDS=1 ANABRANCH_FIRST_SEED=$$first \
 	  $(BIN)/python -m pytest -q -n 2 $$(grep -rl 'from seeds import' tests)
+	@ANABRANCH_TEST_ELSEWHERE=1 $(BIN)/python -m pytest -q -n 2 tests/surfaces/http tests/surfaces/ui
 	@ANABRANCH_DEMO_TIMES=$(or $(DEMOS),20) $(BIN)/python -m pytest -q tests/acceptance/test_demo.py
 	@ANABRANCH_TERMINAL_ROUNDS=$(or $(ROUNDS),1000) \
 	  $(BIN)/python -m pytest -q tests/acceptance/test_second_terminal_kill_nine.py
+	@ANABRANCH_CROWD_STORE=postgres ANABRANCH_CROWD_RESTARTS=$(or $(RESTARTS),100) \
+	  $(BIN)/python -m pytest -q tests/acceptance/test_cluster_crowd_kill_nine.py
 
-crowd: $(STAMP)         ## kill a server and its workers for a minute while 200 clients watch
-	@ANABRANCH_CROWD_CLIENTS=$(or $(CLIENTS),200) ANABRANCH_CROWD_SECONDS=$(or $(SECONDS),60) \
-	  $(BIN)/python -m pytest -q tests/acceptance/test_server_crowd_kill_nine.py
+# With STORE=postgres several servers share a database, which is restarted as well.
+crowd: $(STAMP)         ## kill servers and workers while 200 clients watch; STORE=postgres SERVERS=3
+	@ANABRANCH_CROWD_STORE=$(STORE) ANABRANCH_CROWD_SERVERS=$(or $(SERVERS),3) \
+	  ANABRANCH_CROWD_CLIENTS=$(or $(CLIENTS),$(if $(filter postgres,$(STORE)),40,200)) \
+	  ANABRANCH_CROWD_SECONDS=$(or $(SECONDS),60) ANABRANCH_CROWD_RESTARTS=$(or $(RESTARTS),16) \
+	  $(BIN)/python -m pytest -q \
+	  tests/acceptance/test_$(if $(filter postgres,$(STORE)),cluster,server)_crowd_kill_nine.py
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -97,6 +97,11 @@ VERBS: dict[str, Sequence[str]] = {
     "store restore": ["backup.db"],
     "store check": [],
     "store compact": [],
+    "store migrate": [],
+    "cluster servers": [],
+    "cluster partitions": [],
+    "cluster owner": ["{run}"],
+    "cluster drain": ["1"],
 }
 SERVERS = {"serve", "dev"}  # they become the engine, or are refused: see the tests of ownership
 

@@ -11,6 +11,7 @@ from anabranch.kernel import events as e
 from anabranch.kernel import laws
 from anabranch.kernel.state import State, encode_state
 from anabranch.runtime.live_run import history, load_state
+from anabranch.store.ports import Store
 from anabranch.store.sqlite.store import SqliteStore
 
 
@@ -51,13 +52,18 @@ def read_story(path: Path, run: str) -> Story:
     """Reads the log of a run and checks what holds of every log."""
     store = SqliteStore(path, read_only=True)
     try:
-        head = None
-        while head is None or head != store.head(run):  # an engine may be writing
-            head, rows = store.head(run), store.read(run)
-            tail = store.read_many([run])[run]
-            assert head is not None
+        return story_in(store, run)
     finally:
         store.close()
+
+
+def story_in(store: Store, run: str) -> Story:
+    """The same in a store that is open."""
+    head = None
+    while head is None or head != store.head(run):  # an engine may be writing
+        head, rows = store.head(run), store.read(run)
+        tail = store.read_many([run])[run]
+        assert head is not None
     expected = 1
     for row in rows:
         assert row.first_seq == expected, f"a gap before {row.first_seq}"

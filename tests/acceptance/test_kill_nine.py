@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from anabranch.kernel.events import JobLost
+from seeds import seeds
 from surfaces.cli.support import HEAD, Process, Terminal, beginning
 
 from .log import Story, read_story
@@ -181,7 +182,7 @@ class Killer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(4, least=1))
 def test_a_run_killed_at_many_instants_ends_like_one_that_was_not(
     tmp_path: Path, seed: int
 ) -> None:
