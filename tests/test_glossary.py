@@ -17,14 +17,14 @@ ROOMS = ("kernel", "net", "runtime", "operations", "work")
 #: Words of class names that need no explanation here. A new one belongs into the glossary if it
 #: means more than a dictionary of programming says, and into this list if it does not.
 PLAIN = """
-    access admit again ahead api artifact audit available bad batch beat bucket bulk call card
-    chain change check container control counter data durable error execute extra fail failure
-    field filter follow guess health here hold http inner input iteration json key known lag large
-    lazy light limit live log mail match method name nats need noop not offload option or page path
-    patience place plan policy position prepare purge query queue read ready record redactor
-    referred refuse register registry replied reply report request result retry right rpc secret
-    send sent service setting shell source spec sql stop target template text thread to too
-    underway unfinished unsealed view wait work write wrong
+    access address admit again ahead api artifact audit available bad batch beat bucket bulk call
+    card chain change check container control counter data durable elsewhere error execute extra
+    fail failure field filter follow guess health here hold http inner input iteration json key
+    known lag large lazy light limit live log mail match method name nats need noop not offload
+    one option or owner page path patience place plan policy position prepare purge query queue
+    read ready record redactor referred refuse register registry replied reply report request
+    result retry right rpc secret send sent server service setting shell source spec sql stop
+    target template text thread to too underway unfinished unsealed view wait work write wrong
 """
 
 
