@@ -153,7 +153,6 @@ CASES: dict[str, Case] = {
     for case in (
         *(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, memory, server, server_top),
         *(p1, p2, p3, p4, p5, p6),
-        *(n1, n3, n4),
-        *(n1, n2, n4),
+        *(n1, n2, n3, n4),
     )
 }

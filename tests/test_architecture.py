@@ -43,7 +43,7 @@ IMPURE_CALLS = {
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 600
 FOLDER_MODULES_MAX = 20  # `__init__` is not counted
-SCREEN = (60, 160)  # lines and columns
+SCREEN = (68, 160)  # lines and columns
 
 #: Folders of tests about several packages at once, so none of the source is their counterpart.
 CROSS_CUTTING = {

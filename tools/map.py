@@ -24,6 +24,7 @@ LAYERS = (
     "runtime",
     "market",
     "operations",
+    "modules",
     "surfaces",
 )
 DEPTH = 2

@@ -1,0 +1,168 @@
+"""What a module is: a table of endpoints with the routes that every host asks for.
+
+A host posts `middleware-init`, then messages of peers, calls of local routes and artifacts. A
+subclass answers those; the table also has what it serves besides. Who calls was checked by the
+surface that serves the table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from anabranch.market.node.api import Answer, Api, Call, Caller, Endpoint
+from anabranch.market.node.errors import NodeError
+
+logger = logging.getLogger("anabranch.module")
+
+INIT, INVOKE = "/v1/middleware/init", "/v1/middleware/invoke"
+ACCEPT = "/v1/artifact-delivery/accept"
+LOCAL_ROOT = "/v1/enact/"
+
+
+class PeerMessage(msgspec.Struct, frozen=True):
+    """peer-message-invoke.v1"""
+
+    msg: str
+    payload: Any
+    correlation_id: str
+    remote_node_id: str
+    chain_kind: str = "inbound-peer"
+
+
+#: Decisions about a message of a peer: not mine, and taken without an answer.
+ALLOW = {"decision": "allow", "reason": "not for this module"}
+DROP = {"decision": "drop", "reason": "taken"}
+
+
+def reply(payload: Any, reason: str = "answered") -> dict[str, Any]:
+    """The decision that answers a message of a peer."""
+    return {"decision": "return", "reason": reason, "patch": payload}
+
+
+class Module:
+    """Implements `InProcessModule`: `handle` is all that a host needs."""
+
+    module_id = ""
+
+    def __init__(self) -> None:
+        self.node_id = ""  # said by the host with `middleware-init`
+        self.api = Api([*self._contract(), *self.endpoints()])
+
+    # -- what a subclass says ------------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """The module report, without `schema_version` and `module_id`."""
+        raise NotImplementedError
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What it serves besides, under paths of its own. Scope `operator` is its caller."""
+        return ()
+
+    async def start(self) -> None:
+        """Begin to work; called once, before the first request."""
+
+    async def close(self) -> None:
+        """End in order."""
+
+    async def ready(self) -> bool:
+        return True
+
+    async def initialised(self, init: Mapping[str, Any]) -> None:
+        """The host has said who it is; also after every restart of the host."""
+
+    async def peer_message(self, message: PeerMessage) -> dict[str, Any]:  # noqa: ARG002 - a default
+        """The decision about a message."""
+        return ALLOW
+
+    async def accept(self, invoke: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - a default
+        """`status` and `reason` for an artifact: accepted, already-present, rejected, retryable."""
+        return {"status": "rejected", "reason": "kind-not-supported"}
+
+    # -- the contract --------------------------------------------------------------------------
+
+    async def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: Any
+    ) -> tuple[int, Any]:
+        path, _, query = path.partition("?")
+        call = Call(
+            method=method,
+            path=path,
+            caller=Caller("operator", actor="host"),
+            query=_pairs(query),
+            headers=headers,
+            body=body,
+        )
+        answer = await self.api.handle(call)
+        return answer.status, answer.body
+
+    def _contract(self) -> list[Endpoint]:
+        return [
+            _row("GET", "/healthz", self._health, "Whether the module runs"),
+            _row("GET", "/readyz", self._ready, "Whether the module can be asked"),
+            _row("POST", INIT, self._init, "Who the host is; the report of this module"),
+            _row("POST", INVOKE, self._invoke, "A message of a peer, or a call of a local route"),
+            _row("POST", ACCEPT, self._accept, "An artifact that was delivered to this node"),
+        ]
+
+    async def _health(self, _call: Call) -> Answer:
+        return Answer(body={"status": "ok", "module_id": self.module_id})
+
+    async def _ready(self, _call: Call) -> Answer:
+        if await self.ready():
+            return Answer(body={"status": "ready"})
+        return Answer(status=503, body={"status": "starting"}, headers={"Retry-After": "1"})
+
+    async def _init(self, call: Call) -> Answer:
+        said = call.body if isinstance(call.body, Mapping) else {}
+        self.node_id = str(said.get("node_id") or "")
+        self.module_id = str(said.get("module_id") or self.module_id)
+        await self.initialised(said)
+        report = {"schema_version": "v1", "module_id": self.module_id, **self.report()}
+        return Answer(body=report)
+
+    async def _invoke(self, call: Call) -> Answer:
+        body = call.body if isinstance(call.body, Mapping) else {}
+        if body.get("envelope_kind") == "local-input":
+            return Answer(body=await self._local_route(body))
+        try:
+            message = msgspec.convert(body, PeerMessage)
+        except msgspec.ValidationError as error:
+            raise NodeError(400, "schema", f"the envelope: {error}") from None
+        return Answer(body=await self.peer_message(message))
+
+    async def _local_route(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
+        """`/v1/enact/x` of the host is `/x` of this module."""
+        path = "/" + str(envelope.get("path", "")).removeprefix(LOCAL_ROOT)
+        caller = envelope.get("caller")
+        scope = caller.get("scope") if isinstance(caller, Mapping) else ""
+        call = Call(
+            method=str(envelope.get("method", "")),
+            path=path,
+            caller=Caller("operator", actor=str(scope or "operator")),
+            query=dict(envelope.get("query") or {}),
+            body=envelope.get("body"),
+        )
+        answer = await self.api.handle(call)
+        patch = {"status": answer.status, "headers": dict(answer.headers), "body": answer.body}
+        return {"decision": "return", "reason": "answered", "patch": patch}
+
+    async def _accept(self, call: Call) -> Answer:
+        body = call.body if isinstance(call.body, Mapping) else {}
+        said = await self.accept(body)
+        return Answer(body={"acceptor/id": str(body.get("acceptor/id", "")), **said})
+
+
+def _row(method: str, path: str, handler: Any, summary: str) -> Endpoint:
+    return Endpoint(
+        method=method, path=path, scopes=("operator", "open"), handler=handler, summary=summary
+    )
+
+
+def _pairs(query: str) -> dict[str, str]:
+    from urllib.parse import parse_qsl
+
+    return dict(reversed(parse_qsl(query, keep_blank_values=True)))

@@ -1,0 +1,38 @@
+"""What a module gets to know when it asks its host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from anabranch.market.node.api import Answer
+from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
+
+
+def host(answer: Answer) -> Host:
+    async def call(_method: str, _path: str, _body: Any, _query: Mapping[str, str]) -> Answer:
+        return answer
+
+    return Host(call)
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_what_may_be_answered_later_is_unavailable(status: int) -> None:
+    said = {"code": "module_not_ready", "detail": "later"}
+    with pytest.raises(HostUnavailable, match="later") as raised:
+        asyncio.run(host(Answer(status=status, body=said)).ask("GET", "/v1/status"))
+    assert raised.value.code == "module_not_ready"
+
+
+def test_a_refusal_has_its_status_and_code() -> None:
+    said = {"code": "stale_revision", "detail": "the run has 3"}
+    with pytest.raises(HostRefused, match="the run has 3") as raised:
+        asyncio.run(host(Answer(status=409, body=said)).ask("POST", "/v1/module/workflow/runs", {}))
+    assert (raised.value.status, raised.value.code) == (409, "stale_revision")
+
+
+def test_what_is_not_there_is_none() -> None:
+    assert asyncio.run(host(Answer(status=404, body={"code": "not_found"})).execution("x")) is None
