@@ -8,8 +8,9 @@ surface that serves the table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -20,7 +21,7 @@ logger = logging.getLogger("anabranch.module")
 
 INIT, INVOKE = "/v1/middleware/init", "/v1/middleware/invoke"
 ACCEPT = "/v1/artifact-delivery/accept"
-LOCAL_ROOT = "/v1/enact/"
+LOCAL_ROOT, OWN_ROOT = "/v1/enact/", "/v1/"
 
 
 class PeerMessage(msgspec.Struct, frozen=True):
@@ -33,6 +34,9 @@ class PeerMessage(msgspec.Struct, frozen=True):
     chain_kind: str = "inbound-peer"
 
 
+#: Decides about a message of a peer.
+MessageHandler = Callable[[PeerMessage], Awaitable[dict[str, Any]]]
+
 #: Decisions about a message of a peer: not mine, and taken without an answer.
 ALLOW = {"decision": "allow", "reason": "not for this module"}
 DROP = {"decision": "drop", "reason": "taken"}
@@ -41,6 +45,22 @@ DROP = {"decision": "drop", "reason": "taken"}
 def reply(payload: Any, reason: str = "answered") -> dict[str, Any]:
     """The decision that answers a message of a peer."""
     return {"decision": "return", "reason": reason, "patch": payload}
+
+
+class ModulePart(Protocol):
+    """One of the things a module does; it puts its parts together in its report and its table."""
+
+    def endpoints(self) -> Sequence[Endpoint]: ...
+
+    def local_routes(self) -> Sequence[str]:
+        """What the host serves for it, such as `GET service-catalog` (its own `/v1/…`)."""
+
+    def messages(self) -> Mapping[str, MessageHandler]:
+        """The kinds of messages of peers that it decides about."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Module:
@@ -135,8 +155,8 @@ class Module:
         return Answer(body=await self.peer_message(message))
 
     async def _local_route(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
-        """`/v1/enact/x` of the host is `/x` of this module."""
-        path = "/" + str(envelope.get("path", "")).removeprefix(LOCAL_ROOT)
+        """`/v1/enact/x` of the host is `/v1/x` of this module."""
+        path = OWN_ROOT + str(envelope.get("path", "")).removeprefix(LOCAL_ROOT)
         caller = envelope.get("caller")
         scope = caller.get("scope") if isinstance(caller, Mapping) else ""
         call = Call(
@@ -163,6 +183,4 @@ def _row(method: str, path: str, handler: Any, summary: str) -> Endpoint:
 
 
 def _pairs(query: str) -> dict[str, str]:
-    from urllib.parse import parse_qsl
-
     return dict(reversed(parse_qsl(query, keep_blank_values=True)))
