@@ -26,7 +26,8 @@ def work(given: Given, task: Mapping[str, Any]) -> dict[str, Any]:
 
 async def stalled(given: Given, task: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001
     """Takes every order and never answers."""
-    return dict(await asyncio.Event().wait() or {})
+    await asyncio.Event().wait()
+    raise AssertionError("nothing sets it")
 
 
 def rejecting(given: Given, task: Mapping[str, Any]) -> dict[str, Any]:
