@@ -180,6 +180,7 @@ class NodeProcess:
 
     def let_go(self) -> int:
         """Start it so that it outlives this process; returns its number."""
+        self.folder.url.unlink(missing_ok=True)
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             process = subprocess.Popen(
@@ -219,18 +220,23 @@ class NodeProcess:
     # -- questions -------------------------------------------------------------------------------
 
     async def ask(
-        self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """As its operator. Raises `NodeAway` and `NodeRefused`."""
+        """As its operator, unless `headers` say who asks. Raises `NodeAway` and `NodeRefused`."""
         import aiohttp
 
         where = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else msgspec.json.encode(body)
-        headers = {CONTROL_HEADER: self._token, "Content-Type": "application/json"}
+        sent = {"Content-Type": "application/json", **(headers or {CONTROL_HEADER: self._token})}
         try:
             async with (
                 asyncio.timeout(ASK_SECONDS),
-                self._session.request(method, where, data=data, headers=headers) as response,
+                self._session.request(method, where, data=data, headers=sent) as response,
             ):
                 status, raw = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError):
