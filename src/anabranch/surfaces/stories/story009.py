@@ -16,12 +16,20 @@ import msgspec
 from anabranch.surfaces.stories.facts import FILE, Facts
 from anabranch.surfaces.stories.market import StoryMarket
 from anabranch.surfaces.stories.narration import Narrator
-from anabranch.surfaces.stories.plan import CAPABILITY, ROLE, NodePlan, Offering, definition
+from anabranch.surfaces.stories.plan import (
+    CAPABILITY,
+    ROLE,
+    WORK_SECONDS,
+    NodePlan,
+    Offering,
+    definition,
+)
 from anabranch.surfaces.stories.processes import START_SECONDS, until
 from anabranch.surfaces.stories.story import Story, expect, states
 from anabranch.surfaces.stories.trail import Trail
 
 EDITOR, STUDIO, PRESS = "editor", "studio", "press"
+OF_THE_PRESS = ("text/review", "site/publish", "workflow/announce")
 STEPS = ("research", "illustrate", "review", "publish", "announce")
 POINTER_BYTES_MAX = 4 * 1024
 STALLED_SECONDS = 4  # within which an order of the variant `stalled` is to be done
@@ -35,23 +43,27 @@ class Story009(Story):
     capability = CAPABILITY
 
     def plans(self) -> list[NodePlan]:
-        stalled = self.variant == "stalled"
-        drawing = Offering(
-            service_type="image/illustrate", **({"seconds": STALLED_SECONDS} if stalled else {})
+        stalled, rejects = self.variant == "stalled", self.variant == "rejects"
+        draws = Offering(
+            service_type="image/illustrate", seconds=STALLED_SECONDS if stalled else WORK_SECONDS
         )
-        rejects = self.variant == "rejects"
+        #: It could draw, too, for money: a provider that stalls is not replaced.
+        dear = Offering(service_type=draws.service_type, amount=1, confirmation="self-confirmed")
+        offers: dict[str, tuple[Offering, ...]] = {
+            EDITOR: (Offering(service_type="text/research"),),
+            STUDIO: (draws,),
+            PRESS: (*(Offering(service_type=name) for name in OF_THE_PRESS), dear),
+        }
+        roles = {
+            STUDIO: "stalled" if stalled else "work",
+            PRESS: "rejecting" if rejects else "work",
+        }
         return [
-            NodePlan(name=EDITOR, passports=(CAPABILITY,),
-                     offers=(Offering(service_type="text/research"),)),
-            NodePlan(name=STUDIO, passports=(CAPABILITY,), offers=(drawing,),
-                     role="stalled" if stalled else "work"),
-            NodePlan(name=PRESS, passports=(CAPABILITY,), role="rejecting" if rejects else "work",
-                     offers=tuple(Offering(service_type=name) for name in (
-                         "text/review", "site/publish", "workflow/announce"))
-                     # It could draw, too, for money: a provider that stalls is not replaced.
-                     + (Offering(service_type="image/illustrate", amount=1,
-                                 confirmation="self-confirmed"),)),
-        ]  # fmt: skip
+            NodePlan(
+                name=name, passports=(CAPABILITY,), offers=offered, role=roles.get(name, "work")
+            )
+            for name, offered in offers.items()
+        ]
 
     @property
     def provider(self) -> str:
