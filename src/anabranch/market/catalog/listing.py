@@ -55,7 +55,7 @@ def filter_of(given: Any) -> CatalogFilter:
 
 
 #: Parameters of `GET /v1/service-offers`.
-QUERY = ("source", "service_type", "provider_node", "provider", "active_only", "limit")
+QUERY = ("source", "service_type", "provider_node", "provider", "active_only", "hidden", "limit")
 
 
 def query_of(query: Mapping[str, str]) -> tuple[str, CatalogFilter]:

@@ -53,6 +53,10 @@ def desk() -> Desk:
         ("source=all", "abop"),
         ("source=all&limit=3", "abo"),
         ("limit=1", "a"),
+        ("source=all&hidden=true", "s"),
+        ("source=all&hidden=false", "abop"),
+        ("source=local&hidden=true", ""),
+        (f"source=all&hidden=true&provider={PEER.participant_id}", ""),
     ],
 )
 def test_offers_are_listed_by_what_is_asked_for(desk: Desk, query: str, names: str) -> None:
@@ -72,8 +76,15 @@ def test_counts_tell_the_operator_what_is_hidden_and_modules_nothing_of_it(desk:
     }  # fmt: skip
 
 
+def test_modules_are_shown_nothing_that_is_hidden(desk: Desk) -> None:
+    status, body = desk.ask("GET", f"{PATH}?source=all&hidden=true", caller=ARCA)
+    assert (status, body["code"]) == (403, "forbidden")
+    assert desk.ask("GET", f"{PATH}?source=all&hidden=false", caller=ARCA)[0] == 200
+
+
 @pytest.mark.parametrize(
-    "query", ["source=hidden", "active_only=1", "limit=0", "limit=501", "limit=x", "limit=-1"]
+    "query",
+    ["source=hidden", "hidden=yes", "active_only=1", "limit=0", "limit=501", "limit=x", "limit=-1"],
 )
 def test_a_query_that_makes_no_sense_is_refused(desk: Desk, query: str) -> None:
     status, body = desk.ask("GET", f"{PATH}?{query}")

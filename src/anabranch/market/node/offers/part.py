@@ -160,8 +160,11 @@ class OffersPart:
 
     async def listed(self, call: Call) -> Answer:
         source, wanted = listing.query_of(call.query)
-        local = self._local_rows(wanted) if source != "observed" else []
-        observed = self._observed_rows(wanted) if source != "local" else []
+        hidden = call.query.get("hidden") == "true"
+        if hidden and call.caller.scope != "operator":
+            raise NodeError(403, "forbidden", "offers of strangers are shown to the operator alone")
+        local = self._local_rows(wanted) if source != "observed" and not hidden else []
+        observed = self._observed_rows(wanted, hidden=hidden) if source != "local" else []
         body = listing.answer(local, observed, wanted.limit, "service_offers")
         if call.caller.scope == "operator":
             body["counts"]["hidden"] = self.registry.hidden()
@@ -200,9 +203,9 @@ class OffersPart:
         rows = self.registry.every_local()
         return [listing.local_row(one.offer, me) for one in rows if wanted.fits(one.offer, now)]
 
-    def _observed_rows(self, wanted: CatalogFilter) -> list[dict[str, Any]]:
+    def _observed_rows(self, wanted: CatalogFilter, *, hidden: bool) -> list[dict[str, Any]]:
         now = self._context.clock.now()
-        rows = self.registry.every_visible()
+        rows = self.registry.every_hidden() if hidden else self.registry.every_visible()
         return [_observed_row(one) for one in rows if wanted.fits(one.offer, now)]
 
     # -- other nodes -------------------------------------------------------------------------

@@ -64,6 +64,11 @@ class Registry:
         rows = sorted(self._entities.each_open(OBSERVED), key=_by_id)
         return [one for _, one in rows if one.visible]
 
+    def every_hidden(self) -> list[ObservedOffer]:
+        """Kept for a while, and shown to the operator alone."""
+        rows = sorted(self._entities.each_open(OBSERVED), key=_by_id)
+        return [one for _, one in rows if not one.visible]
+
     def hidden(self) -> int:
         return sum(not one.visible for _, one in self._entities.each_open(OBSERVED))
 
