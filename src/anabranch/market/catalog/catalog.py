@@ -11,7 +11,7 @@ comes in the next time; what strangers sent is kept for an hour, unseen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from anabranch.market.catalog.admission import (
 from anabranch.market.catalog.database import CatalogFile
 from anabranch.market.catalog.facts import Facts
 from anabranch.market.catalog.listing import CatalogFilter
-from anabranch.market.catalog.queries import counted, found_row, found_rows, row_of
+from anabranch.market.catalog.queries import Query, counted, found_row, row_of
 from anabranch.market.catalog.relays import forwarded, route_of
 
 IN_A_THREAD = 20  # relays whose signatures are checked beside the event loop
@@ -196,12 +196,15 @@ class OfferCatalog:
         source: str = "all",
         cheapest: bool = False,
         hidden: bool = False,
+        fits: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> list[dict[str, Any]]:
         """Offers with where they were seen: those of the node first, or the cheapest first. With
-        `hidden` also what strangers sent."""
-        wanted = wanted or CatalogFilter()
+        `hidden` also what strangers sent; `fits` is asked about offers that the filter fits."""
+        query = Query(
+            wanted=wanted or CatalogFilter(), now=self.clock.now(), hidden=hidden, fits=fits
+        )
         with self.file.look() as db:
-            return found_rows(db, wanted, self.clock.now(), source, cheapest, hidden)
+            return query.rows(db, source, cheapest=cheapest)
 
     def row(self, offer_id: str, *, hidden: bool = False) -> dict[str, Any] | None:
         """One offer, also where it has ended."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -21,57 +22,61 @@ _COLUMNS = {
 _read = msgspec.json.decode
 
 
-def found_rows(
-    db: sqlite3.Connection, wanted: CatalogFilter, now: int, source: str, cheapest: bool,
-    hidden: bool,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Rows that fit, at most as many as wanted."""
-    sources = ("local", "observed") if source == "all" else (source,)
-    found = [list(_of_source(db, wanted, now, one, hidden)) for one in sources]
-    ordered = merge(*found, key=_price) if cheapest else (row for part in found for row in part)
-    return [row for row, _ in zip(ordered, range(wanted.limit), strict=False)]
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    wanted: CatalogFilter
+    now: int
+    hidden: bool = False
+    fits: Callable[[Mapping[str, Any]], bool] | None = None  # besides the filter
 
+    def rows(self, db: sqlite3.Connection, source: str, *, cheapest: bool) -> list[dict[str, Any]]:
+        """Rows that fit, at most as many as wanted: the cheapest, or local ones, first."""
+        sources = ("local", "observed") if source == "all" else (source,)
+        found = [list(self._of_source(db, one)) for one in sources]
+        ordered = merge(*found, key=_price) if cheapest else (row for part in found for row in part)
+        return list(islice(ordered, self.wanted.limit))
 
-def _price(row: dict[str, Any]) -> tuple[int, str]:
-    return row["offer"]["pricing/amount"], row["offer"]["offer/id"]
-
-
-def _of_source(
-    db: sqlite3.Connection, wanted: CatalogFilter, now: int, source: str, hidden: bool
-) -> Iterator[dict[str, Any]]:
-    """The cheapest first, then by id."""
-    conditions, values = ["source = ?"], [source]
-    if not hidden:
-        conditions.append("trust_level <> 'untrusted'")
-    for field, column in _COLUMNS.items():
-        if field in wanted.fields:
-            conditions.append(f"{column} = ?")
-            values.append(_text(wanted.fields[field]))
-    conditions += _times(wanted, now, values)
-    # The columns say most of a filter; what they do not say is read in the offers themselves.
-    others = {key: value for key, value in wanted.fields.items() if key not in _COLUMNS}
-    limit = "" if others else f" LIMIT {wanted.limit}"
-    sql = f"SELECT * FROM offers WHERE {' AND '.join(conditions)} ORDER BY amount, offer_id{limit}"
-    rest = msgspec.structs.replace(wanted, fields=others, active_only=False, after="")
-    shown = 0
-    for one in db.execute(sql, values):
-        row = row_of(one)
-        if rest.fits(row["offer"], now):
+    def _of_source(self, db: sqlite3.Connection, source: str) -> Iterator[dict[str, Any]]:
+        """The cheapest first, then by id."""
+        wanted = self.wanted
+        # The columns say most of a filter; what they do not say is read in the offers themselves.
+        others = {key: value for key, value in wanted.fields.items() if key not in _COLUMNS}
+        rest = CatalogFilter(fields=others, active_only=False)
+        conditions, values = self._conditions(source)
+        every = bool(others) or self.fits is not None
+        limit = "" if every else f" LIMIT {wanted.limit}"
+        sql = f"SELECT * FROM offers WHERE {conditions} ORDER BY amount, offer_id{limit}"
+        shown = 0
+        for one in db.execute(sql, values):
+            row = row_of(one)
+            if not rest.fits(row["offer"], self.now):
+                continue
+            if self.fits is not None and not self.fits(row["offer"]):
+                continue
             shown += 1
             yield row
             if shown == wanted.limit:
                 return
 
+    def _conditions(self, source: str) -> tuple[str, list[Any]]:
+        conditions = ["source = ?"]
+        values: list[Any] = [source]
+        if not self.hidden:
+            conditions.append("trust_level <> 'untrusted'")
+        for field, column in _COLUMNS.items():
+            if field in self.wanted.fields:
+                conditions.append(f"{column} = ?")
+                values.append(_text(self.wanted.fields[field]))
+        if self.wanted.active_only:
+            conditions.append("withdrawn = 0 AND expires_at > ?")
+            values.append(self.now)
+        if self.wanted.after:
+            conditions.append("offer_id > ?")
+            values.append(self.wanted.after)
+        return " AND ".join(conditions), values
 
-def _times(wanted: CatalogFilter, now: int, values: list[Any]) -> Sequence[str]:
-    conditions = []
-    if wanted.active_only:
-        conditions.append("withdrawn = 0 AND expires_at > ?")
-        values.append(now)
-    if wanted.after:
-        conditions.append("offer_id > ?")
-        values.append(wanted.after)
-    return conditions
+
+def _price(row: dict[str, Any]) -> tuple[int, str]:
+    return row["offer"]["pricing/amount"], row["offer"]["offer/id"]
 
 
 def _text(value: bytes) -> Any:

@@ -76,7 +76,6 @@ class Replay:
     def admit(
         self,
         batch: Batch,
-        *,
         known_peers: Collection[str] | None = None,
         trusted: Collection[str] = (),
     ) -> Counts | None:
