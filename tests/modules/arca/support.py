@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anabranch.kernel.values import Answer, failed, succeeded
+from anabranch.kernel.values import Answer as Done
+from anabranch.kernel.values import failed, succeeded
+from anabranch.market.node.api import Answer
+from anabranch.market.node.modules.part import HostCall
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.details import StepDetails
 from anabranch.modules.arca.hosted_runs import HostedRuns
 from anabranch.modules.kit.composed import ComposedModule
-from anabranch.modules.kit.host import Host
+from anabranch.modules.kit.host import Host, HostUnavailable
 from anabranch.store.memory.store import MemoryStore
 from anabranch.testing.market import LastingModule, ModuleLife, NodeSpec, World
 from anabranch.work.port import InlineAnswer, Task
@@ -39,10 +42,10 @@ class Desk:
 
 
 class _Search:
-    async def perform(self, task: Task) -> Answer:
+    async def perform(self, task: Task) -> Done:
         return self.perform_now(task)
 
-    def perform_now(self, _task: Task) -> Answer:
+    def perform_now(self, _task: Task) -> Done:
         return InlineAnswer(status="ok", result={"targets": [PROVIDER]})
 
 
@@ -51,7 +54,7 @@ class _Request:
         self._desk = desk
         self._details = details
 
-    async def perform(self, task: Task) -> Answer:
+    async def perform(self, task: Task) -> Done:
         desk, step = self._desk, task.step
         desk.asked.append((task.run, step, task.tries))
         if step in desk.notes:
@@ -105,14 +108,26 @@ class Stage:
         self.desk = Desk()
         self.stores = Stores()
         self.modules: list[RunsModule] = []
+        self.host_is_away = False
+        self.asked_host: list[tuple[str, str]] = []  # method, path
 
         def make(life: ModuleLife, stores: Stores) -> RunsModule:
-            self.modules.append(RunsModule(life, stores.newest, self.desk))
+            reached = life._replace(host=self._reached(life.host))
+            self.modules.append(RunsModule(reached, stores.newest, self.desk))
             return self.modules[-1]
 
         arca = LastingModule(lambda _clock: self.stores, make)
         self.world = World([NodeSpec(name=BUYER, modules={"arca": arca})])
         self.world.advance(2)
+
+    def _reached(self, host: HostCall) -> HostCall:
+        async def call(method: str, path: str, body: Any, query: Mapping[str, str]) -> Answer:
+            if self.host_is_away:
+                raise HostUnavailable("it is away")
+            self.asked_host.append((method, path))
+            return await host(method, path, body, query)
+
+        return call
 
     async def __aenter__(self) -> Stage:
         return self
