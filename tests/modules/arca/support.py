@@ -165,7 +165,7 @@ class Stage:
             if is_so(shown):
                 return shown
             self.world.advance(5)
-        raise AssertionError(f"the host still shows {shown}")
+        raise AssertionError(f"the host still shows {str(shown)[:2000]}")
 
     async def ended(self, run: str = "run:one") -> Any:
         return await self.until(lambda shown: shown["status"] not in ("pending", "running"), run)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.in_loop import in_loop
+
+from in_loop import in_loop
 
 from .support import HOST_RUNS, RUNS, Stage, step, workflow
 
