@@ -14,6 +14,11 @@ from typing import Any, TypeVar
 from anabranch.market.node.api import OPERATOR, Call, Caller
 from anabranch.market.node.folder import NodeFile, NodeFolder
 from anabranch.market.node.keys import KeyFolder
+from anabranch.market.node.modules import part as modules_part
+from anabranch.market.node.modules.transport import InProcessModule
+from anabranch.market.node.node import MakePart
+from anabranch.market.node.parts import standard_parts
+from anabranch.market.node.ports import NodeContext
 from anabranch.surfaces.http.node.server import NodeServer
 from hangs import HANG_SECONDS
 
@@ -50,13 +55,33 @@ class Served:
         return answer.body
 
 
+def hosting(arca: InProcessModule | None) -> list[MakePart]:
+    """The parts of a node; its module `arca` is this object."""
+
+    def make(context: NodeContext) -> modules_part.ModulesPart:
+        made = modules_part.make(context)
+        if arca is not None:
+            made.attach("arca", arca)
+        return made
+
+    return [
+        (make if one is modules_part.make else one, families) for one, families in standard_parts()
+    ]
+
+
 class TwoNodes:
     """`provider` is the seed of `buyer`; both serve until the end."""
 
     def __init__(
-        self, folder: Path, names: tuple[str, str] = ("provider", "buyer"), modules: Any = ()
+        self,
+        folder: Path,
+        names: tuple[str, str] = ("provider", "buyer"),
+        modules: Any = (),
+        arca: InProcessModule | None = None,
     ) -> None:
+        """`modules` are programs at the provider, `arca` is an object at the buyer."""
         self._folder, self._names, self._modules = folder, names, tuple(modules)
+        self._arca = arca
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._servers: list[NodeServer] = []
@@ -64,14 +89,21 @@ class TwoNodes:
     def __enter__(self) -> TwoNodes:
         self._thread.start()
         self.provider = self._start("provider", self._names[0], modules=self._modules)
-        self.buyer = self._start("buyer", self._names[1], seeds=(self.provider.url,))
+        grants = ["service.orders.submit"]
+        executor = {"id": "arca", "kind": "in_process", "grants": grants}
+        self.buyer = self._start(
+            "buyer",
+            self._names[1],
+            seeds=(self.provider.url,),
+            modules=(executor,) if self._arca else (),
+        )
         return self
 
     def _start(self, folder: str, name: str, **more: Any) -> Served:
         made = NodeFolder(self._folder / folder)
         made.create(NodeFile(name=name, **more))
         KeyFolder.create(made.keys)
-        server = NodeServer(made)
+        server = NodeServer(made, hosting(self._arca if folder == "buyer" else None))
         self.call(server.start())
         self._servers.append(server)
         return Served(server, self.call)

@@ -28,11 +28,11 @@ from anabranch.market.node.ports import NodeConfig
 from anabranch.store.sqlite.store import SqliteStore
 from anabranch.surfaces.http.node.application import node_application
 from anabranch.surfaces.http.serve import bind
+from anabranch.surfaces.http.table import LINE_BYTES
 from anabranch.surfaces.loopback import is_loopback
 from anabranch.surfaces.ui import node as pages
 from anabranch.work.network.addresses import AddressPolicy, read_policy
 
-LINE_BYTES = 64 * 1024  # names and parameters, each letter of which may take twelve
 END_SECONDS = 3.0  # how long requests in hand may still take when the node stops
 
 

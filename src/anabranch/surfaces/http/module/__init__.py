@@ -1,0 +1,1 @@
+"""A module over HTTP: one process that serves the table of a module to its host, on loopback."""
