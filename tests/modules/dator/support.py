@@ -82,6 +82,7 @@ class Market:
         self.role = role if role is not None else Summaries()
         self.config = config or config_of(OFFER)
         self.modules: list[DatorModule] = []
+        self.invokes: list[Any] = []  # what the acceptor was asked
         specs = [NodeSpec(name=name) for name in buyers]
         raw = {"modules": [EXECUTOR], **(node or {})}
         provider = NodeSpec(name="provider", config=raw, modules={"dator": self._make})
@@ -96,6 +97,13 @@ class Market:
             config=self.config,
             roles=FunctionRoles({ROLE: self.role}),
         )
+        accept = made.accept
+
+        async def noted(invoke: Any) -> dict[str, Any]:
+            self.invokes.append(invoke)
+            return await accept(invoke)
+
+        made.accept = noted  # type: ignore[method-assign]
         self.modules.append(made)
         return made
 

@@ -87,17 +87,11 @@ async def test_a_role_that_is_away_is_asked_until_it_is_there() -> None:
             raise RoleUnavailable("it is being started")
 
     market.role.before = before
-    market.role = _unwrapped(market)
     await market.open()
     await market.order()
     await market.world.advance(60)
     assert (await market.result())["status"] == "completed"
     await market.close()
-
-
-def _unwrapped(market: Market) -> Any:
-    """The role as calls and not as a function, so that it can be away."""
-    return market.role
 
 
 @in_loop
@@ -246,7 +240,9 @@ async def test_a_role_does_so_much_at_once_and_the_rest_in_turn() -> None:
 
 
 @in_loop
-async def test_a_result_that_cannot_be_delivered_for_long_is_sent_again_with_the_same_bytes() -> None:
+async def test_a_result_that_cannot_be_delivered_for_long_is_sent_again_with_the_same_bytes() -> (
+    None
+):
     market = Market()
     free = asyncio.Event()
     market.role.before = lambda _task: free.wait()
