@@ -14,8 +14,8 @@ import msgspec
 
 from anabranch.clock import Clock
 from anabranch.errors import AnabranchError
+from anabranch.market.catalog.relays import relay_of
 from anabranch.market.node.ids import derived
-from anabranch.market.node.offers.relays import relay_of
 from anabranch.modules.dator.config import PushConfig
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.modules.kit.module import ALLOW, PeerMessage, reply
