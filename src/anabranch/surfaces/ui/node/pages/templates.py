@@ -105,7 +105,6 @@ async def _shown(
         wrong,
         template=found,
         row=row_of(found),
-        name=name,
         fields=fields_of(parameters_of(found), form, errors),
         made=made,
         run_input=typed.get("run_input", ""),
