@@ -20,6 +20,7 @@ GRANTS: dict[Kind, tuple[str, ...]] = {
         "peer.*",
         "artifact.delivery.send",
         "service.orders.submit",
+        "workflow.template.sign",
     ),
     "dator": (
         "offers.local.query",
