@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anabranch.errors import InputError
+from anabranch.errors import AnabranchError
 from anabranch.files import read_limited
 from anabranch.market.node.modules.transport import ModuleCallFailed, ModuleDisconnected
 from anabranch.modules.dator.config import RoleConfig
@@ -69,6 +69,6 @@ def _headers(role: RoleConfig) -> dict[str, str]:
         return {}
     try:
         token = read_limited(Path(role.token_file), _TOKEN_BYTES).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError, InputError) as error:
+    except (OSError, UnicodeDecodeError, AnabranchError) as error:
         raise RoleUnavailable(f"{role.token_file} cannot be read: {error}") from None
     return {role.auth_header: token}

@@ -3,8 +3,9 @@
     def summarise(given):                 # or (given, task) for the whole request
         return {"summary": given["text"][:40]}
 
-`RejectTask` rejects an input; any other exception is a failure. The same dispatch is done once in a
-life of the module: what was answered to the last thousand is answered again.
+`RejectTask` rejects an input, `RoleUnavailable` asks to be asked later, any other exception is a
+failure. The same dispatch is done once in a life of the module: what was answered to the last
+thousand is answered again.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ async def perform(
         content = _content(output)
     except RejectTask as error:
         return _response(task, "rejected-invalid-request", error.message)
+    except RoleUnavailable:
+        raise
     except Exception as error:
         logger.warning("the role failed: %s", type(error).__name__, exc_info=error)
         return _response(task, "failed", f"{type(error).__name__}: {error}")
@@ -166,7 +169,11 @@ class RoleModule(Module):
             doing = asyncio.get_running_loop().create_task(work)
             self._answers[task.dispatch_id] = doing
             self._forget()
-        return Answer(body=await asyncio.shield(doing))
+        try:
+            return Answer(body=await asyncio.shield(doing))
+        except RoleUnavailable as error:
+            self._answers.pop(task.dispatch_id, None)
+            raise NodeError(503, "role-unavailable", error.message) from None
 
     def _forget(self) -> None:
         """The oldest ones that are done."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,10 +17,8 @@ from anabranch.modules.dator.pushes import Pushes
 from anabranch.modules.dator.requests import Request
 from anabranch.modules.dator.tasks import Tasks
 from anabranch.modules.dator.work import Work
-from anabranch.modules.kit.host import HostRefused, HostUnavailable
 from anabranch.work.participants.performers import rfc3339
 
-T = TypeVar("T")
 ENDED_SHOWN = 50
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 
@@ -93,7 +91,7 @@ class Routes:
         return Answer(body={"items": self._offers.views()})
 
     async def _list_queue(self, _call: Call) -> Answer:
-        ended = await self._asked(self._book.ended(ENDED_SHOWN))
+        ended = await self._book.ended(ENDED_SHOWN)
         return Answer(body={"items": [one.view() for one in self._book], "ended": ended})
 
     async def _accept(self, call: Call) -> Answer:
@@ -108,7 +106,7 @@ class Routes:
         decided = self._work.decide(
             key, accept=accept, actor=call.caller.actor or "operator", reason=wanted.reason
         )
-        return Answer(body=(await self._asked(decided)).view())
+        return Answer(body=(await self._tasks.to_the_end(decided)).view())
 
     def _found(self, name: str) -> Request:
         found = self._book.named(name)
@@ -120,30 +118,21 @@ class Routes:
         return found[0]
 
     async def _publish(self, call: Call) -> Answer:
-        found = await self._asked(self._offers.add(offer_of(call.body)))
+        found = await self._tasks.to_the_end(self._offers.add(offer_of(call.body)))
         return Answer(status=201 if found["status"] == "stored" else 200, body=found)
 
     async def _withdraw(self, call: Call) -> Answer:
         wanted = msgspec.convert(call.body, WithdrawOffer)
-        return Answer(body=await self._asked(self._offers.remove(wanted.offer_id)))
+        return Answer(body=await self._tasks.to_the_end(self._offers.remove(wanted.offer_id)))
 
     async def _snapshot(self, call: Call) -> Answer:
         wanted = msgspec.convert(call.body or {}, Snapshot)
-        relays = await self._asked(self._pushes.relays(wanted.filter))
+        relays = await self._pushes.relays(wanted.filter)
         body: dict[str, Any] = {
             "node_id": self._pushes.node_id,
             "taken_at": rfc3339(self._clock.now()),
             "offers": relays,
         }
         if wanted.push:
-            body["pushed"] = await self._asked(self._pushes.send(relays))
+            body["pushed"] = await self._pushes.send(relays)
         return Answer(body=body)
-
-    async def _asked(self, work: Coroutine[Any, Any, T]) -> T:
-        """To the end, also where the caller is gone. Raises `NodeError`."""
-        try:
-            return await self._tasks.to_the_end(work)
-        except HostUnavailable as error:
-            raise NodeError(503, error.code, error.message, headers={"Retry-After": "1"}) from None
-        except HostRefused as error:
-            raise NodeError(error.status, error.code, error.message) from None

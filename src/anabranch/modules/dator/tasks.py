@@ -37,7 +37,8 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):  # what ends the process is told by whoever ends it
             said = {"message": "work of a module failed", "exception": error, "task": task}
             task.get_loop().call_exception_handler(said)
 

@@ -119,7 +119,8 @@ class HttpTransport:
         except TimeoutError:
             raise _late(limits) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            begun = isinstance(error, aiohttp.ServerConnectionError | aiohttp.ClientPayloadError)
+            connected = not isinstance(error, aiohttp.ClientConnectorError)
+            begun = isinstance(error, aiohttp.ClientError) and connected
             kind = ModuleDisconnected if begun else ModuleCallFailed
             raise kind(
                 f"the module cannot be reached ({type(error).__name__})", code="module_unreachable"
