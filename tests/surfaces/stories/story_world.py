@@ -1,4 +1,4 @@
-"""The stories in virtual time: the nodes, offers, roles and definitions of the commands, in a World."""
+"""The stories in virtual time: nodes, offers, roles and definitions of the commands, in a World."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from anabranch.market.node.modules.api.run_shapes import CLOSED_RUNS
 from anabranch.surfaces.stories import roles
+from anabranch.surfaces.stories.laws import difference
 from anabranch.surfaces.stories.plan import ROLE, NodePlan
 from anabranch.surfaces.stories.story import Story
 from anabranch.testing.market import NodeSpec, World, WorldNode, arca, check_laws, dator
@@ -118,8 +119,4 @@ class StoryWorld:
     def _require_same(self, run: str) -> None:
         """The snapshot of the host is the run of the engine."""
         engine = self.ask(self.buyer, "GET", f"/v1/enact/arca/runs/{quote(run, safe='')}")
-        host = self.snapshot(run)
-        own = {"schema", "module_id", "revision", "created_at", "updated_at"}
-        assert {k: v for k, v in engine.items() if k not in own} == {
-            k: v for k, v in host.items() if k not in own
-        }
+        assert difference(engine, self.snapshot(run)) == ""
