@@ -158,13 +158,14 @@ class RunMirror:
         document, gates = found
         document = _after(document, shown.steps)
         await self._ends.tell(document, gates)
+        closed = {name for name, one in shown.steps.items() if one["status"] in CLOSED_STEPS}
         try:
-            await self._write(run, shown, fitting(document))
+            await self._write(run, shown, fitting(document, closed))
         except HostRefused as error:
             if error.status not in (400, 413):
                 raise
             logger.warning("run %s: %s; only its statuses are shown", run, error.message)
-            shown.learn(await self._host.write(_after(bare(document), shown.steps), shown.revision))
+            shown.learn(await self._host.write(bare(document, closed), shown.revision))
 
     async def _write(self, run: str, shown: _Shown, document: dict[str, Any]) -> None:
         steps = [step for step in document["steps"] if shown.steps.get(step["step_id"]) != step]

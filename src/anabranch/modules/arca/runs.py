@@ -182,7 +182,10 @@ class RunsPart:
         head = self._engine.read.find(run)
         net, state = self._engine.read.net(head), self._engine.read.state_of(head)
         waiting = [
-            Waiting(**msgspec.structs.asdict(one) | {"movers": tuple(map(_moved, one.movers))})
+            Waiting(
+                **msgspec.structs.asdict(one)
+                | {"movers": tuple(_moved(mover, one.step) for mover in one.movers)}
+            )
             for one in explain(net, state)
         ]
         status = self._look(run)["status"]
@@ -247,11 +250,10 @@ def _actor(call: Call, named: str) -> str:
     return named.strip() or call.caller.actor or "operator"
 
 
-def _moved(mover: Mover) -> str:
+def _moved(mover: Mover, step: str) -> str:
     """In the words of the commands for a node."""
     if mover.verb == "decide":
-        step, *answer = mover.arguments
-        reject = " --reject" if "reject" in answer else ""
+        reject = " --reject" if "reject" in mover.arguments[1:] else ""
         return f"anabranch arca confirm {mover.target} {step}{reject}"
     if mover.verb == "resume":
         return f"anabranch arca resume {mover.target}"
