@@ -49,6 +49,10 @@ QUERY: Mapping[str, Parameter] = {
     "provider_node": Parameter(summary="the node that offers"),
     "provider": Parameter(summary="the participant who offers"),
     "active_only": Parameter(summary="false: with those that have ended, too", kind="boolean"),
+    "hidden": Parameter(
+        summary="true: the offers of strangers, which are hidden, and no others; for the operator",
+        kind="boolean",
+    ),
     "account": Parameter(summary="the account; by default that of the participant of this node"),
     "run_id": Parameter(summary="the workflow run of the order"),
     "component": Parameter(summary="the module that delivers"),

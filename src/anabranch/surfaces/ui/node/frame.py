@@ -54,6 +54,13 @@ NOTES = {
     "answered": "Answered. The result is on its way.",
     "recovered": "Deliveries that had failed for now are tried again.",
     "topped_up": "The money is in the account.",
+    "run_pause": "The run pauses: what is being done goes on, and nothing new begins.",
+    "run_resume": "The run goes on.",
+    "run_cancel": "The run is cancelled.",
+    "fulfilled": "Confirmed: the task is fulfilled.",
+    "not_fulfilled": "Rejected: the task is not fulfilled.",
+    "started": "The run has started.",
+    "imported": "The template is kept.",
 }
 
 
@@ -102,8 +109,28 @@ async def ask(
     raise Refusal(
         answer.status,
         str(said.get("code") or answer.status),
-        str(said.get("detail") or HTTPStatus(answer.status).phrase),
+        str(said.get("detail") or _phrase(answer.status)),
     )
+
+
+def _phrase(status: int) -> str:
+    """A module may answer with a number that has no name."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return f"answered with {status}"
+
+
+async def maybe(request: web.Request, path: str, name: str | None, more: str = "") -> Any:
+    """A thing that another one names; None where there is none (yet)."""
+    if not name:
+        return None
+    try:
+        return await ask(request, "GET", f"{path}/{part(name)}{more}")
+    except Refusal as refusal:
+        if refusal.status != 404:
+            raise
+        return None
 
 
 def part(name: str) -> str:
@@ -182,6 +209,7 @@ def show(
         "actor": "operator",
         "note": NOTES.get(request.query.get("note", ""), "") if wrong is None else "",
         "wrong": wrong,
+        "still": False,  # a page that answers a form is not asked for again by itself
         "name": request.app[PAGES].node.context.config.name,
     }
     return html(rendered(template, given | values), wrong.status if wrong else 200)

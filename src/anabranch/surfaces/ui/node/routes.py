@@ -13,6 +13,7 @@ from anabranch.surfaces.http.io.request_body import LIMITS, Limits
 from anabranch.surfaces.ui import rendering
 from anabranch.surfaces.ui.node.frame import PAGES, NodePages, Page, framed
 from anabranch.surfaces.ui.node.pages import (
+    catalog,
     deliveries,
     directory,
     entrance,
@@ -24,6 +25,8 @@ from anabranch.surfaces.ui.node.pages import (
     orders,
     overview,
     peers,
+    runs,
+    templates,
 )
 from anabranch.surfaces.ui.node.sessions import OperatorSessions
 
@@ -31,12 +34,17 @@ FORM_BYTES = 4 * 1024 * 1024
 
 _GET: dict[str, Page] = {
     "/": overview.page,
+    "/runs": runs.page,
+    "/runs/{run}": runs.one,
     "/modules": modules.page,
     "/modules/{module}": modules.one,
     "/peers": peers.page,
     "/directory": directory.page,
     "/offers": offers.page,
     "/offers/{offer}": offers.one,
+    "/catalog": catalog.page,
+    "/templates": templates.page,
+    "/templates/{template}": templates.one,
     "/orders": orders.page,
     "/orders/{execution}": orders.one,
     "/inbox": inbox.page,
@@ -47,6 +55,8 @@ _GET: dict[str, Page] = {
     "/notifications": notifications.page,
 }
 _POST: dict[str, Page] = {
+    "/runs/{run}": runs.act,
+    "/runs/{run}/steps/{step}": runs.decide,
     "/modules/{module}": modules.act,
     "/peers": peers.open_session,
     "/directory/sync": directory.sync,
@@ -58,6 +68,10 @@ _POST: dict[str, Page] = {
     "/offers/distrust": offers.distrust,
     "/offers/{offer}/withdraw": offers.withdraw,
     "/offers/{offer}/order": offers.order,
+    "/catalog/trust": catalog.trust,
+    "/catalog/distrust": catalog.distrust,
+    "/import-template": templates.bring,
+    "/templates/{template}": templates.use,
     "/orders/{execution}": orders.act,
     "/inbox/{request}": inbox.answer,
     "/deliveries/recover": deliveries.recover,

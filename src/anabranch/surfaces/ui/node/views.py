@@ -34,6 +34,20 @@ _LOOKS: Mapping[str, str] = {
     "failed-permanent": "failed",
     "already-present": "done",
     "retryable": "waiting",
+    # runs and their steps
+    "resolving": "active",
+    "awaiting_fan_out": "active",
+    "awaiting_execution": "active",
+    "awaiting_fulfillment": "waiting",
+    "retry_wait": "waiting",
+    "fulfilled": "done",
+    "not fulfilled": "failed",
+    "responded": "done",
+    "timeout": "failed",
+    "usable": "done",
+    "negative": "waiting",
+    "chosen": "done",
+    "ordered": "active",
     # modules
     "configured": "plain",
     "starting": "active",
@@ -54,6 +68,10 @@ _LOOKS: Mapping[str, str] = {
     "issued": "plain",
     "explicit": "done",
     "local": "done",
+    "observed": "plain",
+    "federation": "active",
+    "untrusted": "failed",
+    "valid": "done",
     "answered": "done",
     "info": "plain",
 }
@@ -91,6 +109,19 @@ def money(amount: Any, unit: str = "") -> str:
     return f"{shown} {unit}".strip()
 
 
+def plain_text(value: Any) -> str:
+    """Of a document that nobody has checked."""
+    return value if isinstance(value, str) and value else "–"
+
+
+def price(offer: Mapping[str, Any]) -> str:
+    """Of an offer that nobody has checked, too."""
+    amount, unit = offer.get("pricing/amount"), offer.get("pricing/currency")
+    if not isinstance(amount, int) or isinstance(amount, bool):
+        return "–"
+    return money(amount, unit if isinstance(unit, str) else "")
+
+
 @cache
 def templates() -> jinja2.Environment:
     """The templates of all pages, and those of a node under `node/`."""
@@ -106,6 +137,8 @@ def templates() -> jinja2.Environment:
         "short_id": short_id,
         "milliseconds": milliseconds,
         "money": money,
+        "plain_text": plain_text,
+        "price": price,
         "part": lambda text: quote(text, safe=":"),  # of a path, or of a query
     }
     return made

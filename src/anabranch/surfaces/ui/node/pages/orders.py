@@ -12,6 +12,7 @@ from anabranch.surfaces.ui.node.frame import (
     Trouble,
     ask,
     form_of,
+    maybe,
     older,
     page_query,
     part,
@@ -21,7 +22,7 @@ from anabranch.surfaces.ui.node.frame import (
 )
 from anabranch.surfaces.ui.node.views import look as look_of
 
-EXECUTIONS = "/v1/executions"
+EXECUTIONS, RUNS = "/v1/executions", "/v1/module/workflow/runs"
 WORKING = ("opened", "dispatch_prepared", "dispatched")
 #: What can be said to an execution in a state; the node refuses the rest.
 VERBS: dict[str, tuple[str, ...]] = {
@@ -70,7 +71,7 @@ async def page(request: web.Request) -> web.StreamResponse:
 async def one(request: web.Request, wrong: Trouble | None = None) -> web.StreamResponse:
     name = request.match_info["execution"]
     found = await ask(request, "GET", f"{EXECUTIONS}/{part(name)}")
-    delivery = await _maybe(request, "/v1/artifact-delivery/deliveries", found["delivery_id"])
+    delivery = await maybe(request, "/v1/artifact-delivery/deliveries", found["delivery_id"])
     return show(
         request,
         "node/order.html",
@@ -79,9 +80,10 @@ async def one(request: web.Request, wrong: Trouble | None = None) -> web.StreamR
         verbs=VERBS.get(found["state"], ()),
         moments=[*_past(found, delivery), *_ahead(found)],
         delivery=delivery,
-        contract=await _maybe(request, "/v1/contracts", found["contract_id"]),
-        hold=await _maybe(request, "/v1/ledger/holds", found["hold_id"]),
-        receipt=await _maybe(request, "/v1/receipts", found["receipt_id"]),
+        run=await maybe(request, RUNS, found["workflow"]["run_id"]),
+        contract=await maybe(request, "/v1/contracts", found["contract_id"]),
+        hold=await maybe(request, "/v1/ledger/holds", found["hold_id"]),
+        receipt=await maybe(request, "/v1/receipts", found["receipt_id"]),
         result=await _result(request, found),
     )
 
@@ -102,18 +104,6 @@ async def act(request: web.Request) -> web.StreamResponse:
     except Refusal as refusal:
         return await one(request, trouble(refusal, "act", form))
     raise see(f"/orders/{part(name)}", verb)
-
-
-async def _maybe(request: web.Request, path: str, name: str | None) -> Any:
-    """A document that the execution names; None where there is none (yet)."""
-    if not name:
-        return None
-    try:
-        return await ask(request, "GET", f"{path}/{part(name)}")
-    except Refusal as refusal:
-        if refusal.status != 404:
-            raise
-        return None
 
 
 async def _result(request: web.Request, found: Any) -> Any:

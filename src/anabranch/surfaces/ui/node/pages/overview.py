@@ -8,9 +8,13 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from anabranch.surfaces.ui.node.frame import Refusal, ask, part, show
+from anabranch.surfaces.ui.node.run_facts import awaiting_decision
+from anabranch.surfaces.ui.node.run_reader import RUNS
 from anabranch.surfaces.ui.node.views import short_id
 
 OPEN_READ = 200  # open things that are looked through; more of them are counted as "200 or more"
+
+STEPS_NAMED = 20  # of a run, of those that wait for a decision
 
 #: What the operator may do about an execution in this state.
 WAITS = {
@@ -44,6 +48,7 @@ class Found(NamedTuple):
     requests: Any
     deliveries: Any
     told: Any
+    runs: Any
 
 
 async def page(request: web.Request) -> web.StreamResponse:
@@ -75,6 +80,7 @@ async def _found(request: web.Request) -> Found:
         requests=await items("/v1/inbox", **opened),
         deliveries=await items("/v1/artifact-delivery/deliveries", **opened),
         told=await items("/v1/notifications", limit="5"),
+        runs=await items(RUNS, status="active", limit=str(OPEN_READ)),
     )
 
 
@@ -94,6 +100,12 @@ def _tasks(found: Found) -> Iterator[Task]:
     for request in found.requests:
         what = f"{request['service_type']} for {short_id(request['source/peer'])}"
         yield Task("waiting", "answer", what, "waits for an answer", "/inbox")
+    for run in found.runs:
+        for step in awaiting_decision(run)[:STEPS_NAMED]:
+            what = f"{step} of {run['workflow_id'] or short_id(run['run_id'])}"
+            said = "waits for your decision whether its task is fulfilled"
+            way = f"/runs/{part(run['run_id'])}#step-{part(step)}"
+            yield Task("waiting", "decide", what, said, way)
     for order in found.orders:
         if order["state"] in WAITS:
             name = order["execution_id"]
