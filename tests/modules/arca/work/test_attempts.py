@@ -36,6 +36,8 @@ def test_an_order_id_names_run_step_and_attempt() -> None:
     assert attempt.execution_id == "execution:01hx3k9q-write-draft-a2"
     assert attempt.request_id == "remote-execution:01hx3k9q:write-draft:a2"
     assert attempt.dispatch_id == "dispatch:01hx3k9q:write-draft:remote:a2"
+    assert Attempt("run:01hx", "s1", "a1").order_id == "order:run:01hx-s1-a1"
+    assert Attempt("run:01hx", "s1", "a1").request_id == "remote-execution:run:01hx:s1:a1"
 
 
 def test_no_two_attempts_have_the_same_names_and_all_names_are_taken() -> None:
@@ -64,6 +66,7 @@ def test_a_request_is_traced_to_its_attempt_and_to_no_other() -> None:
 def test_a_request_of_another_run_is_told_from_an_unknown_one() -> None:
     mine = Attempt("run1", "s1", "a1").request_id
     assert is_of_another_run(mine, "run2")
+    assert is_of_another_run(Attempt("run:1", "s1", "a1").request_id, "run:2")
     assert not is_of_another_run(mine, "run1")
     assert not is_of_another_run("something:else", "run1")
 
