@@ -8,7 +8,7 @@ import uuid
 
 from anabranch.errors import InputError
 
-_CHOSEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_CHOSEN = re.compile(r"(?:run:)?[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")  # run: those of a node
 _TAKEN = ("last",)  # words with a meaning of their own where a run is asked for
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 

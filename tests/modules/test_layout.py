@@ -8,7 +8,7 @@ from pathlib import Path
 import anabranch.modules
 
 FOLDER = Path(anabranch.modules.__file__).parent
-#: What opens connections or signs: only the client for the host may use the first.
+#: What opens connections or signs: only the clients for loopback may use the first.
 FORBIDDEN = {
     "aiohttp",
     "http",
@@ -19,15 +19,16 @@ FORBIDDEN = {
     "anabranch.market.identities.SigningKey",
     "anabranch.market.node.keys",
     "anabranch.market.node.peers.http_transport",
+    "anabranch.market.node.modules.transport.HttpTransport",
 }
-HOST_CLIENT = "kit/http_host.py"
+LOOPBACK_CLIENTS = ("kit/http_host.py", "kit/loopback.py")  # the host; role modules
 
 
-def test_only_the_client_for_the_host_opens_connections_and_nothing_signs() -> None:
+def test_only_the_clients_for_loopback_open_connections_and_nothing_signs() -> None:
     found = [
         f"{path.relative_to(FOLDER)} imports {name}"
         for path in sorted(FOLDER.rglob("*.py"))
-        if str(path.relative_to(FOLDER)) != HOST_CLIENT
+        if str(path.relative_to(FOLDER)) not in LOOPBACK_CLIENTS
         for name in _imports(path)
         if any(name == one or name.startswith(f"{one}.") for one in FORBIDDEN)
     ]

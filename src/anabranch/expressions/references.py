@@ -99,6 +99,19 @@ def compile_references(value: Any) -> References:
     return References(_compile(value), json.dumps(value, ensure_ascii=False, default=str))
 
 
+def is_reference(value: Any) -> bool:
+    """Whether it is one that is the whole value, so that what it reads keeps its type."""
+    if not isinstance(value, str | Mapping):
+        return False
+    try:
+        found = list(compile_references(value).references())
+    except ExpressionError:
+        return False
+    if isinstance(value, Mapping):
+        return _pointed(value) is not None
+    return len(found) == 1 and value == found[0].text
+
+
 def substitute(value: Any, root: str, values: Mapping[str, Any]) -> Any:
     """The value with the references to one root put in, and all the others left as written."""
 

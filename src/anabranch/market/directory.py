@@ -83,6 +83,8 @@ class PassportDirectory:
                 found = self._holders(query)
             case "task_type" | "service_type":
                 found = self._offering(query.service_type or query.task_type, query)
+            case "offer":
+                found = [_provider(query.offer)]
             case other:
                 raise InputError(f"targets cannot be resolved by {other!r}")
         if query.order == LEAST_RECENTLY_ASKED:
@@ -285,6 +287,13 @@ class PassportDirectory:
         """The document at a path or a URL, or the value itself."""
         source = self._config.get(part)
         return load_source(self._fetch(source), source) if isinstance(source, str) else source
+
+
+def _provider(offer: Mapping[str, Any] | None) -> str:
+    named = offer.get("provider/participant-id") if offer is not None else None
+    if not isinstance(named, str) or not named:
+        raise InputError("what is ordered is no offer: it names no provider")
+    return named
 
 
 def _newer(passport: Passport, cache: Cache) -> bool:

@@ -207,7 +207,7 @@ class _Needs:
             yield from self._of_names(step, named)
         elif search.get("resolve") == "capability":
             yield from self._of_capability(step, search)
-        elif search:
+        elif search and search.get("resolve") != "offer":  # whose offer it is, a run finds out
             yield from self._of_service(step, search)
 
     def _of_names(self, step: Step, names: Iterable[str]) -> Iterator[Problem]:

@@ -55,3 +55,24 @@ def decides(_request: Request) -> dict[str, Any]:
         "fulfillment/status": "fulfilled",
         "reason": "seen on origin",
     }
+
+
+def sells_cheap(request: Request) -> dict[str, Any]:
+    return _sells(request, "p-cheap", {"offer/id": "offer:cheap", "pricing/amount": 4})
+
+
+def sells_dear(request: Request) -> dict[str, Any]:
+    return _sells(request, "p-dear", {"offer/id": "offer:dear", "pricing/amount": 9})
+
+
+def _sells(request: Request, name: str, offer: Request) -> dict[str, Any]:
+    """Its offer; or, where one was ordered, what was said about the order."""
+    if "offer" not in request:
+        return {"status": "offer", "offer": {**offer, "provider/participant-id": name}}
+    return {
+        "by": name,
+        "offer": request["offer"]["offer/id"],
+        "units": request["request_units"],
+        "at_most": request["max_amount"],
+        "in": request["currency"],
+    }

@@ -34,6 +34,7 @@ KEYS = [
     *("max_retries", "retry_delay_ms", "fail_policy", "resolve", "participants", "capability_id"),
     *("task_type", "limit", "filter", "policy", "min_responses", "score_field", "score_order"),
     *("min_score", "max_score", "order", "fixed", "least_recently_asked"),
+    *("offer_ref", "request_units", "max_amount", "currency"),
     *("timeout", "on_timeout", "retry.max_attempts", "retry.backoff", "retry.backoff_multiplier"),
     *("decision_source.kind", "result_match.path", "on_not_fulfilled", "on_error"),
     *("deadline_seconds", "missing_parameter", "unknown_parameter", "parameter_type"),
@@ -133,7 +134,11 @@ STATIC = {"resolve": "static", "participants": ["p"]}
 @pytest.mark.parametrize(
     ("step", "code", "words"),
     [
-        ({"offer_ref": {"from": "/x"}}, "unknown-key", "has no key 'offer_ref'"),
+        (
+            {"max_amount": 5, "target": STATIC, "fan_in": {}},
+            "conflicting-keys",
+            "`max_amount` is for a step that orders from one provider",
+        ),
         (
             {"target": STATIC | {"selection_mode": "first-n"}},
             "unknown-key",

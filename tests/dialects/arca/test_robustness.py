@@ -73,6 +73,15 @@ FULL: dict[str, Any] = {
                 "fail_policy": "skip",
                 "target": {"resolve": "static", "participants": ["p1"]},
             },
+            {
+                "step_id": "order",
+                "service_type": "text/buy",
+                "depends_on": ["solicit"],
+                "offer_ref": {"from": "/steps/solicit/output/offer"},
+                "request_units": 2,
+                "max_amount": "{{input.text}}",
+                "currency": "ORC",
+            },
         ]
     },
 }

@@ -36,3 +36,11 @@ def test_a_refusal_has_its_status_and_code() -> None:
 
 def test_what_is_not_there_is_none() -> None:
     assert asyncio.run(host(Answer(status=404, body={"code": "not_found"})).execution("x")) is None
+
+
+def test_nobody_is_known_for_sure_only_where_every_seed_could_be_read() -> None:
+    unread = {"status": "ok", "items": [], "unread": "the seed directory cannot be read"}
+    with pytest.raises(HostUnavailable, match="cannot be read") as raised:
+        asyncio.run(host(Answer(body=unread)).holders("offer-catalog"))
+    assert raised.value.code == "directory_unread"
+    assert asyncio.run(host(Answer(body={"status": "ok", "items": []})).nodes_of("x")) == []

@@ -101,6 +101,8 @@ def test_all_that_arca_definitions_bring_occurs() -> None:
     fans = [step.fan for step in steps if step.fan is not None]
     decisions = [step.decision for step in steps if step.decision is not None]
     assert any(fan.targets for fan in fans)
+    searched = [fan.targets.inputs for fan in fans if fan.targets is not None]
+    assert {getattr(inputs, "text", None) for inputs in searched} == {None, "the offer", "no offer"}
     assert any(fan.rounds.attempts > 1 for fan in fans)
     assert {fan.keeps_targets for fan in fans} == {True, False}
     assert {decision.policy for decision in decisions} >= {*POLICIES}

@@ -21,6 +21,7 @@ _ROOT = (
 )
 _STEP = (
     *("step_id", "label", "description", "service_type", "input", "input_from", "depends_on"),
+    *("offer_ref", "request_units", "max_amount", "currency"),
     *("target", "fan_in", "timing", "fulfillment", "max_retries", "retry_delay_ms", "fail_policy"),
 )
 _FROM_PLAN = ("deadline", "max_parallel_steps")

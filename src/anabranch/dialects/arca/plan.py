@@ -170,11 +170,14 @@ class Plans:
         """A reference to what cannot be there is found before anybody is asked anything."""
         for step in steps.values():
             given, judged = _references_of(step)
-            if not (given or judged or step.target):
+            ordered = list(step.terms.references())
+            if not (given or judged or ordered or step.target):
                 continue
             before = frozenset(_ancestors(step.step_id, steps))
             for reference in given:
                 self._check_reference(step, reference, step.reads_at[0], steps, before)
+            for reference, at in ordered:
+                self._check_reference(step, reference, at, steps, before)
             if step.target is not None:
                 for reference in step.target.references():
                     self._check_reference(step, reference, step.target.position, steps, before)
@@ -190,13 +193,20 @@ class Plans:
         for step in steps:
             for references, at in zip(_references_of(step), step.reads_at, strict=False):
                 for reference in references:
-                    segments = reference.path.segments
-                    name = str(segments[1]) if len(segments) > 1 else ""
-                    if reference.root != "input" or not name or name in declared:
-                        continue
-                    if hint := closest(name, declared):
-                        message = f"step {step.step_id!r} reads {reference.text!r}, and `input` has"
-                        self.findings.warn(at, "unknown-input", f"{message} no {name!r}", hint)
+                    self._check_input(step, reference, at, declared)
+            for reference, at in step.terms.references():
+                self._check_input(step, reference, at, declared)
+
+    def _check_input(
+        self, step: PlanStep, reference: Reference, at: Position, declared: Mapping[str, Any]
+    ) -> None:
+        segments = reference.path.segments
+        name = str(segments[1]) if len(segments) > 1 else ""
+        if reference.root != "input" or not name or name in declared:
+            return
+        if hint := closest(name, declared):
+            message = f"step {step.step_id!r} reads {reference.text!r}, and `input` has"
+            self.findings.warn(at, "unknown-input", f"{message} no {name!r}", hint)
 
     def _check_reference(
         self,

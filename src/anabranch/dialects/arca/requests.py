@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from anabranch.dialects.arca.orders import OfferRef, OrderTerms
 from anabranch.errors import ExpressionError
 from anabranch.expressions.port import NOTHING, Paths
 from anabranch.expressions.references import References, compile_references, document_of
@@ -49,6 +50,7 @@ class Inputs(msgspec.Struct, frozen=True):
     slot: str = ""  # the key under which the job of a fan gets its slot
     own: str = ""  # the step whose output is at hand and not yet recorded as its result
     filter: References | None = None
+    terms: OrderTerms | None = None  # of the order, where one provider is asked
 
     @property
     def text(self) -> str:
@@ -56,14 +58,16 @@ class Inputs(msgspec.Struct, frozen=True):
 
     @property
     def reads(self) -> Paths:
-        return self.input.reads | (NOTHING if self.filter is None else self.filter.reads)
+        given = (self.filter, self.terms)
+        return self.input.reads.union(*(one.reads for one in given if one is not None))
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         asked = {self.slot: names["slot"]} if self.slot else {}
         if self.own:
             names = {**names, "results": {**names["results"], self.own: names["answer"]}}
         facts = _with_filter(self.facts, self.filter, names)
-        return {**facts, **asked, "input": self.input.evaluate(names)}
+        terms = {} if self.terms is None else self.terms.evaluate(names)
+        return {**facts, **asked, **terms, "input": self.input.evaluate(names)}
 
 
 def _with_filter(
@@ -78,10 +82,11 @@ class Facts(msgspec.Struct, frozen=True):
     facts: Mapping[str, Any]
     filter: References | None = None
     named: References | None = None  # the participants among the facts, which may be references
+    offer: OfferRef | None = None  # the offer that is ordered
 
     @property
     def reads(self) -> Paths:
-        given = (self.filter, self.named)
+        given = (self.filter, self.named, self.offer)
         return NOTHING.union(*(one.reads for one in given if one is not None))
 
     @property
@@ -89,10 +94,12 @@ class Facts(msgspec.Struct, frozen=True):
         return repr(dict(self.facts))
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        facts = _with_filter(self.facts, self.filter, names)
-        if self.named is None:
-            return facts
-        return {**facts, "participants": self.named.render(document_of(names))}
+        facts = dict(_with_filter(self.facts, self.filter, names))
+        if self.named is not None:
+            facts["participants"] = self.named.render(document_of(names))
+        if self.offer is not None:
+            facts["offer"] = self.offer.offer(names)
+        return facts
 
 
 class Listed(msgspec.Struct, frozen=True):

@@ -9,12 +9,14 @@ from typing import Any, Literal
 import msgspec
 
 from anabranch.dialects.arca.fulfilment import read_fulfilment
+from anabranch.dialects.arca.orders import OrderTerms, check_terms, read_terms
 from anabranch.dialects.arca.requests import Inputs, StepInput
 from anabranch.dialects.arca.targets import (
     FanIn,
     Target,
     choice_of,
     fan_of,
+    order_of,
     read_fan_in,
     read_references,
     read_target,
@@ -29,7 +31,7 @@ from anabranch.dialects.arca.timing import (
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Fields, Items, Node, Scalar, kind_of, plain
 from anabranch.expressions.references import References
-from anabranch.net.net import Decision, Retry, Step, Work
+from anabranch.net.net import Decision, Fan, Retry, Step, Work
 from anabranch.net.problems import Position
 
 _STEP_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -57,6 +59,7 @@ class PlanStep(msgspec.Struct, frozen=True):
     fail_policy: str
     decision: Decision
     reads_at: tuple[Position, Position]  # where its input stands, and its fulfilment
+    terms: OrderTerms = OrderTerms()
     description: str = ""
     is_new: bool = False  # it uses what proposal 033 brought
     sound: bool = True  # all of it could be read
@@ -78,10 +81,8 @@ class PlanStep(msgspec.Struct, frozen=True):
             "position": self.position,
         }
         if self.fan_in is None or self.target is None:
-            inputs = Inputs(step_input, facts, "target")
-            again = self.older or self.timing.retry or Retry()
-            one = choice_of(self.target, self.service_type, again)
-            return Step(self.step_id, self._request(inputs), fan=one, **common)
+            inputs = Inputs(step_input, facts, "target", terms=self.terms)
+            return Step(self.step_id, self._request(inputs), fan=self._provider(), **common)
         inputs = Inputs(step_input, facts, "target", filter=self.target.filter)
         rounds = self.timing.retry or self.older or Retry()
         return Step(
@@ -91,6 +92,13 @@ class PlanStep(msgspec.Struct, frozen=True):
             timeout_ms=self.timing.timeout_ms,
             **common,
         )
+
+    def _provider(self) -> Fan:
+        """The one that an ordinary step asks: that of its offer, or the one it chooses."""
+        again = self.older or self.timing.retry or Retry()
+        if self.terms.offer is not None:
+            return order_of(self.terms.offer, self.service_type, again)
+        return choice_of(self.target, self.service_type, again)
 
     @property
     def _is_looked_into(self) -> bool:
@@ -141,10 +149,12 @@ def read_step(node: Fields, findings: Findings) -> PlanStep | None:
         fail_policy=section.choice("fail_policy", FAIL_POLICY, "abort_workflow"),
         decision=decision,
         reads_at=(_place(section, "request_input"), _place(section, "fulfillment")),
+        terms=read_terms(section),
         description=section.string("description") or section.string("label"),
         is_new=any(key in section for key in new),
         sound=section.sound,
     )
+    check_terms(section)
     if section.sound:
         _check_budgets(section, step)
     section.finish()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from anabranch.dialects.arca.orders import OfferRef
 from anabranch.dialects.arca.requests import Facts, FoundTargets, Listed, Positive
 from anabranch.dialects.findings import Findings, Section
 from anabranch.dialects.nodes import Items, Scalar, kind_of, plain
@@ -23,6 +24,7 @@ from anabranch.expressions.references import (
     References,
     compile_references,
     document_of,
+    is_reference,
 )
 from anabranch.kernel.values import is_number
 from anabranch.net.net import Fan, GatherRule, Retry, Work
@@ -37,7 +39,10 @@ RESOLVE: tuple[Literal["capability", "static", "task_type"], ...] = (
 )
 LIMIT_MAX = 100_000
 #: A search is our own affair: a directory that could not be read is tried again before it counts.
+SEARCH_MS = 60_000
 SEARCH_RETRY = Retry(attempts=3, delay_ms=1_000, backoff="exponential")
+#: Of a step that asks one provider.
+_ONE = GatherRule(mode="any", combine="one", losers="kill", exclude_lost=True)
 ORDERS: tuple[Literal["asc", "desc"], ...] = ("asc", "desc")
 TARGET_ORDERS: tuple[Literal["fixed", "least_recently_asked"], ...] = (
     "fixed",
@@ -286,7 +291,7 @@ def _score(section: Section) -> Path | None:
 def _read_bounds(section: Section, score: Path | None) -> Bounds | None:
     given = {key: plain(node) for key in _BOUNDS if (node := section.ask(key)) is not None}
     for key, value in given.items():
-        if not is_number(value) and not _is_reference(value):
+        if not is_number(value) and not is_reference(value):
             expected = 'a number or a reference such as "{{input.budget}}"'
             section.findings.wrong_type(
                 section.node.fields[key], f"`{key}` of {section.what}", expected
@@ -300,18 +305,6 @@ def _read_bounds(section: Section, score: Path | None) -> Bounds | None:
     if not given or score is None:
         return None
     return Bounds(score, compile_references(given))
-
-
-def _is_reference(value: Any) -> bool:
-    """One that is the whole value, so that a number stays one."""
-    if not isinstance(value, str | Mapping):
-        return False
-    try:
-        found = list(compile_references(value).references())
-    except ExpressionError:
-        return False
-    whole = isinstance(value, Mapping) or value.strip() == found[0].text if found else False
-    return len(found) == 1 and whole
 
 
 def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> Fan:
@@ -330,11 +323,22 @@ def fan_of(target: Target, fan_in: FanIn, service_type: str, rounds: Retry) -> F
 
 def choice_of(target: Target | None, service_type: str, search_again: Retry) -> Fan:
     """A fan over the one provider that an ordinary step asks, and keeps asking."""
-    rule = GatherRule(mode="any", combine="one", losers="kill", exclude_lost=True)
     if target is not None and not target.is_searched:
-        return Fan(Listed(target.participants, 1), rule, keeps_targets=True)
+        return Fan(Listed(target.participants, 1), _ONE, keeps_targets=True)
     search = _search(target, service_type, one=True)
-    return Fan(FoundTargets(1), rule, targets=search, rounds=search_again, keeps_targets=True)
+    return Fan(FoundTargets(1), _ONE, targets=search, rounds=search_again, keeps_targets=True)
+
+
+def order_of(offer: OfferRef, service_type: str, search_again: Retry) -> Fan:
+    """A fan over the provider of the offer that an ordinary step orders."""
+    facts = {"resolve": "offer", "service_type": service_type, "one": True}
+    search = Work(
+        kind="targets",
+        inputs=Facts(facts, offer=offer),
+        timeout_ms=SEARCH_MS,
+        retry=SEARCH_RETRY,
+    )
+    return Fan(FoundTargets(1), _ONE, targets=search, rounds=search_again, keeps_targets=True)
 
 
 def _search(target: Target | None, service_type: str, *, one: bool = False) -> Work:
@@ -342,7 +346,7 @@ def _search(target: Target | None, service_type: str, *, one: bool = False) -> W
     facts = {**described, "service_type": service_type, **({"one": True} if one else {})}
     named = compile_references(facts["participants"]) if "participants" in facts else None
     inputs = Facts(facts, target.filter if target is not None else None, named)
-    return Work(kind="targets", inputs=inputs, timeout_ms=60_000, retry=SEARCH_RETRY)
+    return Work(kind="targets", inputs=inputs, timeout_ms=SEARCH_MS, retry=SEARCH_RETRY)
 
 
 def _rule(fan_in: FanIn) -> GatherRule:

@@ -31,7 +31,7 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: What belongs to the template and not to the definitions made from it.
 _OWN = (
     *("schema", "template_id", "template_kind", "participant_id", "parameters"),
-    *("deleted", "created_at", "updated_at", "request_input_hints"),
+    *("signature", "deleted", "created_at", "updated_at", "request_input_hints"),
 )
 PASSED_ON = (
     *("plan", "steps", "deadline", "input", "workflow_kind", "label", "description"),

@@ -260,8 +260,10 @@ DIRECTORY_QUERY = Fields(
         "schema_version": CALL_VERSION,
         "capability_id": Constant("seed_directory_query"),
         "query": Fields(
-            {"capability_id": NAME},
+            {},
             {
+                "capability_id": NAME,
+                "participant_id": PARTICIPANT,
                 "node_ids": ListOf(NODE),
                 "node_id": NODE,
                 "issuers": ListOf(PARTICIPANT),
@@ -270,6 +272,7 @@ DIRECTORY_QUERY = Fields(
                 "endorsement": TextOr(OBJECT),
                 "limit": Whole(1),
             },
+            rules=(exactly_one("capability_id", "participant_id"),),
         ),
     }
 )

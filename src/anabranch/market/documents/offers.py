@@ -18,6 +18,7 @@ from anabranch.market.documents.shapes import (
     MapOf,
     Object,
     OrNull,
+    Shape,
     TextOr,
     Whole,
     choice,
@@ -88,19 +89,26 @@ OFFER = Fields(
     name="service-offer.v1",
 )
 
-RELAY = Fields(
-    {
-        "schema/v": VERSION,
-        "relay/id": pattern("offer-relay:…", r"offer-relay:.+"),
-        "relay/origin-node-id": NODE,
-        "relay/hops": Whole(0, HOPS_MAX, code="too-many-hops"),
-        "relay/relayed-at": INSTANT,
-        "offer": OFFER,
-    },
-    {"relay/do-not-forward": FLAG, "relay/intended-node-id": NODE},
-    rules=(valid_from("relay/relayed-at"),),
-    name="service-offer-relay.v1",
-)
+
+def _relay(offer: Shape) -> Fields:
+    return Fields(
+        {
+            "schema/v": VERSION,
+            "relay/id": pattern("offer-relay:…", r"offer-relay:.+"),
+            "relay/origin-node-id": NODE,
+            "relay/hops": Whole(0, HOPS_MAX, code="too-many-hops"),
+            "relay/relayed-at": INSTANT,
+            "offer": offer,
+        },
+        {"relay/do-not-forward": FLAG, "relay/intended-node-id": NODE},
+        rules=(valid_from("relay/relayed-at"),),
+        name="service-offer-relay.v1",
+    )
+
+
+RELAY = _relay(OFFER)
+#: The same around an offer that was checked before.
+RELAY_ALONE = _relay(ANYTHING)
 
 TRUSTED_PROVIDER = Fields(
     {

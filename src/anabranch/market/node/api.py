@@ -16,7 +16,7 @@ import msgspec
 
 from anabranch.errors import AnabranchError, Conflict, InputError, NotFound, Refused, StoreError
 from anabranch.market.node.errors import NodeError
-from anabranch.market.node.parameters import read_names, require_query
+from anabranch.market.node.parameters import Parameter, read_names, require_query
 
 logger = logging.getLogger("anabranch.node")
 
@@ -71,6 +71,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     returns: Any = None
     status: int = 200  # of the good answer
     query: tuple[str, ...] = ()  # parameters that it takes; `parameters.py` says what they are
+    parameters: Mapping[str, Parameter] = {}  # further ones, which only this endpoint takes
     example: Any = None
     errors: tuple[int, ...] = ()
     body_bytes: int = BODY_BYTES
@@ -115,7 +116,7 @@ class Api:
                 return await self.fallback(call)
             _require_scope(endpoint, call.caller)
             params = read_names(encoded)
-            require_query(endpoint.path, endpoint.query, call.query)
+            require_query(endpoint.path, endpoint.query, call.query, endpoint.parameters)
             _require_body(endpoint, call)
             return await endpoint.handler(msgspec.structs.replace(call, params=params))
         except NodeError as error:

@@ -98,13 +98,20 @@ def parameter_at(path: str, name: str) -> Parameter:
     return EXCEPTIONS.get((path, name)) or QUERY[name]
 
 
-def require_query(path: str, known: Sequence[str], given: Mapping[str, str]) -> None:
-    """Raises `NodeError` for a parameter that the endpoint does not take, or not so."""
+def require_query(
+    path: str,
+    known: Sequence[str],
+    given: Mapping[str, str],
+    own: Mapping[str, Parameter] | None = None,
+) -> None:
+    """Raises `NodeError` for a parameter that the endpoint does not take, or not so. `own` are
+    those that mean something at this endpoint alone."""
+    own = own or {}
     for name, text in given.items():
-        if name not in known:
-            listed = ", ".join(known) or "none"
+        if name not in known and name not in own:
+            listed = ", ".join(dict.fromkeys((*known, *own))) or "none"
             raise NodeError(400, CODE, f"`{name[:100]}` is no parameter here, but: {listed}")
-        _require(name, parameter_at(path, name), text)
+        _require(name, own.get(name) or parameter_at(path, name), text)
 
 
 def _require(name: str, parameter: Parameter, text: str) -> None:

@@ -113,14 +113,20 @@ class Host:
 
     async def holders(self, capability_id: str) -> list[dict[str, Any]]:
         """Rows of the directory's cache: nodes with a valid passport for a capability."""
-        query = {"capability_id": capability_id}
-        body = {"schema_version": "v1", "capability_id": "seed_directory_query", "query": query}
-        return list((await self.capability("seed.directory.query", body)).body["items"])
+        return await self._directory({"capability_id": capability_id})
 
     async def nodes_of(self, participant_id: str) -> list[str]:
-        """The nodes that a participant runs, as the directory knows."""
-        found = await self.find(f"/participant/{quoted(participant_id)}")
-        return [str(row["node_id"]) for row in found["items"]] if found else []
+        """The nodes that a participant runs, as the directory's cache knows."""
+        rows = await self._directory({"participant_id": participant_id})
+        return [str(row["node_id"]) for row in rows]
+
+    async def _directory(self, query: dict[str, Any]) -> list[dict[str, Any]]:
+        """Raises `HostUnavailable` where none is known and a seed could not be read."""
+        body = {"schema_version": "v1", "capability_id": "seed_directory_query", "query": query}
+        said = (await self.capability("seed.directory.query", body)).body
+        if not said["items"] and said.get("unread"):
+            raise HostUnavailable(str(said["unread"]), code="directory_unread")
+        return list(said["items"])
 
     # -- what the host keeps for a module ----------------------------------------------------
 

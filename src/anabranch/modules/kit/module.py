@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from anabranch.market.node.api import Answer, Api, Call, Caller, Endpoint
+from anabranch.market.node.api import Answer, Api, Call, Caller, Endpoint, Handler
 from anabranch.market.node.errors import NodeError
+from anabranch.modules.kit.host import HostRefused, HostUnavailable
 
 logger = logging.getLogger("anabranch.module")
 
@@ -70,7 +71,7 @@ class Module:
 
     def __init__(self) -> None:
         self.node_id = ""  # said by the host with `middleware-init`
-        self.api = Api([*self._contract(), *self.endpoints()])
+        self.api = Api(_passing_on(one) for one in (*self._contract(), *self.endpoints()))
 
     # -- what a subclass says ------------------------------------------------------------------
 
@@ -157,12 +158,10 @@ class Module:
     async def _local_route(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
         """`/v1/enact/x` of the host is `/v1/x` of this module."""
         path = OWN_ROOT + str(envelope.get("path", "")).removeprefix(LOCAL_ROOT)
-        caller = envelope.get("caller")
-        scope = caller.get("scope") if isinstance(caller, Mapping) else ""
         call = Call(
             method=str(envelope.get("method", "")),
             path=path,
-            caller=Caller("operator", actor=str(scope or "operator")),
+            caller=_caller(envelope.get("caller")),
             query=dict(envelope.get("query") or {}),
             body=envelope.get("body"),
         )
@@ -174,6 +173,29 @@ class Module:
         body = call.body if isinstance(call.body, Mapping) else {}
         said = await self.accept(body)
         return Answer(body={"acceptor/id": str(body.get("acceptor/id", "")), **said})
+
+
+def _caller(said: Any) -> Caller:
+    """Who called the local route: `module` of it is empty for the operator."""
+    known = said if isinstance(said, Mapping) else {}
+    module = str(known.get("module_id") or "")
+    return Caller("operator", module=module, actor=module or str(known.get("scope") or "operator"))
+
+
+def _passing_on(endpoint: Endpoint) -> Endpoint:
+    """What the host refuses is refused here for the same reason, and so is what must wait."""
+    handler: Handler = endpoint.handler
+
+    async def handle(call: Call) -> Answer:
+        try:
+            return await handler(call)
+        except HostUnavailable as error:
+            raise NodeError(503, error.code, error.message, headers={"Retry-After": "1"}) from None
+        except HostRefused as error:
+            status = error.status if 400 <= error.status < 500 else 502
+            raise NodeError(status, error.code, error.message) from None
+
+    return msgspec.structs.replace(endpoint, handler=handle)
 
 
 def _row(method: str, path: str, handler: Any, summary: str) -> Endpoint:

@@ -164,7 +164,8 @@ def _names_read(work: Work | None) -> Iterator[str]:
     inputs = work.inputs if work is not None else None
     if not isinstance(inputs, Inputs):
         return
-    for reference in inputs.input.given.references():
+    ordered = [] if inputs.terms is None else [one for one, _ in inputs.terms.references()]
+    for reference in (*inputs.input.given.references(), *ordered):
         segments = reference.path.segments
         if reference.root == "input" and len(segments) > 1:
             yield str(segments[1])

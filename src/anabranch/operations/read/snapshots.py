@@ -49,7 +49,7 @@ def snapshot_of(
     """The run as it stands at the last of these events; `whole` brings in large outputs."""
     past = _pasts(history)
     asked = by_step(dispatches_of(net, state.run, history))
-    steps = [step for step in net.steps.values() if not _is_start(net, step)]
+    steps = steps_of(net)
     status = _run_status(state)
     snapshot = {
         "schema": SCHEMA,
@@ -72,6 +72,11 @@ def snapshot_of(
         ],
     }
     return {key: value for key, value in snapshot.items() if value is not None}
+
+
+def steps_of(net: Net) -> list[Step]:
+    """The steps that a definition names."""
+    return [step for step in net.steps.values() if not _is_start(net, step)]
 
 
 def _is_start(net: Net, step: Step) -> bool:

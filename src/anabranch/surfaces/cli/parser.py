@@ -20,6 +20,7 @@ from anabranch.surfaces.cli.commands.run import arguments as run
 from anabranch.surfaces.cli.commands.serve import arguments as serve
 from anabranch.surfaces.cli.commands.sessions import arguments as sessions
 from anabranch.surfaces.cli.commands.stores import arguments as stores
+from anabranch.surfaces.cli.commands.stories import arguments as stories
 from anabranch.surfaces.cli.commands.webhooks import arguments as webhooks
 from anabranch.surfaces.cli.commands.workflows import arguments as workflows
 
@@ -66,6 +67,7 @@ VERBS: dict[str, tuple[Callable[[Any], None], str]] = {
     "simulate": (run.add_simulate, "commands.run.simulate.simulate"),
     "test": (run.add_test, "commands.run.plans.test"),
     "demo": (run.add_demo, "demo.demo.demo"),
+    "story": (stories.add_story, "commands.stories.stories.story"),
 }
 
 

@@ -7,7 +7,17 @@ See docs/node.md.
 """
 
 from anabranch.testing.market.laws import check_laws
+from anabranch.testing.market.modules import LastingModule, ModuleLife
 from anabranch.testing.market.nodes import Answered, NodeSpec, WorldNode
 from anabranch.testing.market.world import Fate, World
 
-__all__ = ["Answered", "Fate", "NodeSpec", "World", "WorldNode", "check_laws"]
+__all__ = [
+    "Answered",
+    "Fate",
+    "LastingModule",
+    "ModuleLife",
+    "NodeSpec",
+    "World",
+    "WorldNode",
+    "check_laws",
+]

@@ -16,24 +16,22 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.market.identities import SigningKey
 from anabranch.market.node.api import OPEN, OPERATOR, Answer, Call, Caller, problem
 from anabranch.market.node.errors import NodeError
-from anabranch.market.node.modules.part import HostCall, ModulesPart
-from anabranch.market.node.modules.transport import InProcessModule
+from anabranch.market.node.modules.part import ModulesPart
 from anabranch.market.node.node import MakePart, Node
 from anabranch.market.node.ports import NodeConfig, PeerTransport
 from anabranch.store.memory.store import MemoryStore
 from anabranch.testing.market.bodies import read_body
 from anabranch.testing.market.disk import Disk
+from anabranch.testing.market.modules import LastingModule, MakeModule, WorldModule
 from anabranch.testing.virtual.event_loop import VirtualLoop
 
 ROLES = ("node", "participant", "org")
 
-
-#: Makes a module, given how it asks its host.
-MakeModule = Callable[[HostCall], InProcessModule]
 ALL_GRANTS = (
     "artifact.*", "capability.*", "offers.*", "peer.*", "publication.*", "seed.*", "service.*",
     "workflow.*",
 )  # fmt: skip
+RESTARTS_MAX = 1_000_000  # of a module
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +41,8 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     seeds: Mapping[str, bytes] = {}  # by role: node, participant, org
     config: Mapping[str, Any] = {}
-    #: Modules in this process, by id; each is made anew with every life of the node.
-    modules: Mapping[str, MakeModule] = {}
+    #: Modules by id; each is made anew with every process of it.
+    modules: Mapping[str, MakeModule | LastingModule[Any]] = {}
     grants: tuple[str, ...] = ALL_GRANTS  # what those modules may ask the host for
 
     def seed(self, role: str) -> bytes:
@@ -125,6 +123,8 @@ class Surroundings(Protocol):
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> None: ...
 
+    def rest(self) -> None: ...
+
     def failed(self, error: BaseException) -> None: ...
 
     def transport_of(self, node: WorldNode) -> PeerTransport: ...
@@ -149,7 +149,10 @@ class WorldNode:
         self.on_commit: Callable[[str, int], None] = lambda _when, _number: None
         self.lives = 0
         self.node: Node | None = None
-        self.loop = self._new_loop()
+        self.loop = self.new_loop()
+        self.modules = {
+            module: WorldModule(self, world.clock, given) for module, given in spec.modules.items()
+        }
         self._disk = Disk(self.store, self._committing)
         self._chance = Random(f"{spec.name}/chance")
 
@@ -210,13 +213,17 @@ class WorldNode:
 
     def start(self) -> None:
         self.lives += 1
-        self.loop = self._new_loop()
+        self.loop = self.new_loop()
         self._disk = Disk(self.store, self._committing)
         self.node = self._made()
         self.run(self.node.open())
+        if self.modules:
+            self.world.rest()  # modules that need no time are ready
 
     def kill(self) -> None:
-        """Nothing of this life writes or is heard any more."""
+        """Nothing of this life writes or is heard any more; its modules end with it."""
+        for module in self.modules.values():
+            module.kill()
         self._disk.dead = True
         self.node = None
         self.loop.shut_down()
@@ -228,10 +235,7 @@ class WorldNode:
         self.kill()
 
     def _made(self) -> Node:
-        executors = [
-            {"id": module, "kind": "in_process", "grants": list(self.spec.grants)}
-            for module in self.spec.modules
-        ]
+        executors = [self._executor(module, given) for module, given in self.spec.modules.items()]
         raw = {"modules": executors, **self.spec.config}
         config = NodeConfig(
             name=self.name,
@@ -249,13 +253,23 @@ class WorldNode:
             self.world.makers(),
             random_bytes=self._chance.randbytes,
         )
-        for module, make in self.spec.modules.items():
-            modules = node.context.modules
-            assert isinstance(modules, ModulesPart)
-            modules.attach(module, make(modules.host_for(module)))
+        for name, module in self.modules.items():
+            part = node.context.modules
+            assert isinstance(part, ModulesPart)
+            part.attach(name, module.hosted_by(part.host_for(name)))
         return node
 
-    def _new_loop(self) -> VirtualLoop:
+    def _executor(self, module: str, given: MakeModule | LastingModule[Any]) -> dict[str, Any]:
+        """A module that is killed again and again is started again and again."""
+        return {
+            "id": module,
+            "kind": "in_process",
+            "grants": list(self.spec.grants),
+            "restart_policy": {"max_restarts": RESTARTS_MAX},
+            **(given.executor if isinstance(given, LastingModule) else {}),
+        }
+
+    def new_loop(self) -> VirtualLoop:
         return VirtualLoop(self.world.seconds, lambda: 0.0, self.world.failed)
 
     def _committing(self, when: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from tempfile import mkdtemp
@@ -26,6 +26,7 @@ from anabranch.market.node.parts import standard_parts
 from anabranch.market.node.ports import PeerTransport, PeerUnreachable
 from anabranch.market.passports import instant
 from anabranch.testing.market.disk import Died
+from anabranch.testing.market.modules import WorldModule
 from anabranch.testing.market.nodes import Done, NodeSpec, WorldNode, spec_of
 
 START = "2026-06-10T08:00:00Z"
@@ -113,6 +114,11 @@ class World:
         one.start()
         return Done()
 
+    def crash_module(self, node: str | WorldNode, module: str) -> Done:
+        """The process of one module is killed; its node starts it again when it notices."""
+        self._node(node).modules[module].kill()
+        return Done()
+
     async def close(self) -> None:
         for one in self._nodes.values():
             if one.node is not None:
@@ -143,13 +149,17 @@ class World:
                 f"nothing came of it within {seconds:g} virtual seconds", code="world_time"
             )
 
+    def rest(self) -> None:
+        """Let everything happen that needs no time."""
+        self._run(lambda: False, self.clock.now())
+
     def _run(self, done: Callable[[], bool], end: int) -> None:
         for _ in range(STEPS_MAX):
             if done():
                 return
             if self._step():
                 continue
-            at = min((one.loop.next_at() for one in self._nodes.values()), default=float("inf"))
+            at = min((one.loop.next_at() for one in self._processes()), default=float("inf"))
             if at * 1000 > end:
                 return
             self.clock.advance_to(max(ceil(at * 1000), self.clock.now() + 1))
@@ -158,7 +168,7 @@ class World:
     def _step(self) -> bool:
         """What can happen now, node by node; whether anything did."""
         moved = False
-        for one in self._nodes.values():
+        for one in self._processes():
             if one.loop.next_at() > self.seconds():
                 continue
             moved = True
@@ -167,11 +177,16 @@ class World:
                 one.loop.run_some(STEPS_AT_ONCE)
             except Died:
                 one.kill()
-            if one.commits != before and one.node is not None:
+            if isinstance(one, WorldNode) and one.commits != before and one.node is not None:
                 self.after_commit(one)
         if self.defects:
             raise self.defects.pop(0)
         return moved
+
+    def _processes(self) -> Iterator[WorldNode | WorldModule]:
+        for one in self._nodes.values():
+            yield one
+            yield from one.modules.values()
 
     def failed(self, error: BaseException) -> None:
         """What no task has caught is a defect of the node."""

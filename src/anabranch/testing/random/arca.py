@@ -29,7 +29,7 @@ def soliciting(seed: int, step: Step, unit_ms: int = 1_000) -> Step:
         work = replace(work, retry_timeouts=_retry(dice, unit_ms), one_budget=budget)
     fan = step.fan
     if fan is not None and dice.random() < 0.6:
-        fan = _fan(dice, fan, work, unit_ms)
+        fan = _ordering(Random(f"offer {seed} {step.name}"), _fan(dice, fan, work, unit_ms))
     decision = step.decision
     if dice.random() < 0.2:
         decision = _timed(Random(f"decision {seed} {step.name}"), _decision(dice, work), unit_ms)
@@ -65,6 +65,13 @@ def _fan(dice: Random, fan: Fan, work: Work, unit_ms: int) -> Fan:
     )
 
 
+def _ordering(dice: Random, fan: Fan) -> Fan:
+    """Perhaps what the search looks for is read from the run, as an offer is; or is not there."""
+    if fan.targets is None or dice.random() < 0.6:
+        return fan
+    return replace(fan, targets=replace(fan.targets, inputs=dice.choice((_OFFER, _NO_OFFER))))
+
+
 def _found(names: Names) -> Any:
     """Nobody to four, by what the search answered; now and then no list at all."""
     found = names["found"]
@@ -97,6 +104,10 @@ def _timed(dice: Random, decision: Decision, unit_ms: int) -> Decision:
         timeout_ms=dice.randint(1, 20) * unit_ms,
         on_timeout=dice.choice(("", "fail", "skip", "abort_run")),
     )
+
+
+_OFFER = PythonExpression("the offer", lambda names: {"offer": dict(names["workload"])})
+_NO_OFFER = PythonExpression("no offer", lambda names: {"offer": names["results"]["nowhere"]})
 
 
 def _is_odd(names: Names) -> Any:

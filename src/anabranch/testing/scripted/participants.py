@@ -44,7 +44,9 @@ def _named(step: Step) -> Iterable[tuple[str, str]]:
 
 
 def name_of(inputs: Mapping[str, Any]) -> str:
-    """By which name a search or a decision source is scripted."""
+    """By which name a search or a decision source is scripted; "" where nobody is looked for."""
+    if inputs.get("resolve") == "offer":
+        return ""  # whose offer it is says whom to ask
     for key in ("capability_id", "task_type", "service_type"):
         if inputs.get(key):
             return str(inputs[key])
@@ -93,6 +95,8 @@ def outsiders(net: Net, names: Iterable[str]) -> list[str]:
 def everybody(net: Net, names: Iterable[str], task: Task) -> Answer:
     """What a search finds that nobody scripted."""
     one, scripted = task.inputs.get("one"), list(names)
+    if offer := task.inputs.get("offer"):
+        return succeeded({"targets": [offer["provider/participant-id"]]})
     named = task.inputs.get("participants")  # of a static target, whose turn is found out
     if named:
         return succeeded({"targets": list(named)[: 1 if one else task.inputs.get("limit")]})

@@ -246,7 +246,7 @@ class World:
     def _beside_the_work(self, key: JobKey, task: Task) -> Planned:
         """A search for participants, or the question to a decision source."""
         name = name_of(task.inputs)
-        self.scripts.answers.saw_slots(task.step, [name])
+        self.scripts.answers.saw_slots(task.step, [name] if name else [])
         entry = self._entry(key, "", name) if name in self.scripts.answers else UNSCRIPTED
         if entry is not UNSCRIPTED:
             plan = planned(entry, task)

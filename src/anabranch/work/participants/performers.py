@@ -89,6 +89,10 @@ class _Asking:
             respond_by=rfc3339(self._clock.now() + timeout) if timeout else "",
             capability_id=str(inputs.get("capability_id") or ""),
             timeout_seconds=timeout / 1000 if timeout else task.timeout_seconds,
+            offer=inputs.get("offer"),
+            request_units=inputs.get("request_units", 1),
+            max_amount=inputs.get("max_amount"),
+            currency=inputs.get("currency", ""),
         )
 
     async def _ask(self, task: Task, on_no: Callable[[Any], Answer]) -> Answer:

@@ -38,14 +38,31 @@ class ParticipantRequest(msgspec.Struct, frozen=True, kw_only=True):
     respond_by: str = ""  # RFC 3339; empty: there is no time limit
     capability_id: str = ""  # for decision sources
     timeout_seconds: float | None = None  # how long the answer is of use, if that is known
+    #: What is ordered, where the step says it: an offer, how many units, what it may cost at most.
+    offer: Mapping[str, Any] | None = None
+    request_units: int = 1
+    max_amount: int | None = None
+    currency: str = ""
 
     def body(self) -> dict[str, Any]:
         """As it is sent."""
         fields = msgspec.to_builtins(self)
+        fields["filter"] = fields["filter"] or None
         del fields["participant"], fields["timeout_seconds"]
-        optional = ("filter", "respond_by", "capability_id")
-        shown = {k: v for k, v in fields.items() if k not in optional or v}
+        shown = {k: v for k, v in fields.items() if k not in _UNSAID or v != _UNSAID[k]}
         return {"schema_version": "v1", **shown}
+
+
+#: What a request leaves out where it is this.
+_UNSAID: Mapping[str, Any] = {
+    "filter": None,
+    "respond_by": "",
+    "capability_id": "",
+    "offer": None,
+    "request_units": 1,
+    "max_amount": None,
+    "currency": "",
+}
 
 
 class Unreachable(AnabranchError):
@@ -79,6 +96,7 @@ class ParticipantQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     one: bool = False  # the best one is wanted, not all of them
     order: str = ""  # `least_recently_asked`: whose turn it is, before the limit cuts
+    offer: Mapping[str, Any] | None = None  # the one that is ordered
 
 
 class NotKnown(AnabranchError):

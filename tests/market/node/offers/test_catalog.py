@@ -118,6 +118,7 @@ def test_the_queue_of_an_offer_is_shown() -> None:
         ({"service_type": "text/translate"}, "b"),
         ({"query": {"service/type": "text/translate", "active_only": False}}, "bc"),
         ({"filter": {"limit": 1}}, "a"),
+        ({"filter": {"after": "offer:a"}}, "b"),
         ({"filter": {"pricing/amount": 1}}, "ab"),
         ({"filter": {"pricing/amount": True}}, ""),
         ({"filter": {"no/field": 1}}, ""),
@@ -138,6 +139,32 @@ def test_a_question_of_a_module_that_makes_no_sense_is_refused(desk: Desk, body:
     with pytest.raises(NodeError) as caught:
         desk.capability(part.QUERY, body)
     assert (caught.value.status, caught.value.code) == (400, "bad_query")
+
+
+# -- offers.trust.query ----------------------------------------------------------------------
+
+
+def test_modules_ask_whom_the_host_trusts_now() -> None:
+    desk = Desk()
+    asked = {
+        "participant_ids": [PEER.participant_id, STRANGER.participant_id],
+        "node_ids": [PEER.node_id, STRANGER.node_id, ME.node_id],
+    }
+    found = desk.capability(part.TRUST, asked)[1]
+    assert found["node_id"] == ME.node_id
+    assert (found["participant_ids"], found["node_ids"]) == ([], [PEER.node_id])
+    desk.ask("POST", "/v1/trusted-providers", {"participant_id": STRANGER.participant_id})
+    found = desk.capability(part.TRUST, asked)[1]
+    assert found["participant_ids"] == [STRANGER.participant_id]
+    desk.ask("DELETE", f"/v1/trusted-providers/{STRANGER.participant_id}")
+    assert desk.capability(part.TRUST, asked)[1]["participant_ids"] == []
+
+
+@pytest.mark.parametrize("body", [None, [], {"nodes": []}, {"node_ids": [7]}, {"node_ids": [""]}])
+def test_a_question_about_trust_that_makes_no_sense_is_refused(body: Any) -> None:
+    with pytest.raises(NodeError) as caught:
+        Desk().capability(part.TRUST, body)
+    assert (caught.value.status, caught.value.code) == (400, "schema")
 
 
 # -- trusted providers -----------------------------------------------------------------------

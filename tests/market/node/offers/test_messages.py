@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.market.catalog import messages
+from anabranch.market.catalog.messages import OFFERS_MAX, PUSH, REQUEST, RESPONSE
 from anabranch.market.documents import check
 from anabranch.market.node.errors import NodeError
-from anabranch.market.node.offers import messages
-from anabranch.market.node.offers.messages import OFFERS_MAX, PUSH, REQUEST, RESPONSE
 from anabranch.market.node.offers.records import LOCAL, LocalPublished
 
 from .support import (
@@ -57,6 +57,7 @@ def names_in(answer: Any) -> str:
         ({"filter": {"service/type": "text/summarise"}}, "ad"),
         ({"filter": {"active_only": False}}, "abcd"),
         ({"filter": {"limit": 1}}, "a"),
+        ({"filter": {"after": "offer:a"}}, "bd"),
         (None, "abd"),
     ],
 )
@@ -75,6 +76,17 @@ def test_a_peer_that_asks_gets_local_offers_alone(payload: Any, names: str) -> N
         assert check(one, kind="service-offer-relay.v1", at=START) == []
 
 
+def test_an_answer_that_leaves_offers_out_says_where_to_go_on() -> None:
+    desk = Desk()
+    published(desk, *"abc")
+    first = desk.message(REQUEST, {"filter": {"limit": 2}})
+    assert (names_in(first), first["next"]) == ("ab", "offer:b")
+    assert check(first, kind="offer-catalog.fetch.response", at=START) == []
+    second = desk.message(REQUEST, {"filter": {"limit": 2, "after": first["next"]}})
+    assert names_in(second) == "c"
+    assert "next" not in second
+
+
 def test_the_id_of_a_query_comes_back() -> None:
     assert Desk().message(REQUEST, {"query_id": "q7"})["query_id"] == "q7"
     assert Desk().message(REQUEST, {"query_id": ["q7"]})["query_id"] == "c1"
@@ -83,7 +95,7 @@ def test_the_id_of_a_query_comes_back() -> None:
 def test_a_filter_that_makes_no_sense_is_answered_with_an_error() -> None:
     desk = Desk()
     published(desk, "a")
-    wrongs: list[Any] = [[], {"limit": 0}, {"active_only": "yes"}]
+    wrongs: list[Any] = [[], {"limit": 0}, {"active_only": "yes"}, {"after": 3}]
     for wrong in wrongs:
         answer = desk.message(REQUEST, {"filter": wrong})
         assert (answer["offers"], answer["error"]["code"]) == ([], "bad_query")

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.market.catalog.relays import problem_of
 from anabranch.market.documents import check
 from anabranch.market.node.api import OPEN
 from anabranch.market.node.offers import drafts, part
 from anabranch.market.node.offers.records import LOCAL, TRUSTED, LocalPublished, ProviderTrusted
-from anabranch.market.node.offers.relays import problem_of
 
 from .support import ARCA, DATOR, DAY, ME, START, STRANGER, Desk, offer, relay, rfc3339, unsigned
 

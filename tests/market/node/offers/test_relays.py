@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.market.catalog.relays import OFFER_BYTES, forwarded
 from anabranch.market.documents import check
 from anabranch.market.documents.offers import HOPS_MAX
 from anabranch.market.node.offers.records import OBSERVED
-from anabranch.market.node.offers.relays import OFFER_BYTES, forwarded
 
 from .support import (
     DAY,
@@ -308,7 +308,7 @@ def test_a_relay_is_passed_on_with_one_hop_more_unless_it_goes_too_far(
     desk.admit(given, PEER)
     row = desk.entities.get(OBSERVED, NAME)
     assert row is not None
-    passed = forwarded(row, START + 5)
+    passed = forwarded(row.offer, row.route, START + 5)
     if keep or hops == HOPS_MAX:
         assert passed is None
     else:

@@ -378,6 +378,9 @@ def test_the_directory_is_asked_from_the_cache() -> None:
         query["issuers"] = [others[2].participant]
         (row,) = (await call(buyer, "seed.directory.query", body)).body["items"]
         assert row["node_id"] == others[2].id
+        body["query"] = {"participant_id": others[1].participant}
+        (row,) = (await call(buyer, "seed.directory.query", body)).body["items"]
+        assert row == {"node_id": others[1].id, "participant_id": others[1].participant}
         wrongs: list[Any] = [{}, {"query": {}}, {"query": {"capability_id": "x", "color": "red"}}]
         for wrong in wrongs:
             with pytest.raises(NodeError, match=r"."):

@@ -22,8 +22,8 @@ from anabranch.market.node.keys import KeyFolder
 from anabranch.market.node.modules import part as modules
 from anabranch.market.node.modules.tokens import CONTROL_HEADER
 from anabranch.market.node.ports import NodeContext
+from anabranch.surfaces.http import table
 from anabranch.surfaces.http.io import request_body
-from anabranch.surfaces.http.node import application
 from anabranch.surfaces.http.node.server import NodeServer
 from hangs import HANG_SECONDS
 from in_loop import in_loop
@@ -206,7 +206,7 @@ async def test_a_large_body_is_parsed_beside_the_event_loop(
         on_the_loop.append(asyncio._get_running_loop() is not None)
         return parse(raw, *more)
 
-    monkeypatch.setattr(application, "parse", noted)
+    monkeypatch.setattr(table, "parse", noted)
     async with served(folder_in(tmp_path)) as (server, session):
         for length in (10, request_body.LARGE_BYTES + 1):
             data = json.dumps("x" * length)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anabranch.market.documents import digest_of
@@ -17,12 +17,19 @@ _ID_MAX = 256  # characters of the ids of a request; an order and a run may have
 
 
 def dispatch_request(
-    order: Mapping[str, Any], execution_id: str, deadline: str, reply_to: str
+    order: Mapping[str, Any],
+    execution_id: str,
+    deadline: str,
+    reply_to: str,
+    *,
+    request_id: str = "",
+    dispatch_id: str = "",
+    reply_plan: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Without a workflow the execution stands for the run, and `order` for the step."""
+    """Without a workflow the execution stands for the run, and `order` for the step; ids that are
+    not given follow from the order."""
     run = order.get("workflow/run-id") or _fitting(*execution_id.split(":", 1))
     phase = order.get("workflow/phase-id") or "order"
-    request_id = _fitting("remote-execution", order["order/id"])
     common = {
         "service_type": order["service/type"],
         "request/input": order["request/input"],
@@ -32,13 +39,13 @@ def dispatch_request(
         "correlation/id": run if len(run) <= _ID_MAX else _fitting("run", run),
     }
     dispatch = {
-        "dispatch/id": f"dispatch:{order['order/id']}",
+        "dispatch/id": dispatch_id or f"dispatch:{order['order/id']}",
         "execution_ref": execution_id,
         **common,
     }
     return {
         "schema": REQUEST,
-        "request_id": request_id,
+        "request_id": request_id or _fitting("remote-execution", order["order/id"]),
         "order": dict(order),
         "dispatch_payload": {
             "schema_version": "v1",
@@ -47,6 +54,7 @@ def dispatch_request(
         },
         **common,
         "reply/target": {"selector/kind": "node", "node/id": reply_to},
+        **({"reply/delivery_plan": dict(reply_plan)} if reply_plan else {}),
     }
 
 
@@ -56,8 +64,14 @@ def _fitting(prefix: str, name: str) -> str:
     return whole if len(whole) <= _ID_MAX else f"{prefix}:{derived(prefix, name)}"
 
 
-def envelope_of(artifact: Mapping[str, Any], target: str, component: str = HOST) -> dict[str, Any]:
-    """The artifact inline, in canonical bytes, for one node."""
+def envelope_of(
+    artifact: Mapping[str, Any],
+    target: str,
+    component: str = HOST,
+    fallback: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The artifact inline, in canonical bytes, for one node; `fallback` has stages for where that
+    node does not take it."""
     data = canonical(dict(artifact))
     return {
         "schema": ENVELOPE,
@@ -76,7 +90,8 @@ def envelope_of(artifact: Mapping[str, Any], target: str, component: str = HOST)
                     "stage/id": "direct",
                     "mode": "parallel",
                     "targets": [{"selector/kind": "node", "node/id": target}],
-                }
+                },
+                *map(dict, fallback),
             ],
         },
         "policy": {"privacy": "private-direct", "delivery": "at-least-once"},

@@ -71,7 +71,7 @@ class BuyingPart:
             Endpoint(
                 method="GET",
                 path="/v1/executions/{execution}/result",
-                scopes=("operator",),
+                scopes=("operator", "module"),
                 handler=self._result,
                 summary="The service-order.result.v1 that an execution has taken",
                 errors=(404,),

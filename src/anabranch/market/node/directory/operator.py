@@ -39,7 +39,10 @@ class RevokeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DirectoryQuery(SeedFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    capability_id: str
+    """Either nodes with a passport for a capability, or the nodes of a participant."""
+
+    capability_id: str = ""
+    participant_id: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
@@ -181,8 +184,22 @@ class OperatorSurface:
             wanted = msgspec.convert(body, QueryBody).query
         except msgspec.ValidationError as error:
             raise NodeError(400, "schema", str(error)) from None
-        rows = [row for row in self._cache.rows(wanted.capability_id) if wanted.fits(row)]
-        return Answer(body={"status": "ok", "items": rows[: wanted.limit]})
+        if bool(wanted.capability_id) == bool(wanted.participant_id):
+            message = "`query` has either `capability_id` or `participant_id`"
+            raise NodeError(400, "schema", message)
+        items: list[Any] = self._nodes_of(wanted.participant_id)
+        if wanted.capability_id:
+            items = [row for row in self._cache.rows(wanted.capability_id) if wanted.fits(row)]
+        body = {"status": "ok", "items": items[: wanted.limit]}
+        if not items and (why := self._sync.unread()):
+            body["unread"] = why  # there may be some that this node has not heard of
+        return Answer(body=body)
+
+    def _nodes_of(self, participant_id: str) -> list[Any]:
+        if not participant_id:
+            return []
+        found = self._context.directory.nodes_of(participant_id)
+        return [{"node_id": node, "participant_id": participant_id} for node in found]
 
     def _row(self, one: OwnPassport) -> dict[str, Any]:
         return {

@@ -19,7 +19,6 @@ from anabranch.market.node.directory.seed_endpoints import SeedEndpoints
 from anabranch.market.node.directory.settings import directory_settings
 from anabranch.market.node.directory.sync import DirectorySync, follow
 from anabranch.market.node.entities import Family
-from anabranch.market.node.peers.http_transport import origin_of
 from anabranch.market.node.peers.settings import peer_settings
 from anabranch.market.node.ports import NodeContext
 
@@ -116,14 +115,7 @@ class DirectoryPart:
 
     def participants(self, offers: VisibleOffers) -> NodeParticipants:
         """For the engine of this node, where steps look for participants."""
-        return NodeParticipants(self.cache, self._context.clock, offers, self._unread)
-
-    def _unread(self) -> str:
-        now = self._context.clock.now()
-        for seed in self.sync.seeds:
-            if not self.cache.is_fresh(seed.url, now):
-                return f"the seed directory {origin_of(seed.url)} cannot be read: {seed.error}"
-        return ""
+        return NodeParticipants(self.cache, self._context.clock, offers, self.sync.unread)
 
     def _messages(self) -> Sequence[str]:
         peers = getattr(self._context, "peers", None)

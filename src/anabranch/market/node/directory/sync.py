@@ -101,6 +101,15 @@ class DirectorySync:
         self._in_vain[node_id] = now + IN_VAIN_MS
         return ""
 
+    def unread(self) -> str:
+        """The seed that could not be read for so long that its word does not count, and why; ""
+        where there is none."""
+        now = self._clock.now()
+        for seed in self.seeds:
+            if not self._cache.is_fresh(seed.url, now):
+                return f"the seed directory {origin_of(seed.url)} cannot be read: {seed.error}"
+        return ""
+
     @property
     def delay_ms(self) -> int:
         """Until the next reading: as it is set, at most half the shortest life of a passport; soon

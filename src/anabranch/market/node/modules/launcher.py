@@ -27,6 +27,7 @@ class RunningModule(Protocol):
     """What was started, until it ends."""
 
     transport: ModuleTransport
+    pid: int | None  # of its process, where it has one of its own
 
     async def exited(self) -> int:
         """The exit status, once it has ended by itself."""
@@ -69,6 +70,7 @@ class _RunningProcess:
         self._grace = config.http.stop_timeout_ms / 1000
         self._port = loopback_address(config.http.endpoint)[1]
         self.transport: ModuleTransport = HttpTransport(config.http.endpoint)
+        self.pid: int | None = process.group
 
     async def exited(self) -> int:
         return await self._process.exited()
@@ -98,19 +100,35 @@ class ObjectLauncher:
                 f"no object is attached for the module {config.module} of kind in_process",
                 code="not_attached",
             )
-        return _RunningObject(implementation)
+        running = _RunningObject(implementation)
+        await running.start()
+        return running
 
 
 class _RunningObject:
+    """An object may have `start` and `close`, which are called as its process begins and is told to
+    end, and `exited`, which returns when that process has ended by itself."""
+
     def __init__(self, implementation: InProcessModule) -> None:
+        self.pid: int | None = None
+        self._implementation = implementation
         self.transport: ModuleTransport = InProcessTransport(implementation)
 
+    async def start(self) -> None:
+        if (start := getattr(self._implementation, "start", None)) is not None:
+            await start()
+
     async def exited(self) -> int:
+        exited = getattr(self._implementation, "exited", None)
+        if exited is not None:
+            return int(await exited())
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         return await ended  # it ends with the node
 
     async def stop(self) -> None:
-        """It stays as it is; it is not called any more."""
+        """It is not called any more."""
+        if (close := getattr(self._implementation, "close", None)) is not None:
+            await close()
 
     async def port_problem(self) -> str:
         return ""

@@ -6,8 +6,10 @@ configuration, and a report with another id is refused as a whole.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Literal
 
 import msgspec
@@ -24,7 +26,8 @@ ROUTES_UNDER = "/v1/enact/"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 ENTRIES_MAX = 256
 
-Route = tuple[str, str]  # METHOD and path
+Route = tuple[str, str]  # METHOD and path; `{name}` in it stands for any one part
+_NAMED = re.compile(r"\{[a-z_]{1,32}\}")
 
 
 class Capability(msgspec.Struct, frozen=True):
@@ -155,11 +158,38 @@ def route_of(given: Any) -> Route:
             'a local route is {"method": "GET", "path": "service-catalog"}', code="report_route"
         )
     full = path if path.startswith("/") else ROUTES_UNDER + path
-    if not full.startswith(ROUTES_UNDER) or not is_module_path(full):
+    if not full.startswith(ROUTES_UNDER) or not is_module_path(_without_names(full)):
         raise InputError(
             f"the route {full[:200]!r} is not under {ROUTES_UNDER}", code="report_route"
         )
     return method, full
+
+
+def has_names(path: str) -> bool:
+    return any(_NAMED.fullmatch(part) for part in path.split("/"))
+
+
+def fits(pattern: str, path: str) -> bool:
+    """Whether a path is one of those that a pattern stands for."""
+    return _agree(pattern.split("/"), path.split("/"), names_on_both=False)
+
+
+def overlap(one: Route, other: Route) -> bool:
+    """Whether there is a call that both routes would take."""
+    return one[0] == other[0] and _agree(one[1].split("/"), other[1].split("/"), names_on_both=True)
+
+
+def _agree(pattern: Sequence[str], path: Sequence[str], *, names_on_both: bool) -> bool:
+    return len(pattern) == len(path) and all(
+        mine == theirs
+        or (bool(theirs) and _NAMED.fullmatch(mine) is not None)
+        or (names_on_both and _NAMED.fullmatch(theirs) is not None)
+        for mine, theirs in zip(pattern, path, strict=True)
+    )
+
+
+def _without_names(path: str) -> str:
+    return "/".join("x" if _NAMED.fullmatch(part) else part for part in path.split("/"))
 
 
 def _chain(entry: ChainEntry, at: int, invoke_path: str, where: str) -> Chain:
@@ -252,3 +282,17 @@ def _require_routes_once(chains: Sequence[Chain]) -> None:
     for route, times in routes.items():
         if times > 1:
             raise InputError(f"two chains claim {' '.join(route)}", code="report_route")
+    for (first, route), (second, other) in combinations(_named_routes(chains), 2):
+        if first != second and overlap(route, other):
+            said = f"two chains claim {' '.join(route)} and {' '.join(other)}, which overlap"
+            raise InputError(said, code="report_route")
+
+
+def _named_routes(chains: Sequence[Chain]) -> Iterable[tuple[int, Route]]:
+    """Those with names, with the number of their chain."""
+    return (
+        (at, route)
+        for at, chain in enumerate(chains)
+        for route in chain.routes
+        if has_names(route[1])
+    )

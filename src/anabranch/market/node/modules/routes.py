@@ -1,8 +1,10 @@
 """Local routes under /v1/enact/ that modules claim, and calls that nothing of the node answers.
 
-One module owns a method and path; a second claim of it is refused. Claims are kept, so that a route
-whose owner is not ready yet (or no longer) answers 503 and not 404. The owner is asked with a
-`local-input-invoke.v1`, unless another module of the chain inbound-local has decided before.
+One module owns a method and path; a second claim of it is refused, and so is one that overlaps with
+it: `arca/runs/{run}` and `arca/runs/last`. A route without names comes before those with names that
+its module has. Claims are kept, so that a route whose owner is not ready yet (or no longer) answers
+503 and not 404. The owner is asked with a `local-input-invoke.v1`, unless another module of the
+chain inbound-local has decided before.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from anabranch.market.node.api import Answer, Call
 from anabranch.market.node.entities import Change, Entities, Family
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.modules.chains import Chains, Decision
-from anabranch.market.node.modules.reports import ROUTES_UNDER, Chain, CheckedReport, Route
+from anabranch.market.node.modules.reports import (
+    ROUTES_UNDER,
+    Chain,
+    CheckedReport,
+    Route,
+    fits,
+    has_names,
+    overlap,
+)
 from anabranch.market.node.modules.supervisor import SupervisedModule
 
 RETRY_AFTER_SECONDS = 2
@@ -66,7 +76,7 @@ class Claims:
     def claim(self, change: Change, module: str, report: CheckedReport) -> list[str]:
         """Replace the claims of a module; says which of them another one owns."""
         wanted = [route for chain in report.chains for route in chain.routes]
-        taken = [route for route in wanted if self._owners.get(route, module) != module]
+        taken = {route: other for route in wanted if (other := self._rival(route, module))}
         own = [route for route in wanted if route not in taken]
         if own != self.of(module):
             change.add(CLAIMS, module, RoutesClaimed(own))
@@ -74,17 +84,36 @@ class Claims:
                 del self._owners[route]
             self._owners.update(dict.fromkeys(own, module))
         return [
-            f"{' '.join(route)} is owned by the module {self._owners[route]}" for route in taken
+            f"{' '.join(route)} is owned by the module {self._owners[other]}"
+            for route, other in taken.items()
         ]
 
-    def owner(self, route: Route) -> str | None:
-        return self._owners.get(route)
+    def _rival(self, route: Route, module: str) -> Route | None:
+        """A route of another module that would take calls of this one."""
+        return next(
+            (one for one, owner in self._owners.items() if owner != module and overlap(one, route)),
+            None,
+        )
+
+    def find(self, method: str, path: str) -> tuple[Route, str] | None:
+        """The route that takes this call, and its owner."""
+        exact = self._owners.get((method, path))
+        if exact is not None:
+            return (method, path), exact
+        return next(
+            (
+                (route, owner)
+                for route, owner in self._owners.items()
+                if route[0] == method and has_names(route[1]) and fits(route[1], path)
+            ),
+            None,
+        )
 
     def of(self, module: str) -> list[Route]:
         return [route for route, owner in self._owners.items() if owner == module]
 
     def methods(self, path: str) -> list[str]:
-        return sorted(method for method, claimed in self._owners if claimed == path)
+        return sorted({method for method, claimed in self._owners if fits(claimed, path)})
 
 
 class LocalRoutes:
@@ -110,11 +139,11 @@ class LocalRoutes:
             raise NodeError(401, "unauthorized", "a token is needed for this")
         if call.caller.scope == "peer":
             raise NodeError(403, "forbidden", "this is not for the peer")
-        owner = self._claims.owner((call.method, call.path))
-        return await (self._unclaimed(call) if owner is None else self._owned(call, owner))
+        found = self._claims.find(call.method, call.path)
+        return await (self._unclaimed(call) if found is None else self._owned(call, *found))
 
-    async def _owned(self, call: Call, owner: str) -> Answer:
-        module, chain = self._ready_owner(call, owner)
+    async def _owned(self, call: Call, route: Route, owner: str) -> Answer:
+        module, chain = self._ready_owner(call, route, owner)
         envelope = self._envelope(call)
         if chain.generic:
             decided = await self._generic(envelope, (owner, chain))
@@ -128,8 +157,8 @@ class LocalRoutes:
             )
         return answer
 
-    def _ready_owner(self, call: Call, owner: str) -> tuple[SupervisedModule, Chain]:
-        module, route = self._modules[owner], (call.method, call.path)
+    def _ready_owner(self, call: Call, route: Route, owner: str) -> tuple[SupervisedModule, Chain]:
+        module = self._modules[owner]
         if module.routable and module.report is not None:
             for chain in module.report.chains:
                 if route in chain.routes:

@@ -27,6 +27,10 @@ class ModuleCallFailed(AnabranchError):
     module_response_too_large, module_response_too_deep, module_response_invalid, module_crashed."""
 
 
+class ModuleDisconnected(ModuleCallFailed):
+    """The connection broke after it was made: the module may have begun with what was asked."""
+
+
 class ModuleAnswer(msgspec.Struct, frozen=True):
     status: int
     body: Any
@@ -115,7 +119,10 @@ class HttpTransport:
         except TimeoutError:
             raise _late(limits) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ModuleCallFailed(
+            connected = not isinstance(error, aiohttp.ClientConnectorError)
+            begun = isinstance(error, aiohttp.ClientError) and connected
+            kind = ModuleDisconnected if begun else ModuleCallFailed
+            raise kind(
                 f"the module cannot be reached ({type(error).__name__})", code="module_unreachable"
             ) from None
 

@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from anabranch.market.catalog.relays import OFFER_BYTES, SKEW_MS, size_problem
+from anabranch.market.catalog.routes import expires_at
 from anabranch.market.documents import DocumentProblem, check
 from anabranch.market.documents.limits import WHOLE_MAX
 from anabranch.market.documents.shapes import moment
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.offers.config import OffersConfig
-from anabranch.market.node.offers.records import LocalOffer, expires_at
-from anabranch.market.node.offers.relays import OFFER_BYTES, SKEW_MS, size_problem
+from anabranch.market.node.offers.records import LocalOffer
 from anabranch.market.node.ports import Signer
 from anabranch.work.participants.performers import rfc3339
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
+from anabranch.market.catalog.listing import QUERY
 from anabranch.market.node.api import Answer, Call, Endpoint, Scope
-from anabranch.market.node.offers.catalog import QUERY
 
 _READERS: tuple[Scope, ...] = ("operator", "module")
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
@@ -33,6 +33,18 @@ class TrustRequest(msgspec.Struct, frozen=True, kw_only=True):
     entry_note: Annotated[str, msgspec.Meta(max_length=1024)] | None = msgspec.field(
         default=None, name="entry/note"
     )
+
+
+_Names = Annotated[list[_Text], msgspec.Meta(max_length=2000)]
+
+
+class TrustQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `offers.trust.query`."""
+
+    participant_ids: _Names = []
+    node_ids: _Names = []
+    schema_version: Literal["v1"] = "v1"
+    capability_id: Literal["offers_trust_query"] = "offers_trust_query"
 
 
 class Handlers(Protocol):

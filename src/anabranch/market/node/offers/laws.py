@@ -7,11 +7,12 @@ gone when its time is over.
 
 from __future__ import annotations
 
+from anabranch.market.catalog.routes import RANK
 from anabranch.market.documents import check
 from anabranch.market.documents.offers import HOPS_MAX
 from anabranch.market.node.entities import Entities
 from anabranch.market.node.offers.config import OffersConfig
-from anabranch.market.node.offers.records import LOCAL, OBSERVED, RANK, ObservedOffer
+from anabranch.market.node.offers.records import LOCAL, OBSERVED, ObservedOffer
 
 _LATE_MS = 60_000  # a node may be busy when a row has to go
 

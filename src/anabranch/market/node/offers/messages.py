@@ -12,27 +12,30 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, InputError
+from anabranch.market.catalog.listing import CatalogFilter, filter_of
+from anabranch.market.catalog.messages import (
+    OFFERS_MAX,
+    PUSH,
+    REQUEST,
+    RESPONSE,
+    answer,
+    pages,
+    query_id_of,
+    refusal,
+    relays_in,
+)
+from anabranch.market.catalog.relays import forwarded, relay_of
 from anabranch.market.documents import check
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.ids import derived
-from anabranch.market.node.offers.catalog import CatalogFilter, filter_of
 from anabranch.market.node.offers.config import OffersConfig
 from anabranch.market.node.offers.drafts import KIND as OFFER
 from anabranch.market.node.offers.registry import Registry, Room, Verdict
-from anabranch.market.node.offers.relays import forwarded, relay_of
 from anabranch.market.node.ports import InboundMessage, NodeContext, PeerUnreachable
 from anabranch.work.participants.performers import rfc3339
 
-REQUEST = "offer-catalog.fetch.request"
-RESPONSE = "offer-catalog.fetch.response"
-PUSH = "offer-catalog.push"
-OFFERS_MAX = 500  # in one message
-MESSAGE_BYTES = 4 * 1024 * 1024  # of the offers in one message; peers take 8 MiB with all the rest
 _AT_ONCE = 20  # relays between two looks at what else is to be done
-_QUERY_ID_MAX = 256
 
 
 class OfferMessages:
@@ -81,10 +84,12 @@ class OfferMessages:
         relays = self._own(active)
         if observed:
             rows = self._registry.every_visible()
-            passed = (forwarded(row, now) for row in rows if active.fits(row.offer, now))
+            passed = (
+                forwarded(row.offer, row.route, now) for row in rows if active.fits(row.offer, now)
+            )
             relays += [relay for relay in passed if relay is not None]
         said = {"node_id": self._context.signer.node_id, "pushed_at": rfc3339(now)}
-        payloads = [{"offers": page, **said} for page in _pages(relays)]
+        payloads = [{"offers": page, **said} for page in pages(relays)]
         await self._entities.durable()
         return await asyncio.gather(*(self._push(node_id, payloads) for node_id in node_ids))
 
@@ -148,20 +153,13 @@ class OfferMessages:
         if outcome is not None and outcome.kind != "passed":
             return outcome.payload
         payload = message.payload if isinstance(message.payload, dict) else {}
-        query_id = payload.get("query_id")
-        known = isinstance(query_id, str) and 0 < len(query_id) <= _QUERY_ID_MAX
-        answer: dict[str, Any] = {
-            "offers": [],
-            "node_id": self._context.signer.node_id,
-            "responded_at": rfc3339(self._context.clock.now()),
-            "query_id": query_id if known else message.correlation_id,
-            "error": None,
-        }
+        node_id, now = self._context.signer.node_id, self._context.clock.now()
+        query_id = query_id_of(payload, message.correlation_id)
         try:
             wanted = filter_of(payload.get("filter"))
-            return answer | {"offers": _pages(self._own(wanted)[: wanted.limit])[0]}
         except AnabranchError as error:
-            return answer | {"error": {"code": error.code, "message": error.message}}
+            return refusal(error.code, error.message, node_id=node_id, query_id=query_id, now=now)
+        return answer(self._own(wanted), wanted, node_id=node_id, query_id=query_id, now=now)
 
     async def _received(self, message: InboundMessage) -> Any:
         if not isinstance(message.payload, dict):
@@ -184,29 +182,10 @@ class OfferMessages:
 
 
 def _relays(payload: Mapping[str, Any]) -> list[Any]:
-    """The relays of a message: a list, one, or the message itself."""
-    if "offers" in payload:
-        offers = payload["offers"]
-        if not isinstance(offers, list):
-            raise NodeError(400, "schema", "`offers` is a list of relays")
-        return offers
-    if "relay" in payload:
-        return [payload["relay"]]
-    return [payload] if "relay/id" in payload else []
-
-
-def _pages(relays: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The relays in as many messages as they need; one without any where there are none."""
-    pages: list[list[dict[str, Any]]] = [[]]
-    size = 0
-    for relay in relays:
-        length = len(msgspec.json.encode(relay))
-        if pages[-1] and (len(pages[-1]) == OFFERS_MAX or size + length > MESSAGE_BYTES):
-            pages.append([])
-            size = 0
-        pages[-1].append(relay)
-        size += length
-    return pages
+    try:
+        return relays_in(payload)
+    except InputError as error:
+        raise NodeError(400, error.code, error.message) from None
 
 
 def _summary(verdicts: list[Verdict]) -> dict[str, Any]:

@@ -8,16 +8,19 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
+from anabranch.market.catalog import listing
+from anabranch.market.catalog.listing import CatalogFilter
+from anabranch.market.catalog.routes import is_active
 from anabranch.market.identities import public_key
 from anabranch.market.node.api import Answer, Call, Caller, Endpoint
 from anabranch.market.node.entities import Change, Family
 from anabranch.market.node.errors import NodeError
-from anabranch.market.node.offers import catalog, drafts, records
-from anabranch.market.node.offers.catalog import CatalogFilter, local_row, observed_row
+from anabranch.market.node.offers import drafts, records
 from anabranch.market.node.offers.config import offers_config
 from anabranch.market.node.offers.endpoints import (
     FetchRequest,
     PushRequest,
+    TrustQuery,
     TrustRequest,
     table,
 )
@@ -28,10 +31,10 @@ from anabranch.market.node.offers.records import (
     TRUSTED,
     LocalPublished,
     LocalRetired,
+    ObservedOffer,
     ProviderDistrusted,
     ProviderTrusted,
     TrustedProvider,
-    is_active,
 )
 from anabranch.market.node.offers.registry import Registry
 from anabranch.market.node.offers.trust import Judge
@@ -40,6 +43,7 @@ from anabranch.work.participants.performers import rfc3339
 
 FAMILIES: tuple[Family[Any], ...] = records.FAMILIES
 PUBLISH, QUERY, FETCH = "offers.publish", "offers.local.query", "offers.fetch"
+TRUST = "offers.trust.query"
 FORGET_MS = 3_600_000  # between two looks for what can be forgotten
 
 
@@ -51,8 +55,9 @@ class OffersPart:
         self._entities = context.entities
         self._signer = context.signer
         self.config = offers_config(context.config.raw)
-        judge = Judge(context, self.config)
-        self.registry = Registry(self._entities, judge, self.config, context.signer.node_id)
+        self._judge = Judge(context, self.config)
+        me = context.signer.node_id
+        self.registry = Registry(self._entities, self._judge, self.config, me)
         self.messages = OfferMessages(context, self.registry, self.config)
         self._forget_at = 0
 
@@ -154,13 +159,13 @@ class OffersPart:
     # -- lists -------------------------------------------------------------------------------
 
     async def listed(self, call: Call) -> Answer:
-        source, wanted = catalog.query_of(call.query)
+        source, wanted = listing.query_of(call.query)
         hidden = call.query.get("hidden") == "true"
         if hidden and call.caller.scope != "operator":
             raise NodeError(403, "forbidden", "offers of strangers are shown to the operator alone")
         local = self._local_rows(wanted) if source != "observed" and not hidden else []
         observed = self._observed_rows(wanted, hidden=hidden) if source != "local" else []
-        body = catalog.answer(local, observed, wanted.limit, "service_offers")
+        body = listing.answer(local, observed, wanted.limit, "service_offers")
         if call.caller.scope == "operator":
             body["counts"]["hidden"] = self.registry.hidden()
         await self._entities.durable()
@@ -171,10 +176,10 @@ class OffersPart:
         own, observed = self.registry.local(offer_id), self.registry.visible(offer_id)
         await self._entities.durable()
         if own is not None:
-            return Answer(body=local_row(own, self._signer.node_id))
+            return Answer(body=listing.local_row(own.offer, self._signer.node_id))
         if observed is None:
             raise _not_found(offer_id)
-        return Answer(body=observed_row(observed))
+        return Answer(body=_observed_row(observed))
 
     async def query_local(self, body: Any, _caller: Caller, _query: Mapping[str, str]) -> Answer:
         """`offers.local.query`: a filter as `query` or `filter`, or its keys alone."""
@@ -186,22 +191,22 @@ class OffersPart:
             raise NodeError(400, "bad_query", '`schema_version` is "v1"')
         inner = given.get("query", given.get("filter", given))
         try:
-            wanted = catalog.filter_of(inner)
+            wanted = listing.filter_of(inner)
         except InputError as error:
             raise NodeError(400, "bad_query", error.message) from None
         rows = self._local_rows(wanted)
         await self._entities.durable()
-        return Answer(body=catalog.answer(rows, [], wanted.limit, "offers_local_query"))
+        return Answer(body=listing.answer(rows, [], wanted.limit, "offers_local_query"))
 
     def _local_rows(self, wanted: CatalogFilter) -> list[dict[str, Any]]:
         now, me = self._context.clock.now(), self._signer.node_id
         rows = self.registry.every_local()
-        return [local_row(one, me) for one in rows if wanted.fits(one.offer, now)]
+        return [listing.local_row(one.offer, me) for one in rows if wanted.fits(one.offer, now)]
 
     def _observed_rows(self, wanted: CatalogFilter, *, hidden: bool) -> list[dict[str, Any]]:
         now = self._context.clock.now()
         rows = self.registry.every_hidden() if hidden else self.registry.every_visible()
-        return [observed_row(one) for one in rows if wanted.fits(one.offer, now)]
+        return [_observed_row(one) for one in rows if wanted.fits(one.offer, now)]
 
     # -- other nodes -------------------------------------------------------------------------
 
@@ -213,7 +218,7 @@ class OffersPart:
         found = await self.messages.fetch(asked.node_id, asked.filter, seconds)
         names = {one["offer_id"] for one in found["results"] if one["outcome"] != "rejected"}
         rows = [self.registry.visible(name) for name in sorted(names)]
-        return Answer(body={**found, "offers": [observed_row(one) for one in rows if one]})
+        return Answer(body={**found, "offers": [_observed_row(one) for one in rows if one]})
 
     async def push(self, call: Call) -> Answer:
         self._require_grant(call.caller, PUBLISH)
@@ -260,6 +265,25 @@ class OffersPart:
         await self._entities.durable()
         return Answer(body={"participant_id": participant, "status": "removed"})
 
+    async def query_trust(self, body: Any, _caller: Caller, _query: Mapping[str, str]) -> Answer:
+        """`offers.trust.query`: which of these providers and nodes this host trusts now, for a
+        module that keeps a catalog of its own."""
+        try:
+            asked = msgspec.convert(body, TrustQuery)
+        except msgspec.ValidationError as error:
+            raise NodeError(400, "schema", str(error)) from None
+        entries = {one: self._entities.get(TRUSTED, one) for one in asked.participant_ids}
+        answer = {
+            "schema_version": "v1",
+            "node_id": self._signer.node_id,
+            "participant_ids": [
+                one for one, entry in entries.items() if self._judge.is_trusted(entry)
+            ],
+            "node_ids": [one for one in asked.node_ids if self._judge.is_known(one)],
+        }
+        await self._entities.durable()
+        return Answer(body=answer)
+
     def _require_grant(self, caller: Caller, grant: str) -> None:
         if caller.scope == "module" and not self._context.modules.is_granted(caller.module, grant):
             raise NodeError(
@@ -277,6 +301,10 @@ def _entry(one: TrustedProvider) -> dict[str, Any]:
         "entry/added-by": one.added_by,
     }
     return entry | {"entry/note": one.note} if one.note else entry
+
+
+def _observed_row(one: ObservedOffer) -> dict[str, Any]:
+    return listing.observed_row(one.offer, one.trust, one.route, one.observed_at)
 
 
 def _require_identity(text: str, role: str, field: str) -> None:
@@ -301,5 +329,6 @@ def make(context: NodeContext) -> OffersPart:
         return await part._publish(body, caller)
 
     context.capabilities.register(QUERY, part.query_local)
+    context.capabilities.register(TRUST, part.query_trust)
     context.capabilities.register(PUBLISH, publish)
     return part

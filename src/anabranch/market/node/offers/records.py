@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from anabranch.market.documents.shapes import moment
+from anabranch.market.catalog.routes import Route, Trust
 from anabranch.market.node.entities import Family
-
-Trust = Literal["explicit", "federation", "untrusted"]
-#: The more trusted, the higher.
-RANK: dict[str, int] = {"untrusted": 0, "federation": 1, "explicit": 2}
 
 
 class LocalPublished(msgspec.Struct, frozen=True, tag="published"):
@@ -44,15 +40,6 @@ def _local(before: LocalOffer | None, event: LocalPublished | LocalRetired) -> L
         assert before is not None
         return msgspec.structs.replace(before, retired=True)
     return LocalOffer(offer=event.offer, by=event.by, at=event.at)
-
-
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """How an offer came here. `source` is the peer that signed the envelope."""
-
-    source: str
-    origin: str
-    hops: int
-    do_not_forward: bool = False
 
 
 class OfferObserved(msgspec.Struct, frozen=True, tag="observed"):
@@ -178,12 +165,3 @@ TRUSTED = Family(
     is_open=lambda state: state.removed_at is None,
 )
 FAMILIES: tuple[Family[Any], ...] = (LOCAL, OBSERVED, TRUSTED)
-
-
-def expires_at(offer: dict[str, Any]) -> int:
-    return moment(offer["expires-at"]) or 0
-
-
-def is_active(offer: dict[str, Any], now: int) -> bool:
-    """Not withdrawn, and not expired at that instant."""
-    return offer.get("offer/status") != "withdrawn" and expires_at(offer) > now

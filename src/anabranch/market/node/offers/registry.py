@@ -1,9 +1,7 @@
 """Which offers are known, and what becomes of one that is relayed to this node.
 
-An offer replaces the version before it only with a greater number. The local offer beats the
-observed one of the same id. An id belongs to the participant who was first with it, unless the
-other one is trusted more. A newer version stays as trusted as the way on which
-the older one came, so that no stranger can hide an offer by relaying it.
+The local offer beats the observed one of the same id; what else is decided about a relay stands in
+`catalog/rules.py`.
 """
 
 from __future__ import annotations
@@ -13,22 +11,20 @@ from typing import Any, Literal
 
 import msgspec
 
+from anabranch.market.catalog.relays import problem_of, route_of
+from anabranch.market.catalog.routes import Route, Trust, expires_at
+from anabranch.market.catalog.rules import Keep, Known, Refuse, decide
 from anabranch.market.node.entities import Change, Entities
 from anabranch.market.node.offers.config import OffersConfig
 from anabranch.market.node.offers.records import (
     LOCAL,
     OBSERVED,
-    RANK,
     LocalOffer,
     ObservedOffer,
     OfferDropped,
     OfferObserved,
-    Route,
-    Trust,
     TrustReviewed,
-    expires_at,
 )
-from anabranch.market.node.offers.relays import problem_of, route_of
 from anabranch.market.node.offers.trust import Judge
 
 
@@ -87,58 +83,40 @@ class Registry:
             return self._admit(change, relay["offer"], route_of(relay, source), room)
 
     def _admit(self, change: Change, offer: dict[str, Any], route: Route, room: Room) -> Verdict:
-        offer_id, provider = offer["offer/id"], offer["provider/participant-id"]
+        offer_id = offer["offer/id"]
         if change.get(LOCAL, offer_id) is not None:
             return _refused(offer, "local-offer", "this node has an offer of this id")
-        known = change.get(OBSERVED, offer_id)
-        if known is not None and known.dropped and known.trust == "untrusted":
-            known = None  # forgotten, as if it had never come
-        if known is None:
-            return self._store(change, offer, route, self._trust(change, provider, route), room)
-        if known.provider != provider:
-            return self._contest(change, known, offer, route, room)
-        if offer["sequence/no"] <= known.sequence:
-            self._review(change, known, route)
+        row = change.get(OBSERVED, offer_id)
+        decision = decide(
+            None if row is None else _known(row),
+            offer,
+            route,
+            lambda provider, way: self._judge.trust(change, provider, way),
+        )
+        if isinstance(decision, Refuse):
+            return _refused(offer, decision.reason, decision.message)
+        if isinstance(decision, Keep):
+            assert row is not None
+            self._review(change, row, decision)
             return _verdict({"offer": offer}, "stale")
-        routes = (route, known.route) if not known.dropped else (route,)
-        trust, way = self._judge.best(change, provider, *routes)
-        way = msgspec.structs.replace(way, do_not_forward=route.do_not_forward)
-        return self._store(change, offer, way, trust, room, replaced=known)
-
-    def _contest(
-        self, change: Change, known: ObservedOffer, offer: dict[str, Any], route: Route, room: Room
-    ) -> Verdict:
-        """Another participant uses an id that is taken."""
-        trust = self._trust(change, offer["provider/participant-id"], route)
-        if known.dropped or RANK[trust] > RANK[known.trust]:
-            return self._store(change, offer, route, trust, room, replaced=known)
-        return _refused(offer, "provider-mismatch", "another participant has an offer of this id")
-
-    def _review(self, change: Change, known: ObservedOffer, route: Route) -> None:
-        if known.dropped:
-            return
-        trust, way = self._judge.best(change, known.provider, known.route, route)
-        if (trust, way) != (known.trust, known.route):
-            drop_at = self._drop_at(known.offer, trust, known.observed_at)
-            event = TrustReviewed(trust=trust, route=way, at=change.now, drop_at=drop_at)
-            change.add(OBSERVED, known.offer["offer/id"], event)
-            self._drop_late(change, known.offer["offer/id"])
-
-    def _store(
-        self, change: Change, offer: dict[str, Any], route: Route, trust: Trust, room: Room,
-        *, replaced: ObservedOffer | None = None,
-    ) -> Verdict:  # fmt: skip
-        is_new = replaced is None or bool(replaced.dropped)
-        if is_new and not room.make(change, trusted=trust != "untrusted"):
+        if decision.is_new and not room.make(change, trusted=decision.trust != "untrusted"):
             message = f"this node keeps {self._config.observed_max} offers of others"
             return _refused(offer, "catalog-full", message)
+        return self._store(change, offer, decision.route, decision.trust)
+
+    def _review(self, change: Change, row: ObservedOffer, now: Keep) -> None:
+        if row.dropped or (now.trust, now.route) == (row.trust, row.route):
+            return
+        drop_at = self._drop_at(row.offer, now.trust, row.observed_at)
+        event = TrustReviewed(trust=now.trust, route=now.route, at=change.now, drop_at=drop_at)
+        change.add(OBSERVED, row.offer["offer/id"], event)
+        self._drop_late(change, row.offer["offer/id"])
+
+    def _store(self, change: Change, offer: dict[str, Any], route: Route, trust: Trust) -> Verdict:
         drop_at = self._drop_at(offer, trust, change.now)
         event = OfferObserved(offer=offer, trust=trust, route=route, at=change.now, drop_at=drop_at)
         change.add(OBSERVED, offer["offer/id"], event)
         return _verdict({"offer": offer}, "stored")
-
-    def _trust(self, change: Change, provider: str, route: Route) -> Trust:
-        return self._judge.trust(change, provider, route)
 
     def _drop_at(self, offer: dict[str, Any], trust: Trust, observed_at: int) -> int:
         last = expires_at(offer) + self._config.expired_seconds * 1000
@@ -201,6 +179,16 @@ def _may_leave(row: ObservedOffer, now: int, trusted: bool) -> bool:
     if row.dropped:
         return False
     return (trusted and row.trust == "untrusted") or expires_at(row.offer) <= now
+
+
+def _known(row: ObservedOffer) -> Known:
+    return Known(
+        provider=row.provider,
+        sequence=row.sequence,
+        trust=row.trust,
+        route=row.route,
+        dropped=bool(row.dropped),
+    )
 
 
 def _by_id(one: tuple[str, Any]) -> str:

@@ -54,6 +54,12 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         130: "of `serve`: stopped at once, by a second Ctrl-C",
     },
+    "story": {
+        0: "every law held",
+        1: "a law was broken, or a node did not do what every story needs",
+        2: _BAD_USAGE,
+        130: "interrupted; the nodes are stopped",
+    },
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -151,6 +157,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "simulate": ("simulate examples/fan_out.yaml --seeds 200", "simulate flow.yaml --seed 17"),
     "test": ("test orders.bundle.json", "test plans.json --mocks mocks.json --json"),
     "demo": ("demo", "demo --fast"),
+    "story": ("story 006", "story 006 --variant conflict", "story 009 --kill taken --keep"),
 }
 
 

@@ -1,40 +1,19 @@
-"""HTTP for the endpoints of a node: reads a request, says who calls, answers in JSON.
-
-Every path but those of the pages goes through the node's own table. What is refused here never
-reaches it: a name of the host that is not this machine (pages of other sites must not reach a node
-through the browser of its operator), a body that is too large, too slow or no JSON. A body is read
-when it is known who sends it, and a large one is parsed beside the event loop.
-"""
+"""The web application of a node: its pages, and its table of endpoints for every other path."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-import msgspec
 from aiohttp import web
 
-from anabranch.market.node.api import BODY_BYTES, Answer, Call, problem
-from anabranch.market.node.errors import NodeError
+from anabranch.market.node.api import BODY_BYTES
 from anabranch.market.node.node import Node
 from anabranch.market.node.ports import Tokens
-from anabranch.surfaces.http.io.problems import ApiError
-from anabranch.surfaces.http.io.request_body import (
-    LARGE_BYTES,
-    PARSED_AT_ONCE,
-    parse,
-    read_at_most,
-)
 from anabranch.surfaces.http.node.openapi import openapi_endpoint
-from anabranch.surfaces.loopback import is_loopback
+from anabranch.surfaces.http.table import add_table
 
 logger = logging.getLogger("anabranch.node")
-
-BODY_SECONDS = 30.0
-DEPTH_MAX = 128
-
 
 #: Adds what else is served at the address of a node: its pages.
 Mount = Callable[[web.Application, Node, Tokens], None]
@@ -43,95 +22,9 @@ Mount = Callable[[web.Application, Node, Tokens], None]
 def node_application(node: Node, tokens: Tokens, mounts: Sequence[Mount] = ()) -> web.Application:
     app = web.Application(client_max_size=BODY_BYTES + 1)
     node.api.add(openapi_endpoint(node.api))
-    parsing = asyncio.Semaphore(PARSED_AT_ONCE)
-
-    async def serve(request: web.Request) -> web.Response:
-        try:
-            _require_loopback(request)
-            return _response(await node.handle(await _call(request, node, tokens, parsing)))
-        except NodeError as error:
-            answer = _problem(error.status, error.code, error.message, error.headers)
-        except ApiError as error:
-            answer = _problem(error.status, error.code, error.detail, error.headers)
-        except Exception as error:
-            logger.error("%s %.200r failed", request.method, request.path, exc_info=error)
-            answer = _problem(500, "internal", "the node failed to answer; its log says more")
-        return _response(answer)
-
     for mount in mounts:  # before the route that takes every path
         mount(app, node, tokens)
-    app.router.add_route("*", r"/{path:[\s\S]*}", serve)  # also with line ends in it
+    add_table(
+        app, node.api, lambda _path, headers: tokens.caller(headers), name="node", logger=logger
+    )
     return app
-
-
-async def _call(
-    request: web.Request, node: Node, tokens: Tokens, parsing: asyncio.Semaphore
-) -> Call:
-    names = {name.lower() for name in request.headers}
-    # A header that stands twice is one list (RFC 9110), so two tokens are no token.
-    headers = {name: _text(", ".join(request.headers.getall(name))) for name in names}
-    call = Call(
-        method="GET" if request.method == "HEAD" else request.method,
-        path=request.rel_url.raw_path,
-        caller=tokens.caller(headers),
-        headers=headers,
-    )
-    most = node.api.admitted(call)
-    call = msgspec.structs.replace(call, query=_query(request))
-    if not request.can_read_body or not most:
-        return call
-    said = f"a body has at most {most:,} bytes"
-    raw = await read_at_most(request, most, BODY_SECONDS, said, "send less at once")
-    return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, parsing))
-
-
-async def _parsed(raw: bytes, parsing: asyncio.Semaphore) -> Any:
-    if not raw.strip():
-        return None
-    if len(raw) <= LARGE_BYTES:
-        return parse(raw, Any, DEPTH_MAX)
-    async with parsing:
-        return await asyncio.to_thread(parse, raw, Any, DEPTH_MAX)
-
-
-def _require_loopback(request: web.Request) -> None:
-    given = request.headers.get("Host", "")
-    name = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
-    if name.lower() == "localhost":
-        return
-    try:
-        if is_loopback(name.removeprefix("[").removesuffix("]")):
-            return
-    except ValueError:
-        pass
-    raise NodeError(421, "host", f"this node is not called {name[:100]!r}")
-
-
-def _text(value: str) -> str:
-    """Bytes of a header that are no UTF-8 cannot be passed on in JSON."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _query(request: web.Request) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in request.query.items():
-        if name in found:
-            raise NodeError(400, "bad_query", f"`{_text(name)[:100]}` is given more than once")
-        found[_text(name)] = _text(value)
-    return found
-
-
-def _problem(
-    status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
-) -> Answer:
-    return Answer(status=status, body=problem(status, code, detail), headers=headers or {})
-
-
-def _response(answer: Answer) -> web.Response:
-    refused = answer.status >= 400
-    return web.Response(
-        status=answer.status,
-        body=b"" if answer.status == 204 else msgspec.json.encode(answer.body),
-        content_type="application/problem+json" if refused else "application/json",
-        headers=dict(answer.headers),
-    )

@@ -90,6 +90,7 @@ def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
     operation["parameters"] = [
         *(_parameter("path", name, PATH[name]) for name in _NAME.findall(endpoint.path)),
         *(_parameter("query", one, parameter_at(endpoint.path, one)) for one in endpoint.query),
+        *(_parameter("query", name, one) for name, one in endpoint.parameters.items()),
     ]
     responses = operation["responses"]
     if endpoint.status == 201:  # said again, it is there already

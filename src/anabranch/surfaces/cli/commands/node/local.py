@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +17,9 @@ from anabranch.errors import StoreInUse
 from anabranch.market.node.folder import NodeFile, NodeFolder
 from anabranch.surfaces.cli import stop_signals
 from anabranch.surfaces.cli.output import render
+
+if TYPE_CHECKING:
+    from anabranch.surfaces.http.node.server import NodeServer
 
 
 def init(options: argparse.Namespace) -> int:
@@ -36,9 +40,14 @@ def init(options: argparse.Namespace) -> int:
 async def serve(options: argparse.Namespace, folder: NodeFolder) -> int:
     from anabranch.surfaces.http.node.server import NodeServer
 
+    return await serve_until_told(options, NodeServer(folder))
+
+
+async def serve_until_told(options: argparse.Namespace, serving: NodeServer) -> int:
+    folder = serving.folder
     stopping = asyncio.Event()
     stop_signals.on_stop(stopping.set)
-    async with NodeServer(folder) as server:
+    async with serving as server:
         status = {"url": server.url, "node_id": server.node.context.signer.node_id,
                   "folder": str(folder.path), "pid": os.getpid()}  # fmt: skip
         name = server.node.context.config.name

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from anabranch.errors import InputError
-from anabranch.market.node.errors import NodeError
-from anabranch.market.node.offers.records import LocalOffer, ObservedOffer, is_active
+from anabranch.market.catalog.routes import Route, Trust, is_active
 from anabranch.work.participants.performers import rfc3339
 
 LIMIT, LIMIT_MAX = 100, 500
@@ -23,8 +22,11 @@ class CatalogFilter(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, bytes] = {}  # values as JSON: true is not 1
     active_only: bool = True
     limit: int = LIMIT
+    after: str = ""  # the id of an offer: those whose ids follow it
 
     def fits(self, offer: dict[str, Any], now: int) -> bool:
+        if self.after and offer["offer/id"] <= self.after:
+            return False
         if self.active_only and not is_active(offer, now):
             return False
         return all(
@@ -40,12 +42,16 @@ def filter_of(given: Any) -> CatalogFilter:
         raise InputError("`filter` is an object", code="bad_query")
     fields = {_SPELLINGS.get(str(key), str(key)): value for key, value in given.items()}
     active, limit = fields.pop("active_only", True), fields.pop("limit", LIMIT)
+    after = fields.pop("after", "")
     if not isinstance(active, bool):
         raise InputError("`active_only` is true or false", code="bad_query")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise InputError("`limit` is a number from 1 on", code="bad_query")
+    if not isinstance(after, str):
+        raise InputError("`after` is the `next` of an earlier answer", code="bad_query")
     wanted = {key: _encode(value) for key, value in fields.items()}
-    return CatalogFilter(fields=wanted, active_only=active, limit=min(limit, LIMIT_MAX))
+    most = min(limit, LIMIT_MAX)
+    return CatalogFilter(fields=wanted, active_only=active, limit=most, after=after)
 
 
 #: Parameters of `GET /v1/service-offers`.
@@ -53,15 +59,15 @@ QUERY = ("source", "service_type", "provider_node", "provider", "active_only", "
 
 
 def query_of(query: Mapping[str, str]) -> tuple[str, CatalogFilter]:
-    """The source and the filter of a query. Raises `NodeError`."""
+    """The source and the filter of a query. Raises `InputError`."""
     source = query.get("source", "local")
     if source not in ("local", "observed", "all"):
-        raise NodeError(400, "bad_query", "`source` is local, observed or all")
+        raise InputError("`source` is local, observed or all", code="bad_query")
     if query.get("active_only", "true") not in ("true", "false"):
-        raise NodeError(400, "bad_query", "`active_only` is true or false")
+        raise InputError("`active_only` is true or false", code="bad_query")
     text = query.get("limit", str(LIMIT))
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= LIMIT_MAX):
-        raise NodeError(400, "bad_query", f"`limit` is a number from 1 to {LIMIT_MAX}")
+        raise InputError(f"`limit` is a number from 1 to {LIMIT_MAX}", code="bad_query")
     names = {
         "service_type": "service/type",
         "provider_node": "provider/node-id",
@@ -72,29 +78,30 @@ def query_of(query: Mapping[str, str]) -> tuple[str, CatalogFilter]:
     return source, CatalogFilter(fields=fields, active_only=active, limit=int(text))
 
 
-def local_row(one: LocalOffer, node_id: str) -> dict[str, Any]:
+def local_row(offer: dict[str, Any], node_id: str | None) -> dict[str, Any]:
+    """An offer of the node itself."""
     return {
-        "offer": one.offer,
+        "offer": offer,
         "source": "local",
         "trust_level": "local",
         "source_node_id": node_id,
         "relay_origin_node_id": None,
         "relay_hops": None,
         "observed_at": None,
-        "queue": _queue(one.offer),
+        "queue": _queue(offer),
     }
 
 
-def observed_row(one: ObservedOffer) -> dict[str, Any]:
+def observed_row(offer: dict[str, Any], trust: Trust, route: Route, at: int) -> dict[str, Any]:
     return {
-        "offer": one.offer,
+        "offer": offer,
         "source": "observed",
-        "trust_level": one.trust,
-        "source_node_id": one.route.source,
-        "relay_origin_node_id": one.route.origin,
-        "relay_hops": one.route.hops,
-        "observed_at": rfc3339(one.observed_at),
-        "queue": _queue(one.offer),
+        "trust_level": trust,
+        "source_node_id": route.source or None,
+        "relay_origin_node_id": route.origin or None,
+        "relay_hops": route.hops if route.source else None,
+        "observed_at": rfc3339(at),
+        "queue": _queue(offer),
     }
 
 

@@ -7,17 +7,21 @@ from typing import Any
 
 import msgspec
 
+from anabranch.market.catalog.routes import Route, expires_at
 from anabranch.market.documents import DocumentProblem, check
-from anabranch.market.documents.offers import HOPS_MAX
+from anabranch.market.documents.limits import is_within_limits
+from anabranch.market.documents.offers import HOPS_MAX, RELAY_ALONE
+from anabranch.market.documents.problems import Found
 from anabranch.market.documents.shapes import moment
 from anabranch.market.node.ids import derived
-from anabranch.market.node.offers.records import ObservedOffer, Route
 from anabranch.work.participants.performers import rfc3339
 
 KIND = "service-offer-relay.v1"
 SKEW_MS = 5 * 60 * 1000  # by which clocks may differ
 #: Of one offer: thousands of them stay in memory, and whoever reaches this node may send them.
 OFFER_BYTES = 64 * 1024
+#: An offer as it is kept and compared.
+encoded = msgspec.json.Encoder(order="sorted").encode
 _BEGINS = {"/relay~1relayed-at": "relay/relayed-at", "/offer/published-at": "published-at"}
 
 
@@ -26,12 +30,12 @@ def relay_of(offer: Mapping[str, Any], node_id: str, now: int) -> dict[str, Any]
     return _relay(offer, node_id, 0, now)
 
 
-def forwarded(row: ObservedOffer, now: int) -> dict[str, Any] | None:
+def forwarded(offer: Mapping[str, Any], route: Route, now: int) -> dict[str, Any] | None:
     """The relay that passes an observed offer on: one hop more, the same origin. None where it
     would go too far, or is not to be passed on."""
-    if row.route.do_not_forward or row.route.hops >= HOPS_MAX:
+    if route.do_not_forward or route.hops >= HOPS_MAX:
         return None
-    return _relay(row.offer, row.route.origin, row.route.hops + 1, now)
+    return _relay(offer, route.origin, route.hops + 1, now)
 
 
 def _relay(offer: Mapping[str, Any], origin: str, hops: int, now: int) -> dict[str, Any]:
@@ -55,21 +59,48 @@ def route_of(relay: Mapping[str, Any], source: str) -> Route:
     )
 
 
-def problem_of(relay: Any, source: str, me: str, now: int) -> tuple[str, str]:
-    """The class of what is wrong with a relay that this peer has sent, and a sentence; ("", "")
-    where it can be taken."""
-    problems = [one for one in check(relay, kind=KIND, at=now) if not _is_skew(one, relay, now)]
+def problem_of(
+    relay: Any,
+    source: str,
+    me: str,
+    now: int,
+    *,
+    by_peer: bool = True,
+    offer_bytes: int = OFFER_BYTES,
+    known: bytes = b"",
+) -> tuple[str, str]:
+    """The class of what is wrong with a relay, and a sentence; ("", "") where it can be taken.
+
+    `by_peer` says that `source` has signed the envelope with the relay. `known` is a version of the
+    offer, as JSON with sorted keys, that was checked before: the same again is not checked again.
+    """
+    if known and _is_same(relay, known, now):
+        found = Found(now)
+        if is_within_limits({**relay, "offer": None}, found):
+            RELAY_ALONE.check(relay, "", found)
+        problems = found.problems()
+    else:
+        problems = check(relay, kind=KIND, at=now)
+    problems = [one for one in problems if not _is_skew(one, relay, now)]
     if problems:
         return problems[0].code, str(problems[0])
-    if message := size_problem(relay["offer"], OFFER_BYTES):
+    if message := size_problem(relay["offer"], offer_bytes):
         return "too-large", message
-    if relay["relay/hops"] == 0 and relay["relay/origin-node-id"] != source:
+    if by_peer and relay["relay/hops"] == 0 and relay["relay/origin-node-id"] != source:
         return "origin-mismatch", "a relay without a hop is sent by its origin"
     if relay.get("relay/intended-node-id", me) != me:
         return "not-intended", "the relay is for another node"
     if relay["offer"]["provider/node-id"] == me:
         return "local-offer", "offers of this node are published here, not observed"
     return "", ""
+
+
+def _is_same(relay: Any, known: bytes, now: int) -> bool:
+    """Whether the offer is the known one, and still valid."""
+    offer = relay.get("offer") if isinstance(relay, dict) else None
+    if not isinstance(offer, dict) or not is_within_limits(offer, Found()):
+        return False
+    return encoded(offer) == known and expires_at(offer) > now
 
 
 def size_problem(offer: Mapping[str, Any], most: int) -> str:

@@ -1,0 +1,110 @@
+"""Admitting a request: once for its id and its order, before anything follows from it.
+
+The same request again is `already-present`; another one under its id, or another request for its
+order, is rejected. A queue that is full says `retryable` where the work goes on by itself, and
+`rejected` where an operator decides, which may take long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anabranch.clock import Clock
+from anabranch.market.documents.shapes import moment
+from anabranch.modules.dator.book import Book
+from anabranch.modules.dator.config import DatorConfig, OfferConfig
+from anabranch.modules.dator.offers import Offers
+from anabranch.modules.dator.requests import Arrived, Request, Unacceptable, read_arrived
+from anabranch.modules.kit.host import HostRefused, HostUnavailable
+
+
+class Admission:
+    """`begin` is told of every request that was admitted."""
+
+    def __init__(
+        self,
+        *,
+        book: Book,
+        offers: Offers,
+        clock: Clock,
+        config: DatorConfig,
+        begin: Callable[[Request], None],
+    ) -> None:
+        self._book = book
+        self._offers = offers
+        self._clock = clock
+        self._config = config
+        self._begin = begin
+
+    async def accept(self, invoke: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            arrived = read_arrived(invoke, self._config, self._clock.now())
+            if (known := self._book.get(arrived.key)) is not None:
+                return _again(arrived, known.digest)
+            if self._book.is_arriving(arrived.key):
+                return _said("retryable", "being-admitted")
+            with self._book.arriving(arrived.key):
+                return await self._admit(arrived)
+        except Unacceptable as error:
+            return _said("rejected", error.code)
+        except (HostUnavailable, HostRefused) as error:
+            return _said("retryable", error.code)
+
+    async def _admit(self, arrived: Arrived) -> dict[str, Any]:
+        done = await self._book.done(arrived.key)
+        if done is not None:
+            return _again(arrived, done["digest"])
+        owner = await self._book.request_of_order(arrived.order_key)
+        if owner not in (None, arrived.key):
+            raise Unacceptable("the order came with another request", code="order-conflict")
+        now = self._clock.now()
+        offer = self._offers.terms(arrived.order, now)
+        if full := self._fullness(offer, arrived.order["offer/id"]):
+            return full
+        self._book.take_place(arrived.key, arrived.order["offer/id"])  # before others are heard
+        if owner is None:
+            await self._book.claim(arrived.order_key, arrived.key)
+        request = await self._book.put(_request(arrived, offer, now))
+        self._begin(request)
+        return _said("accepted", "")
+
+    def _fullness(self, offer: OfferConfig, offer_id: str) -> dict[str, Any] | None:
+        """How a request is put off for which there is no room."""
+        if len(self._book) >= self._config.max_open:
+            return _said("retryable", "dator-full")
+        if self._book.depth(offer_id) >= offer.queue_max_depth:
+            status = "retryable" if offer.queue_auto_accept else "rejected"
+            return _said(status, "queue-saturated")
+        return None
+
+
+def _request(arrived: Arrived, offer: OfferConfig, now: int) -> Request:
+    document, order = arrived.document, arrived.order
+    return Request(
+        key=arrived.key,
+        request_id=document["request_id"],
+        order_id=order["order/id"],
+        buyer=order["buyer/node-id"],
+        digest=arrived.digest,
+        offer_id=order["offer/id"],
+        service_type=document["service_type"],
+        dispatch=offer.dispatch,
+        run_id=document["workflow/run-id"],
+        phase_id=document["workflow/phase-id"],
+        stages=arrived.stages,
+        state="admitted" if offer.queue_auto_accept else "waiting",
+        admitted_at=now,
+        deadline=moment(document["delivery_deadline"]) or 0,
+        document=document,
+    )
+
+
+def _again(arrived: Arrived, digest: str) -> dict[str, Any]:
+    if digest != arrived.digest:
+        raise Unacceptable("another request came under this id", code="request-conflict")
+    return _said("already-present", "")
+
+
+def _said(status: str, reason: str) -> dict[str, Any]:
+    return {"status": status, **({"reason": reason} if reason else {})}

@@ -1,0 +1,119 @@
+"""A module at its endpoint: a socket on loopback, and the order in which it starts and stops.
+
+    start   bind → start the module → listen
+    stop    listen no more → let requests end → close the module
+
+Where the host shows a token, every path but the two that say how the module is needs it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Self
+
+from aiohttp import web
+
+from anabranch.errors import InputError
+from anabranch.market.node.api import BODY_BYTES, OPEN, Caller
+from anabranch.market.node.errors import NodeError
+from anabranch.modules.kit.environment import ModuleEnvironment
+from anabranch.modules.kit.module import Module
+from anabranch.surfaces.http.serve import bind
+from anabranch.surfaces.http.table import LINE_BYTES, add_table
+from anabranch.surfaces.loopback import is_loopback
+
+logger = logging.getLogger("anabranch.module")
+
+OPEN_PATHS = ("/healthz", "/readyz")
+END_SECONDS = 3.0  # how long requests in hand may still take when the module stops
+HOST = Caller("operator", actor="host")
+
+
+class HostToken:
+    """Who calls a module: its host, or nobody that it answers."""
+
+    def __init__(self, header: str = "", token: str = "") -> None:
+        if header and not token:
+            raise InputError(f"the token of {header} is empty", code="no_token")
+        self._header = header.lower()
+        self._token = token.encode()
+
+    def caller(self, path: str, headers: Mapping[str, str]) -> Caller:
+        if not self._header:
+            return HOST
+        shown = headers.get(self._header, "").encode("utf-8", "surrogatepass")
+        if hmac.compare_digest(shown, self._token):
+            return HOST
+        if path in OPEN_PATHS:
+            return OPEN
+        raise NodeError(401, "unauthorized", "the token of the host is needed for this")
+
+
+class ModuleServer:
+    """`async with ModuleServer(module, ("127.0.0.1", 47981)):` — it listens until the end."""
+
+    def __init__(
+        self, module: Module, address: tuple[str, int], token: HostToken | None = None
+    ) -> None:
+        host, self._port = address
+        if not is_loopback(host):
+            raise InputError(f"a module listens on loopback alone, not on {host}", code="address")
+        self._host = host
+        self.module = module
+        self._token = token or HostToken()
+        self._sockets: list[socket.socket] = []
+        self._runner: web.AppRunner | None = None
+        self._started = False
+
+    @classmethod
+    def of(cls, module: Module, found: ModuleEnvironment) -> ModuleServer:
+        """At the endpoint that the host has set, for the host alone."""
+        return cls(module, found.address, HostToken(found.auth_header, found.auth_token))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    @property
+    def url(self) -> str:
+        host, port = self._sockets[0].getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def start(self) -> None:
+        self._sockets = bind(self._host, self._port)
+        self._started = True
+        await self.module.start()
+        app = web.Application(client_max_size=BODY_BYTES + 1)
+        add_table(app, self.module.api, self._token.caller, name="module", logger=logger)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=END_SECONDS,
+            max_line_size=LINE_BYTES,
+        )
+        await self._runner.setup()
+        for one in self._sockets:
+            await web.SockSite(self._runner, one).start()
+
+    async def stop(self) -> None:
+        """In order, also when it never came to listen, and to the end, also where a step fails."""
+        async with AsyncExitStack() as left:  # the last one first
+            for one in self._sockets:
+                left.callback(one.close)
+            if self._started:
+                self._started = False
+                left.push_async_callback(self.module.close)
+            if self._runner is not None:
+                left.push_async_callback(self._runner.cleanup)

@@ -1,0 +1,131 @@
+"""HTTP for a table of endpoints: reads a request, says who calls, answers in JSON.
+
+A node and a module serve their tables with it. What is refused here never reaches the table: a name
+of the host that is not this machine (pages of other sites must not reach it through a browser), a
+body that is too large, too slow or no JSON. A body is read when it is known who sends it, and a
+large one is parsed beside the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from anabranch.market.node.api import Answer, Api, Call, Caller, problem
+from anabranch.market.node.errors import NodeError
+from anabranch.surfaces.http.io.problems import ApiError
+from anabranch.surfaces.http.io.request_body import (
+    LARGE_BYTES,
+    PARSED_AT_ONCE,
+    parse,
+    read_at_most,
+)
+from anabranch.surfaces.loopback import is_loopback
+
+BODY_SECONDS = 30.0
+DEPTH_MAX = 128
+LINE_BYTES = 64 * 1024  # names and parameters, each letter of which may take twelve
+
+#: (path, headers with names in lower case) → who calls; raises `NodeError`.
+WhoCalls = Callable[[str, Mapping[str, str]], Caller]
+
+
+def add_table(
+    app: web.Application, api: Api, who_calls: WhoCalls, *, name: str, logger: logging.Logger
+) -> None:
+    """Serve every path that has no route yet; `name` is what answers here, such as `node`."""
+    parsing = asyncio.Semaphore(PARSED_AT_ONCE)
+
+    async def serve(request: web.Request) -> web.Response:
+        try:
+            _require_loopback(request, name)
+            return response(await api.handle(await _call(request, api, who_calls, parsing)))
+        except NodeError as error:
+            answer = _problem(error.status, error.code, error.message, error.headers)
+        except ApiError as error:
+            answer = _problem(error.status, error.code, error.detail, error.headers)
+        except Exception as error:
+            logger.error("%s %.200r failed", request.method, request.path, exc_info=error)
+            answer = _problem(500, "internal", f"the {name} failed to answer; its log says more")
+        return response(answer)
+
+    app.router.add_route("*", r"/{path:[\s\S]*}", serve)  # also with line ends in it
+
+
+def response(answer: Answer) -> web.Response:
+    refused = answer.status >= 400
+    return web.Response(
+        status=answer.status,
+        body=b"" if answer.status == 204 else msgspec.json.encode(answer.body),
+        content_type="application/problem+json" if refused else "application/json",
+        headers=dict(answer.headers),
+    )
+
+
+async def _call(
+    request: web.Request, api: Api, who_calls: WhoCalls, parsing: asyncio.Semaphore
+) -> Call:
+    names = {name.lower() for name in request.headers}
+    # A header that stands twice is one list (RFC 9110), so two tokens are no token.
+    headers = {name: _text(", ".join(request.headers.getall(name))) for name in names}
+    path = request.rel_url.raw_path
+    call = Call(
+        method="GET" if request.method == "HEAD" else request.method,
+        path=path,
+        caller=who_calls(path, headers),
+        headers=headers,
+    )
+    most = api.admitted(call)
+    call = msgspec.structs.replace(call, query=_query(request))
+    if not request.can_read_body or not most:
+        return call
+    said = f"a body has at most {most:,} bytes"
+    raw = await read_at_most(request, most, BODY_SECONDS, said, "send less at once")
+    return msgspec.structs.replace(call, raw=raw, body=await _parsed(raw, parsing))
+
+
+async def _parsed(raw: bytes, parsing: asyncio.Semaphore) -> Any:
+    if not raw.strip():
+        return None
+    if len(raw) <= LARGE_BYTES:
+        return parse(raw, Any, DEPTH_MAX)
+    async with parsing:
+        return await asyncio.to_thread(parse, raw, Any, DEPTH_MAX)
+
+
+def _require_loopback(request: web.Request, name: str) -> None:
+    given = request.headers.get("Host", "")
+    host = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
+    if host.lower() == "localhost":
+        return
+    try:
+        if is_loopback(host.removeprefix("[").removesuffix("]")):
+            return
+    except ValueError:
+        pass
+    raise NodeError(421, "host", f"this {name} is not called {host[:100]!r}")
+
+
+def _text(value: str) -> str:
+    """Bytes of a header that are no UTF-8 cannot be passed on in JSON."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _query(request: web.Request) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name in found:
+            raise NodeError(400, "bad_query", f"`{_text(name)[:100]}` is given more than once")
+        found[_text(name)] = _text(value)
+    return found
+
+
+def _problem(
+    status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+) -> Answer:
+    return Answer(status=status, body=problem(status, code, detail), headers=headers or {})
