@@ -54,6 +54,12 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         130: "of `serve`: stopped at once, by a second Ctrl-C",
     },
+    "dator": {
+        0: "done; of `serve` and `role`: stopped in order",
+        1: "the node failed or did not answer",
+        2: _BAD_USAGE,
+        130: "of `serve` and `role`: stopped at once, by a second Ctrl-C",
+    },
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -136,6 +142,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "node init buyer",
         "node serve --node buyer",
         'node orders place --offer offer:summaries --input \'{"text": "…"}\' --node buyer',
+    ),
+    "dator": (
+        "dator role --function summaries:summarise --port 48001",
+        "dator queue --node provider",
+        "dator accept remote-execution:order:one --node provider",
     ),
     "store": (
         "store backup /backups/monday.db",
