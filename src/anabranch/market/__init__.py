@@ -1,7 +1,8 @@
 """The world that Arca workflows live in: identities, documents, passports, the directory.
 
 It finds and vouches for participants; asking them is the work of `work/participants`.
-`check` says what is wrong with a document of the market (`documents/`).
+`check` says what is wrong with a document of the market (`documents/`), `OfferCatalog` keeps offers
+of others (`catalog/`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anabranch.market.catalog.catalog import OfferCatalog
     from anabranch.market.documents.checking import At
     from anabranch.market.documents.problems import DocumentProblem
 
-__all__ = ["check"]
+__all__ = ["OfferCatalog", "check"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "OfferCatalog":
+        from anabranch.market.catalog.catalog import OfferCatalog  # with SQLite and many shapes
+
+        return OfferCatalog
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def check(

@@ -437,6 +437,17 @@ def call(capability: str, **fields: Any) -> Callable[..., Document]:
     return plain(schema_version="v1", capability_id=capability, **fields)
 
 
+def template(by: SigningKey = PROVIDER, /, **changes: Any) -> Document:
+    fields = {
+        "template_id": "solicit.v1",
+        "label": "Ask",
+        "participant_id": PROVIDER_ID,
+        "plan": {"steps": []},
+        "parameters": {"x": {"type": "string"}},
+    }
+    return signed("workflow-template.v1", fields, changes, by)
+
+
 _RECORD = {"record_kind": "workflow-template", "record_id": "solicit.v1"}
 
 #: The name of every kind, and what makes a good document of it.
@@ -636,11 +647,21 @@ MAKERS: Mapping[str, Callable[..., Document]] = {
     "module-store-delete-request": call("module_store_delete", **_RECORD),
     "module-store-response": plain(outcome="missing"),
     "module-store-record.v1": plain(**_RECORD, payload={}, created_at=NOW, updated_at=NOW),
-    "workflow-template.v1": plain(
-        template_id="solicit.v1",
-        label="Ask",
-        plan={"steps": []},
-        parameters={"x": {"type": "string"}},
+    "workflow-template.v1": template,
+    "workflow-template.fetch.request": plain(
+        schema_version="v1", query_id="query:1", template_id="solicit.v1"
+    ),
+    "workflow-template.fetch.response": plain(
+        schema_version="v1",
+        query_id="query:1",
+        templates=[
+            {
+                "template_id": "solicit.v1",
+                "publisher": PROVIDER_ID,
+                "digest": digest_of(b"{}"),
+                "size_bytes": 2,
+            }
+        ],
     ),
     "workflow-dispatch.v1": dispatch,
     "workflow-run-snapshot.v1": snapshot,

@@ -35,6 +35,7 @@ SIGNERS: dict[str, SigningKey] = {
     "capability-passport-revocation.v1": BUYER,
     "capability-advertisement.v1": PROVIDER,
     "agora-record.v1": PROVIDER,
+    "workflow-template.v1": PROVIDER,
 }
 
 

@@ -7,6 +7,7 @@ capability-passport.v1              `issuer/participant_id`, without `issuer_del
 capability-passport-revocation.v1   `issuer/participant_id`, or the subject, `node_id`
 capability-advertisement.v1         `node/id`
 agora-record.v1                     `author/participant-id`, without `relay/*`
+workflow-template.v1                `participant_id`, where it is published
 
 The role is part of who signs: the key of a node validates no offer, even where participant and
 node have the same key. What is signed is canonical JSON, directly with Ed25519.
@@ -94,6 +95,7 @@ AUTHORITIES: Mapping[str, Authority] = {
     "agora-record.v1": Authority(
         lambda _: "author/participant-id", lambda _: "participant", _relayed
     ),
+    "workflow-template.v1": _always("participant_id"),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from anabranch.market.documents.offers import OFFER
 from anabranch.market.documents.problems import Found, below, shown
-from anabranch.market.documents.rules import follows, forbids, needs, valid_until, when
+from anabranch.market.documents.rules import exactly_one, follows, forbids, needs, valid_until, when
 from anabranch.market.documents.shapes import (
     ANYTHING,
     FLAG,
@@ -29,6 +29,7 @@ from anabranch.market.documents.shapes import (
     choice,
     pattern,
 )
+from anabranch.market.documents.signing import SIGNATURE, signature_of
 from anabranch.market.documents.values import CALL_VERSION, CORRELATION, DIGEST, NODE, PARTICIPANT
 
 RUN_STATUSES = (
@@ -74,6 +75,11 @@ def _kind_has_its_part(template: Object, path: str, found: Found) -> None:
         needs(template, path, found, ("service_type",), f"a template of the kind {kind}")
 
 
+def _a_signature_has_its_publisher(template: Object, path: str, found: Found) -> None:
+    if "signature" in template:
+        needs(template, path, found, ("participant_id",), "a template with a `signature`")
+
+
 TEMPLATE = Fields(
     {"template_id": NAME},
     {
@@ -96,12 +102,33 @@ TEMPLATE = Fields(
         "deleted": FLAG,
         "created_at": INSTANT,
         "updated_at": INSTANT,
+        "signature": SIGNATURE,
     },
     rules=(
         _kind_has_its_part,
         _no_deadline_seconds,
         follows("created_at", "updated_at", same_is_fine=True),
+        _a_signature_has_its_publisher,
+        signature_of("workflow-template.v1"),
     ),
+)
+
+#: All public templates of a node, behind `after`; or with `template_id` that one.
+TEMPLATE_REQUEST = Fields(
+    {"schema_version": CALL_VERSION, "query_id": NAME},
+    {"template_id": NAME, "after": NAME, "limit": Whole(1)},
+)
+
+_TEMPLATE_ROW = Fields(
+    {"template_id": NAME, "publisher": PARTICIPANT, "digest": DIGEST, "size_bytes": Whole(1)},
+    {"label": FREE_TEXT, "description": FREE_TEXT},
+)
+_TEMPLATE_ANSWER = ("templates", "template", "error")
+
+TEMPLATE_RESPONSE = Fields(
+    {"schema_version": CALL_VERSION, "query_id": NAME},
+    {"templates": ListOf(_TEMPLATE_ROW), "next": NAME, "template": OBJECT, "error": _ERROR},
+    rules=(exactly_one(*_TEMPLATE_ANSWER),),
 )
 
 # -- dispatches ------------------------------------------------------------------------------
@@ -326,6 +353,8 @@ DISPATCH_RESPONSE = Fields(
 
 KINDS: Mapping[str, Fields] = {
     "workflow-template.v1": TEMPLATE,
+    "workflow-template.fetch.request": TEMPLATE_REQUEST,
+    "workflow-template.fetch.response": TEMPLATE_RESPONSE,
     "workflow-dispatch.v1": DISPATCH,
     "workflow-run-snapshot.v1": SNAPSHOT,
     "workflow.fanout.request": FANOUT_REQUEST,

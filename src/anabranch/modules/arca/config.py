@@ -35,6 +35,17 @@ class ArcaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     fallback_stages: list[dict[str, Any]] = []
     #: An output of more bytes is shown in snapshots by its digest alone.
     snapshot_output_bytes: _Positive = 256 * 1024
+    #: Other catalogs: how often they are asked for their offers; how soon a search for an offer may
+    #: ask them again; how long one may take to answer; how many offers are taken from one at once.
+    peer_sync_interval_sec: _Positive = 300
+    peer_sync_again_ms: _Positive = 1_000
+    peer_sync_timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 10_000
+    peer_sync_offers_max: _Positive = 10_000
+    #: Offers of others that the catalog keeps.
+    catalog_max_rows: _Positive = 4_096
+    #: A file, or a folder of files, with records of Agora as JSON lines; none where it is empty.
+    agora_source: str = ""
+    agora_interval_sec: _Positive = 60
 
 
 def arca_config(raw: Mapping[str, Any]) -> ArcaConfig:

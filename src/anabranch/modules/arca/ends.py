@@ -16,7 +16,7 @@ from anabranch.modules.kit.host import Host, HostRefused
 
 logger = logging.getLogger("anabranch.module")
 
-ARTIFACT_BYTES = 7 * 1024 * 1024  # the host takes 8 MiB
+ARTIFACT_BYTES = 5 * 1024 * 1024  # of outputs; the host takes 8 MiB in all
 _LEVELS = {"completed": "info", "cancelled": "warning"}
 
 
@@ -41,7 +41,8 @@ class RunEnds:
 
     async def _keep(self, document: Mapping[str, Any]) -> None:
         run = document["run_id"]
-        content = fitting({"schema": "workflow-run-snapshot.v1", **document}, ARTIFACT_BYTES)
+        snapshot = {"schema": "workflow-run-snapshot.v1", **document}
+        content = fitting(snapshot, output_bytes=ARTIFACT_BYTES)
         try:
             await self._host.write_artifact(artifact_path(run), content, key=f"{run}/artifact")
         except HostRefused as error:  # it is there already, or cannot be kept: the run goes on

@@ -14,7 +14,7 @@ from anabranch.clock import Clock
 from anabranch.errors import AnabranchError, InputError
 from anabranch.kernel.state import State
 from anabranch.operations.definitions.inputs import require_known
-from anabranch.operations.definitions.prepare import Prepared, compiler, prepare
+from anabranch.operations.definitions.prepare import Prepared, compiler, path_in, prepare
 from anabranch.operations.read.reader import Reader
 from anabranch.operations.runs.verbs import Verbs
 from anabranch.runtime.effects import DurableEvents
@@ -84,6 +84,8 @@ class ArcaEngine:
         `DefinitionError` with all problems, and `InputError`."""
         if not isinstance(definition, str | Mapping):
             raise InputError("`definition` is an object, or the text of one", code="definition")
+        if isinstance(definition, str) and path_in(definition) is not None:
+            raise InputError("`definition` is a text, and no name of a file", code="definition")
         found = prepare(definition)
         if found.net.dialect != DIALECT:
             said = f"{found.net.name!r} is a definition of another language ({found.net.dialect})"

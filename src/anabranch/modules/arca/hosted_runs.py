@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from anabranch.cancel import cancel_and_wait
 from anabranch.clock import Clock
+from anabranch.market.node.api import Endpoint
 from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.details import StepDetails
 from anabranch.modules.arca.ends import RunEnds
@@ -20,11 +21,14 @@ from anabranch.modules.arca.runs import RunsPart
 from anabranch.modules.arca.snapshots import gates_of, run_document
 from anabranch.modules.arca.starting import Starter
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
+from anabranch.modules.kit.module import MessageHandler
 from anabranch.store.ports import Store
 from anabranch.work.port import Performer
 
 
 class HostedRuns:
+    """A part of the module Arca."""
+
     def __init__(
         self,
         *,
@@ -44,6 +48,15 @@ class HostedRuns:
         starter = Starter(self.engine, self._host, self.mirror)
         self.part = RunsPart(self.engine, starter, self._host, self.document)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return self.part.endpoints()
+
+    def local_routes(self) -> Sequence[str]:
+        return self.part.local_routes()
+
+    def messages(self) -> Mapping[str, MessageHandler]:
+        return self.part.messages()
 
     async def start(self) -> None:
         self.engine.listen(lambda news: self.mirror.changed(news.run))
@@ -67,18 +80,17 @@ class HostedRuns:
 
     def document(self, run: str) -> dict[str, Any]:
         """A run as the host is shown it, with the revision that it has there."""
-        shown = run_document(
-            self.engine.read, self._details, run, self._config.snapshot_output_bytes
-        )
-        schema = {"schema": "workflow-run-snapshot.v1", "revision": self.mirror.revision(run)}
-        return {**schema, **shown}
+        shown = self.mirror.as_shown(self._document(run))
+        return {"schema": "workflow-run-snapshot.v1", **shown}
+
+    def _document(self, run: str) -> dict[str, Any]:
+        most = self._config.snapshot_output_bytes
+        return run_document(self.engine.read, self._details, run, most)
 
     def _look(self, run: str) -> tuple[dict[str, Any], list[str]] | None:
         if not self.engine.loop.known(run):
             return None
-        shown = run_document(
-            self.engine.read, self._details, run, self._config.snapshot_output_bytes
-        )
+        shown = self._document(run)
         paused = shown["status"] == "paused"
         return shown, gates_of(self.engine.read.state(run)) if paused else []
 

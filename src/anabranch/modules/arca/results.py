@@ -32,7 +32,7 @@ from anabranch.modules.arca.work.attempts import (
 from anabranch.modules.kit.host import Host, HostRefused, HostUnavailable
 from anabranch.modules.kit.module import MessageHandler, PeerMessage
 
-logger = logging.getLogger("anabranch.arca")
+logger = logging.getLogger("anabranch.module")
 
 SCHEMA = "service-order.result.v1"
 LEGACY = "service-order.dispatch.response"

@@ -7,7 +7,7 @@ in it. PURE, given what the reader read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -20,8 +20,11 @@ from anabranch.operations.read.reader import Reader
 from anabranch.operations.read.snapshots import steps_of
 
 TEXT_MAX = 4096  # characters, as the host keeps them
-SNAPSHOT_BYTES = 3_500_000  # the host takes 4 MiB
-DISPATCHES_SHOWN = 2_000  # of one step, where the whole is too large
+#: The host takes 4 MiB in all. Of one run:
+OUTPUT_BYTES = 1_500_000  # outputs and evidence; what is larger is shown by its digest
+INPUT_BYTES = 500_000
+DISPATCHES_SHOWN = 3_000
+ERROR_MAX = 1_000  # characters
 RUN_FIELDS = (
     "run_id", "workflow_id", "workflow_kind", "status", "pause_reason", "input", "started_at",
     "deadline_at", "finished_at", "error",
@@ -80,18 +83,38 @@ def first_document(net: Net, run: str, given: Mapping[str, Any]) -> dict[str, An
     return _as_kept(document)
 
 
-def fitting(document: dict[str, Any], limit: int = SNAPSHOT_BYTES) -> dict[str, Any]:
-    """The document within the size that the host takes; what goes first is the largest."""
-    for reduce in (lambda one: one, _few_outputs, _few_dispatches, _bare):
-        document = reduce(document)
-        if len(msgspec.json.encode(document)) <= limit:
-            break
-    return document
+def fitting(
+    document: dict[str, Any], closed: Container[str] = (), output_bytes: int = OUTPUT_BYTES
+) -> dict[str, Any]:
+    """The document within the size that the host takes. Steps that are `closed` there stay as they
+    are; of the others, outputs and dispatches are shown in order while there is room."""
+    room, dispatches = output_bytes, DISPATCHES_SHOWN
+    for step in document["steps"]:
+        if step["step_id"] in closed:
+            room -= _size(step)
+            dispatches -= len(step.get("dispatches", ()))
+    steps = []
+    for step in document["steps"]:
+        if step["step_id"] not in closed:
+            if (size := _size(step)) > room:
+                step, size = _without_values(step), 0
+            room -= size
+            step = {**step, "dispatches": step.get("dispatches", [])[: max(dispatches, 0)]}
+            dispatches -= len(step["dispatches"])
+        steps.append(step)
+    shown = document["input"]
+    if len(msgspec.json.encode(shown)) > INPUT_BYTES:
+        shown = {}
+    return {**document, "input": shown, "steps": steps}
 
 
-def bare(document: dict[str, Any]) -> dict[str, Any]:
+def bare(document: dict[str, Any], closed: Container[str] = ()) -> dict[str, Any]:
     """Statuses and ids alone, for a host that does not take more."""
-    return _bare(_few_dispatches(_few_outputs(document)))
+    steps = [
+        step if step["step_id"] in closed else {**_without_values(step), "dispatches": []}
+        for step in document["steps"]
+    ]
+    return {**document, "input": {}, "steps": steps}
 
 
 def gates_of(state: State) -> list[str]:
@@ -152,33 +175,20 @@ def _bounded(document: dict[str, Any]) -> dict[str, Any]:
             out[name] = out[name][:TEXT_MAX]
     error = out.get("error")
     if isinstance(error, Mapping):
-        out["error"] = {name: str(text)[:TEXT_MAX] for name, text in error.items()}
+        out["error"] = {name: str(text)[:ERROR_MAX] for name, text in error.items()}
     return out
 
 
-def _few_outputs(document: dict[str, Any]) -> dict[str, Any]:
-    return _steps_without(document, "output", "selected_output")
+def _size(step: Mapping[str, Any]) -> int:
+    """Of the values in it, which can be large."""
+    values = [step.get("output"), step.get("selected_output"), step.get("task", {}).get("evidence")]
+    return len(msgspec.json.encode(values))
 
 
-def _few_dispatches(document: dict[str, Any]) -> dict[str, Any]:
-    steps = [
-        {**step, "dispatches": step.get("dispatches", [])[:DISPATCHES_SHOWN]}
-        for step in document["steps"]
-    ]
-    return {**document, "steps": steps}
-
-
-def _bare(document: dict[str, Any]) -> dict[str, Any]:
-    document = _steps_without(document, "dispatches")
-    for step in document["steps"]:
-        task = step.get("task", {})
-        step["task"] = {name: value for name, value in task.items() if name != "evidence"}
-    return {**document, "input": {}}
-
-
-def _steps_without(document: dict[str, Any], *names: str) -> dict[str, Any]:
-    steps = [
-        {name: value for name, value in step.items() if name not in names}
-        for step in document["steps"]
-    ]
-    return {**document, "steps": steps}
+def _without_values(step: Mapping[str, Any]) -> dict[str, Any]:
+    """The digest of its output stays."""
+    kept = {
+        name: value for name, value in step.items() if name not in ("output", "selected_output")
+    }
+    task = step.get("task", {})
+    return {**kept, "task": {name: value for name, value in task.items() if name != "evidence"}}

@@ -14,11 +14,13 @@ PORTS: dict[Kind, int] = {"arca": 47981, "dator": 47971}
 GRANTS: dict[Kind, tuple[str, ...]] = {
     "arca": (
         "offers.local.query",
+        "offers.trust.query",
         "offers.fetch",
         "seed.directory.query",
         "peer.*",
         "artifact.delivery.send",
         "service.orders.submit",
+        "workflow.template.sign",
     ),
     "dator": (
         "offers.local.query",

@@ -27,7 +27,7 @@ BAD_USAGE = 2
 #: Errors that are nobody's bad usage: something was changed, or may still be.
 BROKEN = (
     "engine_stopped", "defect", "damaged_run", "law", "no_answer", "server", "slow_answer",
-    "internal", "copy_differs",
+    "internal", "copy_differs", "story_failed",
 )  # fmt: skip
 
 #: Nothing is wrong with the command or the run: the run waits for an engine that has what it needs.

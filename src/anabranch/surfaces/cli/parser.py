@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.surfaces.cli.commands import epilogs
+from anabranch.surfaces.cli.commands.arca import arguments as arca
 from anabranch.surfaces.cli.commands.bulk import arguments as bulk
 from anabranch.surfaces.cli.commands.catalog import arguments as catalog
 from anabranch.surfaces.cli.commands.cluster import arguments as cluster
@@ -21,6 +22,7 @@ from anabranch.surfaces.cli.commands.run import arguments as run
 from anabranch.surfaces.cli.commands.serve import arguments as serve
 from anabranch.surfaces.cli.commands.sessions import arguments as sessions
 from anabranch.surfaces.cli.commands.stores import arguments as stores
+from anabranch.surfaces.cli.commands.stories import arguments as stories
 from anabranch.surfaces.cli.commands.webhooks import arguments as webhooks
 from anabranch.surfaces.cli.commands.workflows import arguments as workflows
 
@@ -62,12 +64,14 @@ VERBS: dict[str, tuple[Callable[[Any], None], str]] = {
     "cluster": (cluster.add_cluster, "commands.cluster.cluster.cluster"),
     "node": (node.add_node, "commands.node.node.node"),
     "dator": (dator.add_dator, "commands.dator.dator.dator"),
+    "arca": (arca.add_arca, "commands.arca.arca.arca"),
     "store": (stores.add_store, "commands.stores.stores.store"),
     "webhook": (webhooks.add_webhook, "commands.webhooks.webhooks.webhook"),
     "worker": (serve.add_worker, "commands.serve.worker.worker"),
     "simulate": (run.add_simulate, "commands.run.simulate.simulate"),
     "test": (run.add_test, "commands.run.plans.test"),
     "demo": (run.add_demo, "demo.demo.demo"),
+    "story": (stories.add_story, "commands.stories.stories.story"),
 }
 
 

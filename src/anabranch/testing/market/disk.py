@@ -19,12 +19,13 @@ class Died(SystemExit):
 
 
 class Disk:
-    """Everything but `commit` goes straight to the store."""
+    """Everything but `commit` and the lock goes straight to the store."""
 
     def __init__(self, store: MemoryStore, on_commit: Callable[[str], None]) -> None:
         self._store = store
         self._on_commit = on_commit  # told "before" and "after"; may raise `Died`
         self.dead = False
+        self._owner: str | None = None
 
     @property
     def as_store(self) -> Store:
@@ -32,6 +33,16 @@ class Disk:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    def acquire(self, owner: str) -> None:
+        """The lock of a process ends with it, and no two processes have one disk."""
+        self._owner = owner
+
+    def release(self) -> None:
+        self._owner = None
+
+    def owner(self) -> str | None:
+        return self._owner
 
     def commit(self, batch: Batch) -> None:
         if self.dead:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from .support import Served, TwoNodes
+from .fake_arca import FakeArca
+from .support import Browser, Served, TwoNodes
 
 OpenPage = Callable[..., Any]
 
@@ -49,3 +50,35 @@ def sign_in(page: Any, token: str) -> None:
         page.goto("/login")
     page.get_by_label("Control token").fill(token)
     page.get_by_role("button", name="Sign in").click()
+
+
+# -- pages as text ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def arca() -> FakeArca:
+    """For tests whose nodes host it."""
+    return FakeArca()
+
+
+@pytest.fixture
+def browser_of(nodes: TwoNodes) -> Iterator[Callable[[str], Browser]]:
+    """`browser_of("buyer")`: requests of its operator, without a program that shows pages."""
+    made: list[Browser] = []
+
+    def opened(name: str) -> Browser:
+        made.append(Browser(nodes, getattr(nodes, name)))
+        made[-1].sign_in()
+        return made[-1]
+
+    yield opened
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def operator(browser_of: Callable[[str], Browser], arca: FakeArca) -> Browser:
+    """Of the buyer; Arca has been told nothing yet."""
+    arca.told.clear()
+    arca.refusal = None
+    return browser_of("buyer")

@@ -23,7 +23,8 @@ class FakeArca(Module):
         super().__init__()
 
     def report(self) -> dict[str, Any]:
-        return {"module_name": "Arca", "input_chains": [{"chain": "inbound-local"}]}
+        claimed = {"chain": "inbound-local", "local_routes": ["GET service-catalog"]}
+        return {"module_name": "Arca", "input_chains": [claimed, {"chain": "inbound-local"}]}
 
     def endpoints(self) -> Sequence[Endpoint]:
         return [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import socket
 import sys
 import threading
@@ -10,6 +12,9 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from aiohttp import ClientResponse, ClientSession, CookieJar
 
 from anabranch.market.node.api import OPERATOR, Call, Caller
 from anabranch.market.node.folder import NodeFile, NodeFolder
@@ -78,8 +83,11 @@ class TwoNodes:
         names: tuple[str, str] = ("provider", "buyer"),
         modules: Any = (),
         arca: InProcessModule | None = None,
+        **buyer: Any,
     ) -> None:
-        """`modules` are programs at the provider, `arca` is an object at the buyer."""
+        """`modules` are programs at the provider, `arca` is an object at the buyer, whose
+        configuration has these sections."""
+        self._sections = buyer
         self._folder, self._names, self._modules = folder, names, tuple(modules)
         self._arca = arca
         self._loop = asyncio.new_event_loop()
@@ -91,12 +99,8 @@ class TwoNodes:
         self.provider = self._start("provider", self._names[0], modules=self._modules)
         grants = ["service.orders.submit"]
         executor = {"id": "arca", "kind": "in_process", "grants": grants}
-        self.buyer = self._start(
-            "buyer",
-            self._names[1],
-            seeds=(self.provider.url,),
-            modules=(executor,) if self._arca else (),
-        )
+        own = {**self._sections, "modules": (executor,) if self._arca else ()}
+        self.buyer = self._start("buyer", self._names[1], seeds=(self.provider.url,), **own)
         return self
 
     def _start(self, folder: str, name: str, **more: Any) -> Served:
@@ -118,6 +122,67 @@ class TwoNodes:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         return future.result(HANG_SECONDS)
+
+
+def words(markup: str) -> str:
+    """What a person reads of it."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def section(markup: str, name: str) -> str:
+    """The section with this id, as markup."""
+    found = re.search(f'<section[^>]* id="{re.escape(name)}".*?</section>', markup, re.DOTALL)
+    assert found is not None, name
+    return found[0]
+
+
+def links(markup: str) -> list[str]:
+    return [html.unescape(one) for one in re.findall('href="([^"]*)"', markup)]
+
+
+class Browser:
+    """Requests as a browser sends them, over one jar of cookies."""
+
+    def __init__(self, nodes: TwoNodes, node: Served) -> None:
+        self._call, self.node = nodes.call, node
+        self._session = nodes.call(self._opened())
+
+    async def _opened(self) -> ClientSession:
+        return ClientSession(cookie_jar=CookieJar(unsafe=True))
+
+    def close(self) -> None:
+        self._call(self._session.close())
+
+    def send(self, method: str, path: str, **more: Any) -> tuple[ClientResponse, str]:
+        async def sent() -> tuple[ClientResponse, str]:
+            url = f"{self.node.url}{path}"
+            async with self._session.request(method, url, allow_redirects=False, **more) as found:
+                return found, await found.text()
+
+        return self._call(sent())
+
+    def secret(self, path: str = "/login") -> str:
+        found = re.search('name="csrf" value="([^"]+)"', self.send("GET", path)[1])
+        assert found is not None
+        return found[1]
+
+    def post(self, path: str, fields: dict[str, str], **headers: str) -> tuple[ClientResponse, str]:
+        data = urlencode(fields)
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return self.send("POST", path, data=data, headers={**kind, **headers})
+
+    def page(self, path: str) -> str:
+        found, text = self.send("GET", path)
+        assert found.status == 200, (path, found.status, words(text))
+        return text
+
+    def fill(self, at: str, path: str, **fields: str) -> tuple[ClientResponse, str]:
+        """Send a form that stands on the page `at`."""
+        return self.post(path, {"csrf": self.secret(at), **fields})
+
+    def sign_in(self) -> ClientResponse:
+        fields = {"csrf": self.secret(), "token": self.node.token, "next": "/ledger"}
+        return self.post("/login", fields)[0]
 
 
 CHILD = Path(__file__).parents[3] / "market/node/modules/child_module.py"

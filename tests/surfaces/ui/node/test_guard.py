@@ -4,55 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import urlencode
 
 import pytest
-from aiohttp import ClientResponse, ClientSession, CookieJar
 from yarl import URL
 
 from anabranch.surfaces.ui.node import routes
 
-from .support import Served, TwoNodes
+from .support import Browser, Served, TwoNodes
 
 PAGES = sorted(path.replace("{", "").replace("}", "") for path in routes._GET)
 FORMS = sorted(path.replace("{", "").replace("}", "") for path in routes._POST)
-
-
-class Browser:
-    """Requests as a browser sends them, over one jar of cookies."""
-
-    def __init__(self, nodes: TwoNodes, node: Served) -> None:
-        self._call, self.node = nodes.call, node
-        self._session = nodes.call(self._opened())
-
-    async def _opened(self) -> ClientSession:
-        return ClientSession(cookie_jar=CookieJar(unsafe=True))
-
-    def close(self) -> None:
-        self._call(self._session.close())
-
-    def send(self, method: str, path: str, **more: Any) -> tuple[ClientResponse, str]:
-        async def sent() -> tuple[ClientResponse, str]:
-            url = f"{self.node.url}{path}"
-            async with self._session.request(method, url, allow_redirects=False, **more) as found:
-                return found, await found.text()
-
-        return self._call(sent())
-
-    def secret(self, path: str = "/login") -> str:
-        found = re.search('name="csrf" value="([^"]+)"', self.send("GET", path)[1])
-        assert found is not None
-        return found[1]
-
-    def post(self, path: str, fields: dict[str, str], **headers: str) -> tuple[ClientResponse, str]:
-        data = urlencode(fields)
-        kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        return self.send("POST", path, data=data, headers={**kind, **headers})
-
-    def sign_in(self) -> ClientResponse:
-        fields = {"csrf": self.secret(), "token": self.node.token, "next": "/ledger"}
-        return self.post("/login", fields)[0]
 
 
 @pytest.fixture

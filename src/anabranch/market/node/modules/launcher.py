@@ -27,6 +27,7 @@ class RunningModule(Protocol):
     """What was started, until it ends."""
 
     transport: ModuleTransport
+    pid: int | None  # of its process, where it has one of its own
 
     async def exited(self) -> int:
         """The exit status, once it has ended by itself."""
@@ -69,6 +70,7 @@ class _RunningProcess:
         self._grace = config.http.stop_timeout_ms / 1000
         self._port = loopback_address(config.http.endpoint)[1]
         self.transport: ModuleTransport = HttpTransport(config.http.endpoint)
+        self.pid: int | None = process.group
 
     async def exited(self) -> int:
         return await self._process.exited()
@@ -108,6 +110,7 @@ class _RunningObject:
     end, and `exited`, which returns when that process has ended by itself."""
 
     def __init__(self, implementation: InProcessModule) -> None:
+        self.pid: int | None = None
         self._implementation = implementation
         self.transport: ModuleTransport = InProcessTransport(implementation)
 

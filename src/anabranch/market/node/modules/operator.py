@@ -105,6 +105,7 @@ class OperatorEndpoints:
             "state": module.state,
             "ready": module.routable,
             "restarts": module.restarts,
+            "pid": module.pid,
             "ready_at": rfc3339(module.ready_at) if module.ready_at is not None else None,
             "grants": list(config.grants),
             "routes": [

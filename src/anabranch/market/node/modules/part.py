@@ -22,6 +22,7 @@ from anabranch.market.node.modules.api.completed_steps import (
 from anabranch.market.node.modules.api.notifications import NOTIFICATIONS, Notifications
 from anabranch.market.node.modules.api.records import RECORDS, ModuleRecords
 from anabranch.market.node.modules.api.runs import RUNS, WorkflowRuns
+from anabranch.market.node.modules.api.template_signing import SIGN_TEMPLATE, TemplateSigning
 from anabranch.market.node.modules.api.words import encoded
 from anabranch.market.node.modules.bridge import CapabilityBridge
 from anabranch.market.node.modules.chains import Chains, Outcome
@@ -72,6 +73,7 @@ class ModulesPart:
         self.acceptors = Acceptors(self.modules)
         self.completed = CompletedSteps(entities)
         context.capabilities.register(CAPABILITY, self.completed.publish)
+        context.capabilities.register(SIGN_TEMPLATE, TemplateSigning(context.signer).sign)
         self.artifacts = ModuleArtifacts(entities, folder / "middleware" if folder else None)
         self._endpoints = [
             Endpoint(

@@ -106,6 +106,10 @@ class SupervisedModule:
     def routable(self) -> bool:
         return self.state in ("ready", "degraded") and self._healthy
 
+    @property
+    def pid(self) -> int | None:
+        return self._running.pid if self._running is not None else None
+
     # -- coming and going --------------------------------------------------------------------
 
     def start(self) -> None:

@@ -60,6 +60,18 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         130: "of `serve` and `role`: stopped at once, by a second Ctrl-C",
     },
+    "story": {
+        0: "every law held",
+        1: "a law was broken, or a node did not do what every story needs",
+        2: _BAD_USAGE,
+        130: "interrupted; the nodes are stopped",
+    },
+    "arca": {
+        0: "done; of `run --wait`: completed; of `serve`: stopped in order",
+        1: "of `run --wait`: failed; else the node or the module failed, or did not answer",
+        2: _BAD_USAGE,
+        4: "of `run --wait`: left waiting, paused or running",
+    },
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -148,6 +160,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "dator queue --node provider",
         "dator accept remote-execution:order:one --node provider",
     ),
+    "arca": (
+        "arca run examples/arca/best_of.json --wait --node buyer",
+        "arca runs --status active --node buyer",
+        "arca confirm run:06f3… review --actor kim --node buyer",
+    ),
     "store": (
         "store backup /backups/monday.db",
         "store check --json",
@@ -162,6 +179,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "simulate": ("simulate examples/fan_out.yaml --seeds 200", "simulate flow.yaml --seed 17"),
     "test": ("test orders.bundle.json", "test plans.json --mocks mocks.json --json"),
     "demo": ("demo", "demo --fast"),
+    "story": ("story 006", "story 006 --variant conflict", "story 009 --kill taken --keep"),
 }
 
 

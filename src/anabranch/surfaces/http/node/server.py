@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Self
 
 from aiohttp import web
@@ -39,9 +40,16 @@ END_SECONDS = 3.0  # how long requests in hand may still take when the node stop
 class NodeServer:
     """`async with NodeServer(folder) as server:` — it listens at `server.url` until the end."""
 
-    def __init__(self, folder: NodeFolder, makers: Sequence[MakePart] | None = None) -> None:
+    def __init__(
+        self,
+        folder: NodeFolder,
+        makers: Sequence[MakePart] | None = None,
+        *,
+        open_store: Callable[[Path], SqliteStore] = SqliteStore,
+    ) -> None:
         self.folder = folder
         self._makers = makers
+        self._open_store = open_store
         self._sockets: list[socket.socket] = []
         self._store: SqliteStore | None = None
         self._runner: web.AppRunner | None = None
@@ -74,7 +82,7 @@ class NodeServer:
             _require_unserved(self.folder)  # which is why its port is taken, or is not
             raise
         config = self.folder.config(file, self.url)
-        self._store = SqliteStore(self.folder.store)
+        self._store = self._open_store(self.folder.store)
         try:
             self._store.acquire("anabranch node")
         except StoreInUse:

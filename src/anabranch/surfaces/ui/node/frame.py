@@ -209,6 +209,7 @@ def show(
         "actor": "operator",
         "note": NOTES.get(request.query.get("note", ""), "") if wrong is None else "",
         "wrong": wrong,
+        "still": False,  # a page that answers a form is not asked for again by itself
         "name": request.app[PAGES].node.context.config.name,
     }
     return html(rendered(template, given | values), wrong.status if wrong else 200)

@@ -26,6 +26,7 @@ from anabranch.surfaces.ui.node.pages import (
     overview,
     peers,
     runs,
+    templates,
 )
 from anabranch.surfaces.ui.node.sessions import OperatorSessions
 
@@ -42,6 +43,8 @@ _GET: dict[str, Page] = {
     "/offers": offers.page,
     "/offers/{offer}": offers.one,
     "/catalog": catalog.page,
+    "/templates": templates.page,
+    "/templates/{template}": templates.one,
     "/orders": orders.page,
     "/orders/{execution}": orders.one,
     "/inbox": inbox.page,
@@ -67,6 +70,8 @@ _POST: dict[str, Page] = {
     "/offers/{offer}/order": offers.order,
     "/catalog/trust": catalog.trust,
     "/catalog/distrust": catalog.distrust,
+    "/import-template": templates.bring,
+    "/templates/{template}": templates.use,
     "/orders/{execution}": orders.act,
     "/inbox/{request}": inbox.answer,
     "/deliveries/recover": deliveries.recover,

@@ -35,6 +35,7 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
     step: Mapping[str, Any]
+    is_ended: bool
     words: str
     asked: Sequence[run_facts.Asked] = ()
     offers: Sequence[run_facts.Compared] = ()
@@ -98,6 +99,7 @@ async def _step(
     output = step.get("selected_output", step.get("output"))
     return StepView(
         step=step,
+        is_ended=step["status"] in run_facts.CLOSED_STEPS,
         words=run_facts.in_words(step.get("error")),
         asked=run_facts.asked_of(step),
         offers=run_facts.compared(step, await _offers(request, step), ordered),

@@ -8,23 +8,33 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.errors import StoreInUse
+from anabranch.errors import InputError, StoreInUse
 from anabranch.market.node.folder import NodeFile, NodeFolder
 from anabranch.surfaces.cli import stop_signals
 from anabranch.surfaces.cli.output import render
 
+if TYPE_CHECKING:
+    from anabranch.surfaces.http.node.server import NodeServer
+
 
 def init(options: argparse.Namespace) -> int:
     from anabranch.market.node.keys import KeyFolder
+    from anabranch.modules.kit.entries import executor_entry
 
     path = Path(options.folder)
     name = options.name or path.absolute().name
     folder = NodeFolder(path)
-    folder.create(NodeFile(name=name, port=options.port, seeds=tuple(options.seed_url)))
+    modules = dict(options.modules)
+    if len(modules) < len(options.modules):
+        raise InputError("--with: a node hosts a module once", code="usage")
+    entries = tuple(executor_entry(module, port=port) for module, port in modules.items())
+    seeds = tuple(options.seed_url)
+    folder.create(NodeFile(name=name, port=options.port, seeds=seeds, modules=entries))
     roles = ("node", "participant", *(("org",) if options.org else ()))
     keys = KeyFolder.create(folder.keys, roles)
     facts = {"name": name, "folder": str(folder.path), **keys.identities()}
@@ -36,9 +46,14 @@ def init(options: argparse.Namespace) -> int:
 async def serve(options: argparse.Namespace, folder: NodeFolder) -> int:
     from anabranch.surfaces.http.node.server import NodeServer
 
+    return await serve_until_told(options, NodeServer(folder))
+
+
+async def serve_until_told(options: argparse.Namespace, serving: NodeServer) -> int:
+    folder = serving.folder
     stopping = asyncio.Event()
     stop_signals.on_stop(stopping.set)
-    async with NodeServer(folder) as server:
+    async with serving as server:
         status = {"url": server.url, "node_id": server.node.context.signer.node_id,
                   "folder": str(folder.path), "pid": os.getpid()}  # fmt: skip
         name = server.node.context.config.name

@@ -53,6 +53,7 @@ async def one(request: web.Request, wrong: Trouble | None = None) -> web.StreamR
         run=view.run,
         verbs=run_facts.VERBS.get(view.run["status"], ()),
         deciding=deciding,
+        closed=run_facts.CLOSED_STEPS,
         places=[
             f"step-{one.step['step_id']}" for one in view.steps if one.step["step_id"] in deciding
         ],  # where a form is

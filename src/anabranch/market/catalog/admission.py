@@ -1,0 +1,289 @@
+"""Admitting offers: what was checked, decided and written in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from anabranch.market.catalog.relays import encoded, problem_of, route_of
+from anabranch.market.catalog.routes import Route, Trust, expires_at, trust_of
+from anabranch.market.catalog.rules import Keep, Known, Refuse, decide
+from anabranch.market.documents import check
+
+AT_ONCE = 400  # rows of one statement, and relays that are checked in one go
+Status = Literal["stored", "stale", "rejected"]
+
+_PUT = """
+INSERT OR REPLACE INTO offers (
+    offer_id, source, trust_level, provider, provider_node, service_type, amount, sequence,
+    withdrawn, expires_at, source_node_id, relay_origin_node_id, relay_hops, do_not_forward,
+    observed_at, agora_record_id, body
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_REVIEW = """
+UPDATE offers SET trust_level = ?, source_node_id = ?, relay_origin_node_id = ?, relay_hops = ?,
+    do_not_forward = ? WHERE offer_id = ?
+"""
+#: Of two rows the one that leaves first: what has expired, then the oldest one of a stranger.
+_LEAVING_ENDED = """
+SELECT offer_id FROM offers WHERE source = 'observed' AND expires_at <= ?
+ORDER BY expires_at, offer_id LIMIT 1
+"""
+_LEAVING_UNSEEN = """
+SELECT offer_id FROM offers WHERE trust_level = 'untrusted' ORDER BY observed_at, offer_id LIMIT 1
+"""
+_PURGE_UNSEEN = "DELETE FROM offers WHERE trust_level = 'untrusted' AND observed_at <= ?"
+_PURGE_ENDED = "DELETE FROM offers WHERE source = 'observed' AND expires_at <= ?"
+_TRUSTED = """
+SELECT participant FROM trust_facts
+WHERE number IN (SELECT max(number) FROM trust_facts GROUP BY participant) AND fact = 'added'
+"""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    max_rows: int
+    offer_bytes: int
+    untrusted_ms: int
+    expired_ms: int
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a relay; unpacks as `status, reason = …`. What was stored and is hidden has
+    the reason `untrusted`."""
+
+    status: Status
+    reason: str = ""  # a class
+    message: str = ""
+    offer_id: str = ""
+
+    def __iter__(self) -> Iterator[str]:
+        yield self.status
+        yield self.reason
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer that was checked, with the way on which it came; or why it cannot be taken."""
+
+    offer: dict[str, Any] = {}
+    route: Route = Route(source="", origin="", hops=0)
+    problem: tuple[str, str] = ("", "")
+    offer_id: str = ""
+    record_id: str = ""  # of Agora
+
+    @classmethod
+    def of_relay(
+        cls,
+        relay: Any,
+        source: str,
+        me: str,
+        now: int,
+        limits: Limits,
+        known: Mapping[str, bytes],
+        by_peer: bool,
+    ) -> Candidate:
+        name = offer_id_in(relay)
+        code, message = problem_of(
+            relay, source, me, now,
+            by_peer=by_peer, offer_bytes=limits.offer_bytes, known=known.get(name, b""),
+        )  # fmt: skip
+        if code:
+            return cls(problem=(code, message), offer_id=name[:200])
+        return cls(offer=relay["offer"], route=route_of(relay, source), offer_id=name)
+
+
+class Admitting:
+    """One transaction of admissions."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        *,
+        now: int,
+        limits: Limits,
+        known_peers: Collection[str],
+        trusted: Collection[str],
+    ) -> None:
+        self._db = db
+        self._now = now
+        self._limits = limits
+        self._known_peers = frozenset(known_peers)
+        self._given = frozenset(trusted)
+        self._trusted: frozenset[str] | None = None
+        self._rows = -1  # of others; counted when it matters
+
+    def all_of(self, candidates: Sequence[Candidate]) -> list[Admission]:
+        self.purge()
+        found = [self._one(candidate) for candidate in candidates]
+        self.purge()  # what is not trusted any more may be late already
+        return found
+
+    def purge(self) -> int:
+        unseen = self._db.execute(_PURGE_UNSEEN, (self._now - self._limits.untrusted_ms,))
+        ended = self._db.execute(_PURGE_ENDED, (self._now - self._limits.expired_ms,))
+        gone = unseen.rowcount + ended.rowcount
+        if gone:
+            self._rows = -1
+        return gone
+
+    # -- one offer -----------------------------------------------------------------------------
+
+    def _one(self, candidate: Candidate) -> Admission:
+        name, offer = candidate.offer_id, candidate.offer
+        if candidate.problem[0]:
+            return _rejected(name, *candidate.problem)
+        row = self._db.execute("SELECT * FROM offers WHERE offer_id = ?", (name,)).fetchone()
+        if row is not None and row["source"] == "local":
+            return _rejected(name, "local-offer", "the node itself has an offer of this id")
+        known = None if row is None else _known(row)
+        decision = decide(known, offer, candidate.route, self._judge)
+        if isinstance(decision, Refuse):
+            return _rejected(name, decision.reason, decision.message)
+        if isinstance(decision, Keep):
+            self._review(name, known, decision)
+            message = f"version {row['sequence']} is known; only a greater number replaces it"
+            return Admission(status="stale", reason="sequence", message=message, offer_id=name)
+        if decision.is_new and not self._make_room(trusted=decision.trust != "untrusted"):
+            message = f"the catalog keeps {self._limits.max_rows:,} offers of others"
+            return _rejected(name, "catalog-full", message)
+        self._put(offer, "observed", decision.trust, decision.route, candidate.record_id)
+        return Admission(
+            status="stored",
+            reason="untrusted" if decision.trust == "untrusted" else "",
+            offer_id=name,
+        )
+
+    def _judge(self, provider: str, route: Route) -> Trust:
+        if self._trusted is None:
+            self._trusted = self._given | {one for (one,) in self._db.execute(_TRUSTED)}
+        return trust_of(
+            route,
+            is_trusted=provider in self._trusted,
+            is_known=lambda node: node in self._known_peers,
+        )
+
+    def _review(self, name: str, known: Known | None, now: Keep) -> None:
+        assert known is not None
+        if (now.trust, now.route) != (known.trust, known.route):
+            route = now.route
+            values = route.source, route.origin, route.hops, route.do_not_forward
+            self._db.execute(_REVIEW, (now.trust, *values, name))
+
+    def _put(
+        self, offer: Mapping[str, Any], source: str, trust: str, route: Route, record: str = ""
+    ) -> None:
+        values = (
+            offer["offer/id"], source, trust, offer["provider/participant-id"],
+            offer["provider/node-id"], offer["service/type"], offer["pricing/amount"],
+            offer["sequence/no"], offer.get("offer/status") == "withdrawn",
+            expires_at(dict(offer)), route.source, route.origin, route.hops, route.do_not_forward,
+            self._now, record, encoded(offer),
+        )  # fmt: skip
+        self._db.execute(_PUT, values)
+
+    # -- room ----------------------------------------------------------------------------------
+
+    def _make_room(self, *, trusted: bool) -> bool:
+        """For one more. What has expired leaves; for a trusted offer also the oldest one of a
+        stranger. No stranger makes another one leave."""
+        if self._rows < 0:
+            counted = "SELECT count(*) FROM offers WHERE source = 'observed'"
+            (self._rows,) = self._db.execute(counted).fetchone()
+        if self._rows < self._limits.max_rows:
+            self._rows += 1
+            return True
+        leaving = self._db.execute(_LEAVING_ENDED, (self._now,)).fetchone()
+        if leaving is None and trusted:
+            leaving = self._db.execute(_LEAVING_UNSEEN).fetchone()
+        if leaving is None:
+            return False
+        self._db.execute("DELETE FROM offers WHERE offer_id = ?", (leaving[0],))
+        return True
+
+    # -- offers of the node itself ---------------------------------------------------------------
+
+    def replace_local(self, offers: Iterable[Mapping[str, Any]], node_id: str) -> None:
+        route = Route(source=node_id, origin="", hops=0)
+        sql = "SELECT offer_id, body FROM offers WHERE source = 'local'"
+        known: dict[str, bytes] = dict(self._db.execute(sql).fetchall())
+        for offer in offers:
+            if known.pop(offer["offer/id"], b"") != encoded(offer):
+                self._put(offer, "local", "local", route)
+        gone = [(name,) for name in known]
+        self._db.executemany("DELETE FROM offers WHERE offer_id = ?", gone)
+
+
+def is_sound(offer: Any, known: Mapping[str, bytes]) -> bool:
+    """Whether it is an offer of the node: as it is kept already, or sound."""
+    name = offer_id_in({"offer": offer})
+    if name in known and encoded(offer) == known[name]:
+        return True
+    return not check(offer, kind="service-offer.v1")
+
+
+# -- before the transaction ------------------------------------------------------------------
+
+
+def offer_id_in(relay: Any) -> str:
+    offer = relay.get("offer") if isinstance(relay, dict) else None
+    name = offer.get("offer/id") if isinstance(offer, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def bodies_of(db: sqlite3.Connection, relays: Sequence[Any]) -> dict[str, bytes]:
+    """The kept versions of these offers."""
+    return {row["offer_id"]: row["body"] for row in _kept(db, relays, "offer_id, body")}
+
+
+def parties_in(
+    db: sqlite3.Connection, relays: Sequence[Any], source: str
+) -> tuple[set[str], set[str]]:
+    """Participants and nodes, each by a text of the length that an id has."""
+    participants: set[Any] = set()
+    nodes: set[Any] = {source}
+    for relay in relays:
+        if isinstance(relay, dict):
+            nodes.add(relay.get("relay/origin-node-id"))
+            offer = relay.get("offer")
+            participants.add(offer.get("provider/participant-id") if type(offer) is dict else "")
+    columns = "provider, source_node_id, relay_origin_node_id"
+    for row in _kept(db, relays, columns):
+        participants.add(row["provider"])
+        nodes |= {row["source_node_id"], row["relay_origin_node_id"]}
+    return _ids(participants), _ids(nodes)
+
+
+def _ids(found: set[Any]) -> set[str]:
+    return {one for one in found if isinstance(one, str) and 0 < len(one) <= 200}
+
+
+def _kept(db: sqlite3.Connection, relays: Sequence[Any], columns: str) -> Iterator[sqlite3.Row]:
+    names = sorted({name for relay in relays if (name := offer_id_in(relay)) and len(name) <= 512})
+    for at in range(0, len(names), AT_ONCE):
+        part = names[at : at + AT_ONCE]
+        marks = ", ".join("?" * len(part))
+        yield from db.execute(f"SELECT {columns} FROM offers WHERE offer_id IN ({marks})", part)
+
+
+def _known(row: sqlite3.Row) -> Known:
+    return Known(
+        provider=row["provider"],
+        sequence=row["sequence"],
+        trust=row["trust_level"],
+        route=stored_route(row),
+    )
+
+
+def stored_route(row: sqlite3.Row) -> Route:
+    return Route(
+        source=row["source_node_id"],
+        origin=row["relay_origin_node_id"],
+        hops=row["relay_hops"],
+        do_not_forward=bool(row["do_not_forward"]),
+    )
+
+
+def _rejected(name: str, reason: str, message: str) -> Admission:
+    return Admission(status="rejected", reason=reason, message=message, offer_id=name)

@@ -1,0 +1,84 @@
+"""Admitting what peers have sent, with the trust of the host.
+
+The host says which providers its operator trusts and which nodes it knows (`offers.trust.query`),
+each time anew; what the message says about trust does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from anabranch.errors import InputError
+from anabranch.market.catalog.admission import Admission
+from anabranch.market.catalog.catalog import OfferCatalog
+from anabranch.market.catalog.messages import OFFERS_MAX
+from anabranch.modules.kit.host import Host, HostRefused
+
+logger = logging.getLogger("anabranch.module")
+
+WAITING_MAX = 32  # messages with offers at once; further ones are refused
+_NAMES_MAX = 2000  # of one question
+
+
+class Trusted(NamedTuple):
+    participants: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+
+class Admitter:
+    def __init__(self, host: Host, catalog: OfferCatalog) -> None:
+        self._host = host
+        self._catalog = catalog
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._told = False
+
+    async def admit(self, relays: Sequence[Any], source: str) -> list[Admission]:
+        """Decide about relays that this node has sent. Raises `InputError` for more than a message
+        may have, and where too many messages wait; then nothing was looked at."""
+        if len(relays) > OFFERS_MAX:
+            raise InputError(
+                f"{len(relays):,} offers in one message; {OFFERS_MAX} are the most",
+                code="too_many_offers",
+            )
+        if self._waiting >= WAITING_MAX:
+            raise InputError("too many messages with offers at once; send it later", code="busy")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._admit(relays, source)
+        finally:
+            self._waiting -= 1
+
+    async def _admit(self, relays: Sequence[Any], source: str) -> list[Admission]:
+        trusted = await self.trusted(*self._catalog.parties(relays, source))
+        found = await self._catalog.admit_batch(
+            relays,
+            source_node=source,
+            known_peers=trusted.nodes,
+            trusted=trusted.participants,
+            by_peer=True,
+        )
+        self._catalog.facts.refused(f"peer:{source}", found)
+        return found
+
+    async def trusted(self, participants: Collection[str], nodes: Collection[str]) -> Trusted:
+        """Those of them whom the host trusts now; nobody, where it does not say."""
+        body = {
+            "schema_version": "v1",
+            "capability_id": "offers_trust_query",
+            "participant_ids": sorted(participants)[:_NAMES_MAX],
+            "node_ids": sorted(nodes)[:_NAMES_MAX],
+        }
+        try:
+            found = (await self._host.capability("offers.trust.query", body)).body
+        except HostRefused as error:
+            if not self._told:
+                self._told = True
+                logger.warning("the host does not say whom it trusts: %s", error.message)
+            return Trusted()
+        self._catalog.node_id = found["node_id"]
+        return Trusted(frozenset(found["participant_ids"]), frozenset(found["node_ids"]))

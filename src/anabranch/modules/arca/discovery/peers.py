@@ -1,0 +1,175 @@
+"""Other catalogs: who they are, and what they offer, asked again and again.
+
+A peer is asked page by page for its offers, those that it has withdrawn among them. How it went is
+kept with the node (`sources`); a peer that cannot be reached is asked again the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from anabranch.clock import Clock
+from anabranch.errors import AnabranchError, InputError
+from anabranch.market.catalog.catalog import OfferCatalog
+from anabranch.market.catalog.facts import Counts
+from anabranch.market.catalog.messages import OFFERS_MAX, REQUEST, relays_in
+from anabranch.market.documents.shapes import moment
+from anabranch.market.node.ids import derived
+from anabranch.modules.arca.discovery.admitter import Admitter
+from anabranch.modules.kit.host import Host, HostUnavailable
+
+#: Passports for one of these say that a node has offers to tell.
+CAPABILITIES = (
+    "offer-catalog", "local-offer-catalog", "shared-offer-catalog", "offer-snapshot-publisher",
+)  # fmt: skip
+PEERS_MAX = 1000
+AT_ONCE = 8
+
+
+class SyncSettings(Protocol):
+    @property
+    def peer_sync_timeout_ms(self) -> int: ...
+
+    @property
+    def peer_sync_offers_max(self) -> int: ...
+
+
+class PeerCatalogs:
+    def __init__(
+        self,
+        *,
+        host: Host,
+        admitter: Admitter,
+        catalog: OfferCatalog,
+        clock: Clock,
+        settings: SyncSettings,
+    ) -> None:
+        self._host = host
+        self._admitter = admitter
+        self._catalog = catalog
+        self._clock = clock
+        self._settings = settings
+        self._questions = 0
+
+    async def known(self) -> list[str]:
+        """The nodes with such a passport, without this one, in a fixed order."""
+        await self._admitter.trusted((), ())  # says which node this is
+        nodes: dict[str, None] = {}
+        for capability in CAPABILITIES:
+            nodes |= {str(row["node_id"]): None for row in await self._host.holders(capability)}
+        nodes.pop(self._catalog.node_id, None)
+        return list(nodes)[:PEERS_MAX]
+
+    async def sync(self) -> dict[str, str]:
+        """Ask all of them, some at once; how it went by node. Raises `HostUnavailable`."""
+        nodes, turns = await self.known(), asyncio.Semaphore(AT_ONCE)
+
+        async def one(node: str) -> str:
+            async with turns:
+                return await self.sync_one(node)
+
+        outcomes = await asyncio.gather(*(one(node) for node in nodes))
+        return dict(zip(nodes, outcomes, strict=True))
+
+    async def sync_one(self, node: str) -> Literal["ok", "partial", "failed"]:
+        """Ask one for all of its offers."""
+        status: Literal["ok", "partial", "failed"] = "ok"
+        counts, reason, after = Counts(), "", ""
+        try:
+            await self._establish(node)
+            while True:
+                answer = await self.fetch(node, _page(after), timeout_ms=self._timeout)
+                counts += await self._taken(answer, node)
+                after, before = str(answer.get("next") or ""), after
+                if after <= before:  # the last page, or one that leads nowhere
+                    break
+                if counts.stored + counts.stale >= self._settings.peer_sync_offers_max:
+                    status, reason = "partial", f"it has more offers, after {after}"
+                    break
+        except AnabranchError as error:
+            status = "partial" if counts.stored or counts.stale else "failed"
+            reason = f"{error.code}: {error.message}"
+        self._catalog.facts.synced(node, status, counts, reason)
+        return status
+
+    async def fetch(
+        self, node: str, wanted: Mapping[str, Any], *, timeout_ms: int, query_id: str = ""
+    ) -> Mapping[str, Any]:
+        """What a node answers to one question. Raises `InputError` for what is no answer to it, and
+        `Silent` where the node took the question and said nothing."""
+        query_id = query_id or self.new_query_id(node)
+        (outcome,) = await self._host.message(
+            {"node_id": node},
+            REQUEST,
+            {"filter": dict(wanted), "query_id": query_id},
+            correlation_id=query_id,
+            timeout_ms=timeout_ms,
+        )
+        if outcome["status"] in ("no_response", "dropped"):
+            raise Silent(f"{node} has not answered yet")
+        if outcome["status"] != "responded":
+            error = outcome.get("error") or {}
+            message = str(error.get("message") or outcome["status"])[:300]
+            raise InputError(message, code=str(error.get("code") or "peer_failed"))
+        return _answer(outcome["payload"], query_id)
+
+    def new_query_id(self, node: str) -> str:
+        self._questions += 1
+        parts = self._catalog.node_id, node, str(self._clock.now()), str(self._questions)
+        return f"offer-query:{derived('offer-query', *parts)}"
+
+    async def _establish(self, node: str) -> None:
+        body = {
+            "schema_version": "v1",
+            "capability_id": "peer_session_establish",
+            "node_id": node,
+            "timeout_ms": self._timeout,
+        }
+        await self._host.capability("peer.session.establish", body)
+
+    async def _taken(self, answer: Mapping[str, Any], node: str) -> Counts:
+        """What has expired on the way is no reason to complain."""
+        now = self._clock.now()
+        relays = [one for one in relays_in(answer) if not _is_over(one, now)]
+        return Counts.of(await self._admitter.admit(relays, node))
+
+    @property
+    def _timeout(self) -> int:
+        return self._settings.peer_sync_timeout_ms
+
+
+class Silent(HostUnavailable):
+    """The answer may come later, as a message of its own."""
+
+    code = "no_response"
+
+
+def _page(after: str) -> dict[str, Any]:
+    page = {"active_only": False, "limit": OFFERS_MAX}
+    return page | {"after": after} if after else page
+
+
+def _answer(payload: Any, query_id: str) -> Mapping[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise InputError("the node answered with no catalog", code="peer_answer")
+    if payload.get("query_id", query_id) != query_id:
+        raise InputError("the node answered another question", code="peer_answer")
+    if payload.get("error") is not None:
+        said = str(payload["error"])[:300]
+        raise InputError(f"the node answered: {said}", code="peer_answer")
+    return payload
+
+
+def _is_over(relay: Any, now: int) -> bool:
+    offer = relay.get("offer") if isinstance(relay, Mapping) else None
+    ends = offer.get("expires-at") if isinstance(offer, Mapping) else None
+    at = moment(ends) if isinstance(ends, str) else None
+    return at is not None and at <= now
+
+
+def visible_rows(catalog: OfferCatalog, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Those of these offers that may be seen, the cheapest first."""
+    rows = [row for name in dict.fromkeys(names) if (row := catalog.row(name)) is not None]
+    return sorted(rows, key=lambda row: (row["offer"]["pricing/amount"], row["offer"]["offer/id"]))

@@ -1,0 +1,1 @@
+"""`story`: the marketplace at work, with real nodes on this machine."""
