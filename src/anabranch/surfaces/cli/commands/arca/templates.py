@@ -98,7 +98,7 @@ def _preview_lines(found: Mapping[str, Any]) -> list[str]:
     runs_node = "which runs that node" if found["publisher_runs_node"] else "of another node"
     lines = [
         f"{found['template_id']} of {found['node_id']}",
-        f"  publisher: {found['publisher'] or 'nobody'}, {runs_node}",
+        f"  publisher: {found['publisher'] or 'not said'}, {runs_node}",
         f"  signature: {found['signature']}",
         f"  digest: {found['digest']}",
         f"  here: {found['here']}",
