@@ -60,6 +60,7 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         130: "interrupted; the nodes are stopped",
     },
+    "offers": {0: "done", 1: f"of `put`: one was rejected; else {_BROKEN}", 2: _BAD_USAGE},
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -142,6 +143,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "node init buyer",
         "node serve --node buyer",
         'node orders place --offer offer:summaries --input \'{"text": "…"}\' --node buyer',
+    ),
+    "offers": (
+        "offers put offer.json --node buyer",
+        "offers list --service-type text/summarise --node buyer",
+        "offers trust participant:did:key:z6Mk… --catalog offers.db",
     ),
     "store": (
         "store backup /backups/monday.db",
