@@ -654,7 +654,6 @@ MAKERS: Mapping[str, Callable[..., Document]] = {
     "workflow-template.fetch.response": plain(
         schema_version="v1",
         query_id="query:1",
-        node_id=PROVIDER_NODE,
         templates=[
             {
                 "template_id": "solicit.v1",

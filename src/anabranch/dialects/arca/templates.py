@@ -121,6 +121,10 @@ def _type_name(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
 
+def is_template_id(text: str) -> bool:
+    return _TEMPLATE_ID.fullmatch(text) is not None
+
+
 def read_template(text: str | bytes, *, file: str = "<template>") -> Template:
     """The template in a text; `DefinitionError` with everything that is wrong with it."""
     document = read_source(text, file=file)
@@ -141,7 +145,7 @@ def _template(root: Section, findings: Findings) -> Template | None:
     template_id = root.text("template_id")
     if template_id is None:
         root.missing("template_id", "name it, with a version, such as biweekly.v1")
-    elif not _TEMPLATE_ID.fullmatch(str(template_id.value)):
+    elif not is_template_id(str(template_id.value)):
         message = f"a template cannot be called {template_id.value!r}"
         hint = "use letters, digits and . _ : / -, the first a letter or a digit"
         findings.add(template_id.position, "bad-name", message, hint)

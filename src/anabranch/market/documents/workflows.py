@@ -126,7 +126,7 @@ _TEMPLATE_ROW = Fields(
 _TEMPLATE_ANSWER = ("templates", "template", "error")
 
 TEMPLATE_RESPONSE = Fields(
-    {"schema_version": CALL_VERSION, "query_id": NAME, "node_id": NODE},
+    {"schema_version": CALL_VERSION, "query_id": NAME},
     {"templates": ListOf(_TEMPLATE_ROW), "next": NAME, "template": OBJECT, "error": _ERROR},
     rules=(exactly_one(*_TEMPLATE_ANSWER),),
 )
