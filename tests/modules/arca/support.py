@@ -33,6 +33,7 @@ class Desk:
         self.answers: dict[str, deque[Any]] = {}
         self.asked: list[tuple[str, str, int]] = []  # run, step, try
         self.waiting: set[tuple[str, str]] = set()
+        self.given: dict[tuple[str, str, int], Any] = {}  # to whom asks the same again
         #: What performers say about steps while they work.
         self.notes: dict[str, Mapping[str, Any]] = {}
 
@@ -60,12 +61,15 @@ class _Request:
         if step in desk.notes:
             self._details.note(task.run, step, **desk.notes[step])
         desk.waiting.add((task.run, step))
+        key = task.run, task.job, task.tries
         try:
-            while not desk.answers.get(step):
+            while key not in desk.given and not desk.answers.get(step):
                 await asyncio.sleep(0.5)
         finally:
             desk.waiting.discard((task.run, step))
-        output = desk.answers[step].popleft()
+        if key not in desk.given:
+            desk.given[key] = desk.answers[step].popleft()
+        output = desk.given[key]
         if output is None:
             return failed("refused", "not today")
         return succeeded(output)

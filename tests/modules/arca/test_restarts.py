@@ -82,10 +82,9 @@ async def test_a_run_whose_home_was_lost_is_started_again_under_its_id() -> None
         stage.stores.lose()
         stage.world.crash_module(BUYER, "arca")
         stage.world.advance(5)
-        assert stage.desk.asked[-1] == ("run:one", "a", 1), "its order is found by the same id"
+        assert stage.desk.asked.count(("run:one", "a", 1)) == 2, "it is found by the same id"
         shown = await stage.at_host()
         assert shown["steps"][0]["status"] == "completed", "what the host has closed stays so"
-        stage.desk.answer("a", {"x": 1})
         stage.desk.answer("b", {})
         stage.desk.answer("c", {})
         assert (await stage.ended())["status"] == "completed"

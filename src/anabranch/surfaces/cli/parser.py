@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.surfaces.cli.commands import epilogs
+from anabranch.surfaces.cli.commands.arca import arguments as arca
 from anabranch.surfaces.cli.commands.bulk import arguments as bulk
 from anabranch.surfaces.cli.commands.catalog import arguments as catalog
 from anabranch.surfaces.cli.commands.cluster import arguments as cluster
@@ -61,6 +62,7 @@ VERBS: dict[str, tuple[Callable[[Any], None], str]] = {
     "credential": (credentials.add_credential, "commands.credentials.credentials.credential"),
     "cluster": (cluster.add_cluster, "commands.cluster.cluster.cluster"),
     "node": (node.add_node, "commands.node.node.node"),
+    "arca": (arca.add_arca, "commands.arca.arca.arca"),
     "store": (stores.add_store, "commands.stores.stores.store"),
     "webhook": (webhooks.add_webhook, "commands.webhooks.webhooks.webhook"),
     "worker": (serve.add_worker, "commands.serve.worker.worker"),

@@ -136,13 +136,14 @@ class StoryMarket:
             )
 
     async def _has_offers(self, name: str, plan: NodePlan) -> bool:
-        found = await self.nodes[name].items("/v1/service-offers")
+        found = await self.nodes[name].items("/v1/service-offers", of="offers")
         return {one.offer_id(name) for one in plan.offers} <= {one["offer/id"] for one in found}
 
     async def _knows_holders(self, capability: str) -> bool:
         with suppress(NodeAway):
             await self.buyer.ask("POST", "/v1/directory/sync")
-        holders = await self.buyer.items("/v1/directory/holders", capability=capability)
+        query = {"capability": capability}
+        holders = (await self.buyer.surely("GET", "/v1/directory/holders", query=query))["items"]
         wanted = {
             node.node_id
             for name, node in self.nodes.items()

@@ -263,9 +263,10 @@ class NodeProcess:
         await until(is_answered, START_SECONDS, f"{self.name} to answer {method} {path}")
         return found[0]
 
-    async def items(self, path: str, **query: Any) -> list[dict[str, Any]]:
+    async def items(self, path: str, *, of: str = "items", **query: Any) -> list[dict[str, Any]]:
+        """Up to 500 rows of a list, which its answer has under this name."""
         found = await self.surely("GET", path, query={"limit": 500, **query})
-        return list(found["items"])
+        return list(found[of])
 
 
 def _answered(status: int, raw: bytes) -> Any:

@@ -60,6 +60,12 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         130: "interrupted; the nodes are stopped",
     },
+    "arca": {
+        0: "done; of `run --wait`: completed; of `serve`: stopped in order",
+        1: "of `run --wait`: failed; else the node or the module failed, or did not answer",
+        2: _BAD_USAGE,
+        4: "of `run --wait`: left waiting, paused or running",
+    },
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -142,6 +148,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "node init buyer",
         "node serve --node buyer",
         'node orders place --offer offer:summaries --input \'{"text": "…"}\' --node buyer',
+    ),
+    "arca": (
+        "arca run examples/arca/best_of.json --wait --node buyer",
+        "arca runs --status active --node buyer",
+        "arca confirm run:06f3… review --actor kim --node buyer",
     ),
     "store": (
         "store backup /backups/monday.db",

@@ -12,6 +12,8 @@ STATES = (
     "opened", "dispatch_prepared", "dispatched", "awaiting_acceptance", "awaiting_manual_release",
     "disputed", "released", "failed", "rejected", "expired",
 )  # fmt: skip
+#: Those of `modules/kit/entries.py`.
+MODULES = ("arca", "dator")
 _FOLDER = "the folder of the node (default: $ANABRANCH_NODE or the current one)"
 
 
@@ -83,6 +85,19 @@ def _init(actions: c.Verbs) -> None:
         help="a seed directory to publish to and to learn from; may be given several times",
     )  # fmt: skip
     parser.add_argument("--org", action="store_true", help="make the keys of an organisation, too")
+    parser.add_argument(
+        "--with", metavar="MODULE[:PORT]", action="append", default=[], dest="modules",
+        type=_with_module,
+        help="host this module: arca or dator; may be given several times",
+    )  # fmt: skip
+
+
+def _with_module(text: str) -> tuple[str, int]:
+    """`arca`, or `arca:47982` where another node of this machine has its port."""
+    name, _, given = text.partition(":")
+    if name not in MODULES:
+        raise argparse.ArgumentTypeError(f"{name!r} is no module: {' or '.join(MODULES)}")
+    return name, port(given) if given else 0
 
 
 def _id(actions: c.Verbs) -> None:

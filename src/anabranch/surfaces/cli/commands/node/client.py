@@ -32,6 +32,12 @@ class NodeClient:
         self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None
     ) -> Any:
         """What the node answers; raises with its own words where it refuses."""
+        return answered(*await self.call(method, path, body, query))
+
+    async def call(
+        self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None
+    ) -> tuple[int, bytes]:
+        """The status and the body of its answer, whatever it is."""
         import aiohttp  # other verbs need no client
 
         given = {name: value for name, value in (query or {}).items() if value is not None}
@@ -44,12 +50,11 @@ class NodeClient:
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.request(method, where, data=data, headers=headers) as response,
             ):
-                status, raw = response.status, await response.read()
+                return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError):
             raise NodeFailed(
                 f"the node at {self.url} does not answer: is `anabranch node serve` running?"
             ) from None
-        return _answered(status, raw)
 
 
 async def started(folder: NodeFolder, seconds: float) -> NodeClient:
@@ -82,7 +87,7 @@ def part(text: str) -> str:
     return quote(text, safe=":")
 
 
-def _answered(status: int, raw: bytes) -> Any:
+def answered(status: int, raw: bytes) -> Any:
     try:
         body = msgspec.json.decode(raw) if raw else None
     except msgspec.DecodeError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anabranch.cancel import cancel_and_wait
-from anabranch.errors import StoreInUse
+from anabranch.errors import InputError, StoreInUse
 from anabranch.market.node.folder import NodeFile, NodeFolder
 from anabranch.surfaces.cli import stop_signals
 from anabranch.surfaces.cli.output import render
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 
 def init(options: argparse.Namespace) -> int:
     from anabranch.market.node.keys import KeyFolder
+    from anabranch.modules.kit.entries import executor_entry
 
     path = Path(options.folder)
     name = options.name or path.absolute().name
     folder = NodeFolder(path)
-    folder.create(NodeFile(name=name, port=options.port, seeds=tuple(options.seed_url)))
+    modules = dict(options.modules)
+    if len(modules) < len(options.modules):
+        raise InputError("--with: a node hosts a module once", code="usage")
+    entries = tuple(executor_entry(module, port=port) for module, port in modules.items())
+    seeds = tuple(options.seed_url)
+    folder.create(NodeFile(name=name, port=options.port, seeds=seeds, modules=entries))
     roles = ("node", "participant", *(("org",) if options.org else ()))
     keys = KeyFolder.create(folder.keys, roles)
     facts = {"name": name, "folder": str(folder.path), **keys.identities()}

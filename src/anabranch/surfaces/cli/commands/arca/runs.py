@@ -1,0 +1,151 @@
+"""`arca run|runs|show|explain|dispatches|pause|resume|cancel|confirm`: runs on a node."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from anabranch.errors import InputError
+from anabranch.kernel.step import deep_merge
+from anabranch.surfaces.cli import values
+from anabranch.surfaces.cli.commands.arca.client import ArcaClient
+from anabranch.surfaces.cli.commands.node.client import part
+from anabranch.surfaces.cli.output import render
+from anabranch.surfaces.cli.output.exit_codes import FAILED, LEFT_WAITING
+
+Asked = Callable[[argparse.Namespace, ArcaClient], Awaitable[int]]
+LOOK_SECONDS = 0.1
+MOVING = ("pending", "running")
+_DEFINITION_BYTES = 16 * 1024 * 1024
+
+
+async def run(options: argparse.Namespace, arca: ArcaClient) -> int:
+    given = deep_merge(values.file_input(options.input_file), values.pairs(options.input, "input"))
+    body = {"definition": _text(options.definition), "input": given}
+    if options.run_id is not None:
+        body["run_id"] = options.run_id
+    begun = await arca.ask("POST", "arca/runs", body)
+    return await shown(options, arca, begun)
+
+
+async def shown(options: argparse.Namespace, arca: ArcaClient, run: Mapping[str, Any]) -> int:
+    """A run as it stands, or with `--wait` as it ends; the exit code says how."""
+    if options.wait is None:
+        return render.tell(options, run, f"{run['run_id']}: {run['status']}")
+    end = time.monotonic() + options.wait
+    while run["status"] in MOVING and time.monotonic() < end:
+        await asyncio.sleep(LOOK_SECONDS)
+        run = await arca.ask("GET", f"arca/runs/{part(run['run_id'])}")
+    render.tell(options, run, "\n".join(_lines(run)))
+    if run["status"] == "completed":
+        return 0
+    return LEFT_WAITING if run["status"] in (*MOVING, "paused") else FAILED
+
+
+async def runs(options: argparse.Namespace, arca: ArcaClient) -> int:
+    query = {"status": options.status, "workflow_id": options.workflow, "limit": options.limit}
+    found = (await arca.ask("GET", "arca/runs", query=query))["items"]
+    rows = [(one["run_id"], one["status"], one["workflow_id"], one["created_at"]) for one in found]
+    return render.tell_rows(
+        options, found, rows, ("RUN", "STATUS", "WORKFLOW", "STARTED"), "there are no such runs"
+    )
+
+
+async def show(options: argparse.Namespace, arca: ArcaClient) -> int:
+    found = await arca.ask("GET", f"arca/runs/{part(options.run)}")
+    return render.tell(options, found, "\n".join(_lines(found)))
+
+
+async def explain(options: argparse.Namespace, arca: ArcaClient) -> int:
+    found = await arca.ask("GET", f"arca/runs/{part(options.run)}/explain")
+    lines = [f"{found['run_id']}: {found['status']}"]
+    for one in found["waiting"]:
+        where = f"step {one['step']}" if one.get("step") else one["what"]
+        lines.append(f"  {where} waits for {render.clean(one['waits_for'])}")
+        lines += [f"    {render.clean(mover)}" for mover in one.get("movers", ())]
+    return render.tell(options, found, "\n".join(lines))
+
+
+async def dispatches(options: argparse.Namespace, arca: ArcaClient) -> int:
+    found = (await arca.ask("GET", f"arca/runs/{part(options.run)}/dispatches"))["items"]
+    rows = [
+        (one["step_id"], str(one["attempt"]), one["target"], one["status"], one["outcome"] or "-")
+        for one in found
+    ]
+    head = ("STEP", "ATTEMPT", "ASKED", "STATUS", "OUTCOME")
+    return render.tell_rows(options, found, rows, head, "nobody has been asked yet")
+
+
+def _act(verb: str) -> Asked:
+    async def act(options: argparse.Namespace, arca: ArcaClient) -> int:
+        said = {"actor": options.actor, "reason": options.reason}
+        found = await arca.ask("POST", f"arca/runs/{part(options.run)}/{verb}", said)
+        return render.tell(options, found, f"{found['run_id']}: {found['status']}")
+
+    return act
+
+
+async def confirm(options: argparse.Namespace, arca: ArcaClient) -> int:
+    said = {
+        "fulfilled": not options.reject,
+        "actor": options.actor,
+        "reason": options.reason,
+        "evidence": values.evidence(options.evidence),
+    }
+    path = f"arca/runs/{part(options.run)}/steps/{part(options.step)}/confirm"
+    found = await arca.ask("POST", path, said)
+    how = "not fulfilled" if options.reject else "fulfilled"
+    text = f"{found['run_id']}: step {options.step} is {how}; the run is {found['status']}"
+    return render.tell(options, found, text)
+
+
+def _text(file: str) -> str:
+    if file == "-":
+        return str(values.source(file))
+    try:
+        data = Path(file).read_bytes()
+        if len(data) > _DEFINITION_BYTES:
+            raise InputError(f"{file} is larger than a definition may be", code="usage")
+        return data.decode("utf-8") + "\n"
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}", code="usage") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file} is not UTF-8", code="usage") from None
+
+
+def _lines(run: Mapping[str, Any]) -> list[str]:
+    lines = [f"{run.get('workflow_id', '')} ({run['run_id']}): {run['status']}"]
+    if run.get("pause_reason"):
+        lines.append(f"  waits for: {render.clean(run['pause_reason'])}")
+    for step in run["steps"]:
+        lines.append(f"  {step['step_id']}: {step['status']}{_more(step)}")
+    if error := run.get("error"):
+        lines.append(f"  reason: {error['code']}: {render.clean(error.get('message', ''))}")
+    return lines
+
+
+def _more(step: Mapping[str, Any]) -> str:
+    said = [step[name] for name in ("order_id", "receipt_id") if step.get(name)]
+    output = step.get("selected_output", step.get("output"))
+    if output is not None:
+        said.append(render.short(output))
+    if error := step.get("error"):
+        said.append(f"{error['code']}: {render.short(error.get('message', ''))}")
+    return f"  {', '.join(said)}" if said else ""
+
+
+ACTIONS: dict[str, Asked] = {
+    "run": run,
+    "runs": runs,
+    "show": show,
+    "explain": explain,
+    "dispatches": dispatches,
+    "pause": _act("pause"),
+    "resume": _act("resume"),
+    "cancel": _act("cancel"),
+    "confirm": confirm,
+}
