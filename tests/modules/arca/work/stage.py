@@ -167,7 +167,7 @@ class Stage:
         arca = _arca(msgspec.convert({"peer_sync_interval_sec": 5, **config}, ArcaConfig))
         self.verdicts: list[Any] = []
         judge = LastingModule(lambda _clock: self.verdicts, Judge)
-        modules = {"arca": arca, "judge": judge}
+        modules: dict[str, Any] = {"arca": arca, "judge": judge}
         specs = [NodeSpec(name="buyer", modules=modules, config={"orders": SOON})]
         for name, sold in self.sold.items():
             shop = LastingModule(
