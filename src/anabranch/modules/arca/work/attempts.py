@@ -21,8 +21,13 @@ from anabranch.work.port import Task
 
 #: Letters that an order id may have; a run without a hyphen can be told from the step after it.
 _RUN, _STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9:]*"), re.compile(r"[A-Za-z0-9:-]+")
-_REQUEST_RUN, _REQUEST_STEP = re.compile(r"[A-Za-z0-9_.-]+"), re.compile(r"[A-Za-z0-9:_.-]+")
+#: In requests a colon comes after the run, which has none but that after `run`.
+_REQUEST_RUN = re.compile(r"run:[A-Za-z0-9_.-]+|(?!run(?::|$))[A-Za-z0-9_.-]+")
+_REQUEST_STEP = re.compile(r"[A-Za-z0-9:_.-]+")
 _LABEL = re.compile(r"(?:r[1-9][0-9]{0,8})?a[1-9][0-9]{0,8}")
+_NAMED = re.compile(
+    rf"remote-execution:(?P<run>{_REQUEST_RUN.pattern}):{_REQUEST_STEP.pattern}:{_LABEL.pattern}"
+)
 _JOB = re.compile(r"[0-9]+(?:r([1-9][0-9]*))?\..+")
 NAME_MAX = 200  # characters of run and step together, so that every id has its room
 REQUEST = "remote-execution"
@@ -86,7 +91,5 @@ def attempt_of_request(request_id: str, run: str, step: str) -> Attempt | None:
 
 def is_of_another_run(request_id: str, run: str) -> bool:
     """Whether the request names a run that it can be read from, and another one."""
-    kind, _, rest = request_id.partition(":")
-    named, _, after = rest.partition(":")
-    step, _, label = after.rpartition(":")
-    return bool(kind == REQUEST and step and _LABEL.fullmatch(label) and named != run)
+    named = _NAMED.fullmatch(request_id)
+    return named is not None and named.group("run") != run

@@ -69,8 +69,8 @@ class PeerDispatch:
             return fault("no_means", f"{name}: {error.message}", code=error.code)
         except (BadReply, Silent) as error:
             reply = nonsense(BadReply(error.message, code=error.code))
-        outcome = "negative" if is_negative(reply) else ""
-        answer = succeeded(reply, outcome=outcome) if outcome else succeeded(reply)
+        negative = is_negative(reply)
+        answer = succeeded(reply, outcome="negative") if negative else succeeded(reply)
         return whole(answer) if task.inputs.get("whole") else answer
 
     def _request(self, task: Task, ends: int) -> dict[str, Any]:

@@ -140,15 +140,16 @@ class ServiceOrder:
         while execution["state"] in UNSENT:
             try:
                 operation = await self._host.deliver(self._envelope(attempt, execution))
-            except HostUnavailable:  # it may be over when the host is back
-                await asyncio.sleep(self._config.host_retry_first_ms / 1000)
+            except HostUnavailable:
+                pass
             except HostRefused as error:
                 if error.code != "execution_closed":
                     raise
             else:
                 self._note(attempt, execution, _delivery(operation))
                 return execution
-            execution = await self._execution(attempt) or execution
+            await asyncio.sleep(self._config.host_retry_first_ms / 1000)
+            execution = await self._execution(attempt) or execution  # it may be over by now
         return execution
 
     def _envelope(self, attempt: Attempt, execution: Execution) -> dict[str, Any]:

@@ -54,6 +54,12 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         130: "of `serve`: stopped at once, by a second Ctrl-C",
     },
+    "dator": {
+        0: "done; of `serve` and `role`: stopped in order",
+        1: "the node failed or did not answer",
+        2: _BAD_USAGE,
+        130: "of `serve` and `role`: stopped at once, by a second Ctrl-C",
+    },
     "story": {
         0: "every law held",
         1: "a law was broken, or a node did not do what every story needs",
@@ -66,6 +72,7 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         4: "of `run --wait`: left waiting, paused or running",
     },
+    "offers": {0: "done", 1: f"of `put`: one was rejected; else {_BROKEN}", 2: _BAD_USAGE},
     "serve": _SERVER,
     "dev": _SERVER,
     "worker": {
@@ -149,10 +156,20 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "node serve --node buyer",
         'node orders place --offer offer:summaries --input \'{"text": "…"}\' --node buyer',
     ),
+    "dator": (
+        "dator role --function summaries:summarise --port 48001",
+        "dator queue --node provider",
+        "dator accept remote-execution:order:one --node provider",
+    ),
     "arca": (
         "arca run examples/arca/best_of.json --wait --node buyer",
         "arca runs --status active --node buyer",
         "arca confirm run:06f3… review --actor kim --node buyer",
+    ),
+    "offers": (
+        "offers put offer.json --node buyer",
+        "offers list --service-type text/summarise --node buyer",
+        "offers trust participant:did:key:z6Mk… --catalog offers.db",
     ),
     "store": (
         "store backup /backups/monday.db",
