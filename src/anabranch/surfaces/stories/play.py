@@ -137,9 +137,10 @@ class _Performance:
             killer = Killer(market, narrator, point, story.provider)
             await killer.arm()
         narrator.submitted = time.time()
-        run = await story.submit(market, f"run:story{story.number}-{number}")
-        narrator.tell(market.buyer.name, "submitted", f"starts {run}")
-        trail = Trail(market, run)
+        at = time.time()
+        run = await story.submit(market, f"run:story{story.number}n{number}")
+        narrator.tell(market.buyer.name, "submitted", f"is asked to run {run}", at)
+        trail = Trail(market, run, story.fan_outs)
         self._trails.append(trail)
         try:
             await self._watch(trail, killer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from anabranch.surfaces.stories.market import StoryMarket
@@ -19,6 +20,7 @@ class Story:
     variants: tuple[str, ...] = ()
     #: The capability whose holders are asked, if there is one.
     capability: str | None = None
+    fan_outs: tuple[str, ...] = ()  # steps that ask many
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
@@ -66,8 +68,9 @@ async def accept_all(market: StoryMarket, trail: Trail, narrator: Narrator) -> N
     for one in trail.executions.values():
         if one["state"] == "awaiting_acceptance":
             path = f"/v1/executions/{part(one['execution_id'])}/accept"
+            at = time.time()
             await market.buyer.ask("POST", path, {"reason": "as ordered"})
-            narrator.tell("the payer", "accepted", f"accepts the result of {one['order_id']}")
+            narrator.tell("the payer", "accepted", f"accepts the result of {one['order_id']}", at)
 
 
 def expect(found: dict[str, Any], **wanted: Any) -> list[str]:
