@@ -14,6 +14,7 @@ from anabranch.modules.dator.drafts import offer_id_of
 from anabranch.modules.dator.module import DatorModule
 from anabranch.modules.dator.role import FunctionRoles
 from anabranch.modules.kit.host import Host
+from anabranch.modules.kit.module import PeerMessage
 from anabranch.testing.market import NodeSpec, World, check_laws
 
 ROLE = "role.summarise"
@@ -83,6 +84,7 @@ class Market:
         self.config = config or config_of(OFFER)
         self.modules: list[DatorModule] = []
         self.invokes: list[Any] = []  # what the acceptor was asked
+        self.heard: list[str] = []  # messages of peers that Dator was asked about
         specs = [NodeSpec(name=name) for name in buyers]
         raw = {"modules": [EXECUTOR], **(node or {})}
         provider = NodeSpec(name="provider", config=raw, modules={"dator": self._make})
@@ -103,7 +105,14 @@ class Market:
             self.invokes.append(invoke)
             return await accept(invoke)
 
+        decide = made.peer_message
+
+        async def heard(message: PeerMessage) -> dict[str, Any]:
+            self.heard.append(message.msg)
+            return await decide(message)
+
         made.accept = noted  # type: ignore[method-assign]
+        made.peer_message = heard  # type: ignore[method-assign]
         self.modules.append(made)
         return made
 

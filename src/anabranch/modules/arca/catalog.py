@@ -40,6 +40,7 @@ logger = logging.getLogger("anabranch.module")
 
 OFFERS_MAX = 1000  # that one search looks at, the cheapest first
 ANSWER_BYTES = 900_000  # of the rows of a catalog: a host takes 1 MiB where nothing else is set
+SYNC_SECONDS = 4.0  # that a caller waits for other catalogs
 RETRY_SECONDS = 5.0  # after a round in which the host was not there
 _SERVICE = ("service_type", "service/type")
 
@@ -66,6 +67,7 @@ class CatalogPart:
         self._syncing = asyncio.Lock()
         self._synced_at = -1
         self._rounds: list[asyncio.Task[None]] = []
+        self._syncs: set[asyncio.Task[dict[str, str]]] = set()  # that callers have asked for
 
     # -- a part of the module ------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class CatalogPart:
             task.add_done_callback(_tell_defect)
 
     async def close(self) -> None:
-        await cancel_and_wait(*self._rounds, ignore=Exception)  # defects were told
+        await cancel_and_wait(*self._rounds, *self._syncs, ignore=Exception)  # defects were told
         self._rounds = []
         await self.queries.close()
 
@@ -212,10 +214,16 @@ class CatalogPart:
         return Answer(body={"items": self._catalog.facts.sources()})
 
     async def sync_now(self, _call: Call) -> Answer:
+        """Catalogs that do not answer take their time: then it goes on without the caller."""
         await self._local.refresh()
-        found = await self._sync()
+        sync = asyncio.get_running_loop().create_task(self._sync())
+        self._syncs.add(sync)
+        sync.add_done_callback(self._syncs.discard)
+        await asyncio.wait({sync}, timeout=SYNC_SECONDS)
+        found = sync.result() if sync.done() else {}
         items = [{"node_id": node, "status": status} for node, status in found.items()]
-        return Answer(body={"items": items, "counts": self._catalog.counts()})
+        status = "done" if sync.done() else "running"
+        return Answer(body={"status": status, "items": items, "counts": self._catalog.counts()})
 
     async def replay_status(self, _call: Call) -> Answer:
         return Answer(body=self.agora.status())

@@ -80,18 +80,17 @@ class HostedRuns:
 
     def document(self, run: str) -> dict[str, Any]:
         """A run as the host is shown it, with the revision that it has there."""
-        shown = run_document(
-            self.engine.read, self._details, run, self._config.snapshot_output_bytes
-        )
-        schema = {"schema": "workflow-run-snapshot.v1", "revision": self.mirror.revision(run)}
-        return {**schema, **shown}
+        shown = self.mirror.as_shown(self._document(run))
+        return {"schema": "workflow-run-snapshot.v1", **shown}
+
+    def _document(self, run: str) -> dict[str, Any]:
+        most = self._config.snapshot_output_bytes
+        return run_document(self.engine.read, self._details, run, most)
 
     def _look(self, run: str) -> tuple[dict[str, Any], list[str]] | None:
         if not self.engine.loop.known(run):
             return None
-        shown = run_document(
-            self.engine.read, self._details, run, self._config.snapshot_output_bytes
-        )
+        shown = self._document(run)
         paused = shown["status"] == "paused"
         return shown, gates_of(self.engine.read.state(run)) if paused else []
 

@@ -90,10 +90,12 @@ class RunMirror:
             shown.task = asyncio.get_running_loop().create_task(self._keep(run, shown))
             shown.task.add_done_callback(_report)
 
-    def revision(self, run: str) -> int:
-        """The last one that is known, 0 for none."""
-        shown = self._runs.get(run)
-        return shown.revision if shown is not None else 0
+    def as_shown(self, document: dict[str, Any]) -> dict[str, Any]:
+        """A state of a run with what the host knows of it besides: orders of before a restart."""
+        shown = self._runs.get(document["run_id"])
+        if shown is None or not shown.known:
+            return {**document, "revision": 0}
+        return {**_after(document, shown.steps), "revision": shown.revision}
 
     async def settled(self) -> None:
         """Returns when the host has been shown everything; for tests and for the end."""

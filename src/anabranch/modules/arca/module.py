@@ -17,6 +17,7 @@ from anabranch.modules.arca.config import ArcaConfig
 from anabranch.modules.arca.details import StepDetails
 from anabranch.modules.arca.hosted_runs import HostedRuns
 from anabranch.modules.arca.results import Results
+from anabranch.modules.arca.templates import TemplatesPart
 from anabranch.modules.arca.work.performers import hosted_performers
 from anabranch.modules.kit.composed import ComposedModule
 from anabranch.modules.kit.host import Host
@@ -94,7 +95,9 @@ class ArcaModule(ComposedModule):
             details=details,
             config=config,
         )
-        super().__init__(MODULE_ID, [offers, self.results, self.runs], ABOUT)
+        templates = TemplatesPart(host=host, start_run=self.runs.part.start_run, config=config)
+        self.runs.part.materialise = templates.materialise
+        super().__init__(MODULE_ID, [offers, self.results, templates, self.runs], ABOUT)
 
     def _is_step_open(self, run: str, step: str) -> bool:
         return self.runs.is_step_open(run, step)

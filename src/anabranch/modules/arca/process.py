@@ -42,7 +42,8 @@ class ArcaProcess:
             store = SqliteStore(self.found.home / RUNS)
             left.callback(store.close)
             clock = SystemClock()
-            catalog = OfferCatalog(self.found.home / OFFERS, clock=clock)
+            most = self._config.catalog_max_rows
+            catalog = OfferCatalog(self.found.home / OFFERS, clock=clock, max_rows=most)
             left.callback(catalog.close)
             self.module = ArcaModule(
                 host=Host(host), clock=clock, store=store, catalog=catalog, config=self._config

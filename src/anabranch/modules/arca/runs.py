@@ -18,9 +18,10 @@ from anabranch.market.node.api import Answer, Call, Endpoint
 from anabranch.market.node.errors import NodeError
 from anabranch.market.node.parameters import Parameter
 from anabranch.modules.arca.engine import ArcaEngine
-from anabranch.modules.arca.host_runs import HostRuns
+from anabranch.modules.arca.host_runs import CLOSED_RUNS, HostRuns
 from anabranch.modules.arca.listing import listed
 from anabranch.modules.arca.starting import Started, Starter
+from anabranch.modules.kit.host import HostUnavailable
 from anabranch.modules.kit.module import MessageHandler
 from anabranch.net.problems import Problem
 from anabranch.operations.read.waiting import Waiting, in_words
@@ -159,13 +160,19 @@ class RunsPart:
         return Answer(body=await self._document(call.params["run"]))
 
     async def _document(self, run: str) -> dict[str, Any]:
-        """As it stands; what the host has of a run that this module does not know any more."""
-        if self._engine.loop.known(run):
-            return self._look(run)
-        found = await self._host.find(run)
-        if found is None:
+        """As it stands. A run that has ended is shown as the host keeps it: with its orders."""
+        known = self._look(run) if self._engine.loop.known(run) else None
+        if known is not None and known["status"] not in CLOSED_RUNS:
+            return known
+        try:
+            found = await self._host.find(run)
+        except HostUnavailable:
+            found = None
+        if found is not None and (known is None or found["status"] in CLOSED_RUNS):
+            return found
+        if known is None:
             raise NotFound(f"there is no run {run[:200]!r}")
-        return found
+        return known
 
     def _known(self, call: Call) -> str:
         run = call.params["run"]

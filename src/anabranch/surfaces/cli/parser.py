@@ -14,6 +14,7 @@ from anabranch.surfaces.cli.commands.cluster import arguments as cluster
 from anabranch.surfaces.cli.commands.common import Formatter, Parser
 from anabranch.surfaces.cli.commands.control import arguments as control
 from anabranch.surfaces.cli.commands.credentials import arguments as credentials
+from anabranch.surfaces.cli.commands.dator import arguments as dator
 from anabranch.surfaces.cli.commands.inspect import arguments as inspect
 from anabranch.surfaces.cli.commands.market import arguments as market
 from anabranch.surfaces.cli.commands.node import arguments as node
@@ -62,6 +63,7 @@ VERBS: dict[str, tuple[Callable[[Any], None], str]] = {
     "credential": (credentials.add_credential, "commands.credentials.credentials.credential"),
     "cluster": (cluster.add_cluster, "commands.cluster.cluster.cluster"),
     "node": (node.add_node, "commands.node.node.node"),
+    "dator": (dator.add_dator, "commands.dator.dator.dator"),
     "arca": (arca.add_arca, "commands.arca.arca.arca"),
     "store": (stores.add_store, "commands.stores.stores.store"),
     "webhook": (webhooks.add_webhook, "commands.webhooks.webhooks.webhook"),

@@ -27,7 +27,8 @@ _ENDS = {
     "expired": ("refunded", "expired"),
 }
 #: Of a snapshot, what the host adds or the module leaves out.
-_HOSTS_OWN = ("schema", "module_id", "revision", "created_at", "updated_at")
+_HOSTS_OWN = frozenset({"schema", "module_id", "revision", "created_at", "updated_at"})
+_ORDER_REFS = frozenset({"order_id", "execution_id", "contract_id", "receipt_id", "delivery"})
 #: A dispatch in a snapshot says that an answer came, never which.
 _RAW = ("response", "responses", "raw_response")
 
@@ -143,7 +144,7 @@ async def _same_run(buyer: NodeProcess, trails: Sequence[Trail]) -> Law:
             path = part(trail.run)
             engine = await buyer.surely("GET", f"/v1/enact/arca/runs/{path}")
             host = await buyer.surely("GET", f"/v1/module/workflow/runs/{path}")
-            shown["difference"] = _difference(_without(engine), _without(host))
+            shown["difference"] = difference(engine, host)
             return not shown["difference"]
 
         try:
@@ -153,24 +154,22 @@ async def _same_run(buyer: NodeProcess, trails: Sequence[Trail]) -> Law:
     return law("the snapshot of the host is the run of the engine", wrong)
 
 
-def _without(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name not in _HOSTS_OWN}
-
-
-def _difference(engine: Any, host: Any, path: str = "") -> str:
-    """Where the two differ first; fields that only one of them has count where they say
-    something."""
+def difference(engine: Any, host: Any, path: str = "") -> str:
+    """Where a run of the engine and the snapshot of the host differ first; "" where they do not.
+    The host also knows the order of a step after the run has ended."""
     if isinstance(engine, Mapping) and isinstance(host, Mapping):
-        for name in sorted({*engine, *host}):
-            found = _difference(engine.get(name), host.get(name), f"{path}/{name}")
+        for name in sorted({*engine, *host} - _HOSTS_OWN):
+            if name in _ORDER_REFS and name not in engine:
+                continue
+            found = difference(engine.get(name), host.get(name), f"{path}/{name}")
             if found:
                 return found
         return ""
     if isinstance(engine, list) and isinstance(host, list) and len(engine) == len(host):
         pairs = enumerate(zip(engine, host, strict=True))
-        return next((found for at, (a, b) in pairs if (found := _difference(a, b, f"{path}/{at}"))),
+        return next((found for at, (a, b) in pairs if (found := difference(a, b, f"{path}/{at}"))),
                     "")  # fmt: skip
-    return "" if engine == host or not (engine or host) else f"{path}: {engine!r} is not {host!r}"
+    return "" if engine == host else f"{path}: {engine!r} is not {host!r}"
 
 
 def _raw(snapshot: Any, path: str = "") -> list[str]:

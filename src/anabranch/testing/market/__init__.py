@@ -6,6 +6,7 @@
 See docs/node.md.
 """
 
+from anabranch.testing.market.hosted import arca, dator
 from anabranch.testing.market.laws import check_laws
 from anabranch.testing.market.modules import LastingModule, ModuleLife
 from anabranch.testing.market.nodes import Answered, NodeSpec, WorldNode
@@ -19,5 +20,7 @@ __all__ = [
     "NodeSpec",
     "World",
     "WorldNode",
+    "arca",
     "check_laws",
+    "dator",
 ]

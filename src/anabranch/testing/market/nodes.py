@@ -16,6 +16,7 @@ from anabranch.errors import AnabranchError, InputError
 from anabranch.market.identities import SigningKey
 from anabranch.market.node.api import OPEN, OPERATOR, Answer, Call, Caller, problem
 from anabranch.market.node.errors import NodeError
+from anabranch.market.node.modules.api.runs import RUNS
 from anabranch.market.node.modules.part import ModulesPart
 from anabranch.market.node.node import MakePart, Node
 from anabranch.market.node.ports import NodeConfig, PeerTransport
@@ -105,11 +106,11 @@ class Done:
     """Something that has happened already, for those who await it."""
 
     def __init__(self, result: Any = None) -> None:
-        self._result = result
+        self.result = result
 
     def __await__(self) -> Generator[Any, None, Any]:
         yield from ()
-        return self._result
+        return self.result
 
 
 class Surroundings(Protocol):
@@ -171,6 +172,7 @@ class WorldNode:
         """What the node answers over HTTP; `as_` is `operator`, `open`, `peer` (or a node, which
         is known by what it signs) or the id of a module. Virtual time passes while the node waits,
         up to `seconds`."""
+        self._up()
         caller = self._caller(as_)
         path, _, query = path.partition("?")
         call = Call(
@@ -204,6 +206,11 @@ class WorldNode:
         if task.cancelled():
             raise AnabranchError(f"the node {self.name!r} died meanwhile", code="world_node_died")
         return task.result()
+
+    def run_status(self, run: str) -> str:
+        """Of a run of a module, as the host has it; "" where it knows none, or is down."""
+        found = self.node.entities.get(RUNS, run) if self.node is not None else None
+        return str(found.run["status"]) if found is not None else ""
 
     @property
     def entities(self) -> Any:

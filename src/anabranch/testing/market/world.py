@@ -14,13 +14,14 @@ from math import ceil
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
 from anabranch.clock import ManualClock
 from anabranch.errors import AnabranchError, InputError
 from anabranch.market.node.api import Call
+from anabranch.market.node.modules.api.run_shapes import CLOSED_RUNS
 from anabranch.market.node.node import MakePart
 from anabranch.market.node.parts import standard_parts
 from anabranch.market.node.ports import PeerTransport, PeerUnreachable
@@ -29,6 +30,7 @@ from anabranch.testing.market.disk import Died
 from anabranch.testing.market.modules import WorldModule
 from anabranch.testing.market.nodes import Done, NodeSpec, WorldNode, spec_of
 
+RUNS_PATH = "/v1/enact/arca/runs"
 START = "2026-06-10T08:00:00Z"
 STEPS_AT_ONCE = 256
 STEPS_MAX = 5_000_000  # of one call: a world that does not come to rest is a defect
@@ -114,6 +116,24 @@ class World:
         one.start()
         return Done()
 
+    def run_workflow(
+        self,
+        node: str | WorldNode,
+        definition: Mapping[str, Any],
+        *,
+        seconds: float = 600.0,
+        **more: Any,
+    ) -> Done:
+        """Start a run at the Arca of a node, and wait until its host knows the end: the
+        `workflow-run-snapshot.v1`. `more` are further fields of the request: `run_id`, `input`."""
+        one = self._node(node)
+        answer = one.request("POST", RUNS_PATH, {"definition": definition, **more}).result
+        if answer.status not in (200, 201):
+            raise AnabranchError(f"{answer.status}: {answer.body}", code="world_refused")
+        run = str(answer.body["run_id"])
+        self.run_until(lambda: one.run_status(run) in CLOSED_RUNS, seconds)
+        return Done(one.request("GET", f"/v1/module/workflow/runs/{quote(run, safe='')}").result)
+
     def crash_module(self, node: str | WorldNode, module: str) -> Done:
         """The process of one module is killed; its node starts it again when it notices."""
         self._node(node).modules[module].kill()
@@ -189,7 +209,7 @@ class World:
             yield from one.modules.values()
 
     def failed(self, error: BaseException) -> None:
-        """What no task has caught is a defect of the node; that it was killed is none."""
+        """What no task has caught is a defect of the node, unless it is the end of its process."""
         if not isinstance(error, Died):
             self.defects.append(error)
 

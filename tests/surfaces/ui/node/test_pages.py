@@ -12,7 +12,9 @@ import pytest
 
 from ..support import NASTY, TWO_FRAMES
 from ..test_accessible import CONTRAST, CONTROLS, HERE, STRUCTURE
+from . import scenes
 from .conftest import OpenPage
+from .fake_arca import FakeArca
 from .support import OFFER, TwoNodes, answer, module_config, place, trade
 
 ELSEWHERE = "node:did:key:z6MkfVJAvfWEfSPHmFyc7mm84n3oQiTrGrv8tY9fGLcjU1RS"
@@ -23,7 +25,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
     """Hostile names, descriptions, inputs, outputs, reasons and errors, in every state."""
     folder = Path(tmp_path_factory.mktemp("nodes"))
     modules = [module_config("broken", f"/nowhere/{NASTY}")]
-    with TwoNodes(folder, (NASTY, NASTY), modules) as running:
+    with TwoNodes(folder, (NASTY, NASTY), modules, hostile_arca()) as running:
         trade(running, {**OFFER, "service/description": NASTY})
         trusted = {"participant_id": running.buyer.participant_id, "note": NASTY}
         running.buyer.ask("POST", "/v1/trusted-providers", trusted)
@@ -54,13 +56,71 @@ def executions(nodes: TwoNodes) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def pages(nodes: TwoNodes, executions: dict[str, str]) -> dict[str, tuple[str, ...]]:
+def runs(nodes: TwoNodes) -> tuple[str, str]:
+    """One that waits for a decision and has bought something, one that has failed."""
+    error = {"code": NASTY, "message": NASTY}
+    asked = scenes.fan_out(nodes, "run:1")
+    asked["dispatches"].append(scenes.dispatch("run:1", "find", NASTY, "pending"))
+    asked["selected_output"] = {"offer": {"offer/id": NASTY, "provider/participant-id": NASTY}}
+    asked["task"] = {"fulfilled": False, "decided_by": NASTY, "reason": NASTY}
+    bought = scenes.order(nodes, "run:1", "buy")
+    answer(nodes, bought, {"status": "failed", "error": error})
+    judged = scenes.waiting(output={NASTY: NASTY}, service_type=NASTY, error=error)
+    steps = [asked, scenes.bought(bought, depends_on=[NASTY]), judged]
+    about = {"workflow_id": NASTY, "workflow_kind": NASTY, "input": {NASTY: NASTY}}
+    write = scenes.write_run
+    write(nodes, "run:1", steps, status="paused", pause_reason=NASTY, **about)
+    write(
+        nodes,
+        "run:2",
+        [judged],
+        status="failed",
+        error={**error, "step_id": NASTY},
+        **about,
+    )
+    return "/runs/run:1", "/runs/run:2"
+
+
+def hostile_arca() -> FakeArca:
+    made = FakeArca()
+    parameters = {NASTY: {"type": "string", "default": NASTY, "description": NASTY}}
+    template = {
+        "template_id": NASTY,
+        "label": NASTY,
+        "description": NASTY,
+        "parameters": parameters,
+    }
+    offer = {"offer/id": NASTY, "service/type": NASTY, "service/description": NASTY,
+             "provider/participant-id": NASTY, "pricing/currency": NASTY, "pricing/amount": 1,
+             "expires-at": "2126-01-01T00:00:00Z", "pricing/unit-kind": NASTY}  # fmt: skip
+    row = {"offer": offer, "trust_level": NASTY, "source_node_id": NASTY}
+    signed = {"publisher": NASTY, "signature": {"status": NASTY, "reason": NASTY}, "digest": NASTY}
+    made.answers |= {
+        "GET service-catalog": {"observed_offers": [row]},
+        "GET /templates": {"items": [{**template, "publisher": NASTY, "updated_at": NASTY}]},
+        "GET /templates/odd": {"template": template},
+        "POST /templates/import": {"template": template, **signed},
+        "POST /runs": {"definition": {NASTY: NASTY}},
+    }
+    return made
+
+
+@pytest.fixture(scope="module")
+def pages(
+    nodes: TwoNodes, executions: dict[str, str], runs: tuple[str, str]
+) -> dict[str, tuple[str, ...]]:
     """Of each node, those that show the most."""
     sent = nodes.buyer.ask("GET", "/v1/artifact-delivery/deliveries")["items"][0]["delivery/id"]
     hold = executions["awaiting"].replace("execution:", "hold:")
     return {
         "buyer": (
             "/",
+            "/runs",
+            *runs,
+            "/catalog",
+            "/catalog?show=all",
+            "/templates",
+            "/templates/odd",
             "/orders",
             *(f"/orders/{one}" for one in executions.values()),
             "/offers",
@@ -75,6 +135,8 @@ def pages(nodes: TwoNodes, executions: dict[str, str]) -> dict[str, tuple[str, .
             "/",
             "/orders",
             "/inbox",
+            "/runs",
+            "/templates",
             "/offers",
             "/directory?capability=offer-catalog",
             "/modules",
@@ -92,7 +154,9 @@ def test_nothing_that_comes_from_outside_becomes_markup(
     hostile = quote(NASTY, safe="")
     named = quote(NASTY.replace("{{7*7}}", ""), safe="")  # no address has braces
     typed = [f"/orders/{named}", f"/directory?capability={hostile}", f"/login?next={hostile}",
-             f"/notifications?module={hostile}", f"/ledger?account={hostile}"]  # fmt: skip
+             f"/notifications?module={hostile}", f"/ledger?account={hostile}", f"/runs/{named}",
+             f"/catalog?service_type={hostile}&provider={hostile}&show={hostile}",
+             f"/templates/{named}"]  # fmt: skip
     for name, addresses in pages.items():
         page = open_page(getattr(nodes, name))
         for address in (*addresses, *typed):
@@ -124,6 +188,28 @@ def test_what_was_typed_and_refused_comes_back_as_text(
     assert page.evaluate("window.hacked") is None
 
 
+def test_what_a_form_brings_from_others_is_text(
+    open_page: OpenPage, nodes: TwoNodes, runs: tuple[str, str]
+) -> None:
+    page = open_page(nodes.buyer)
+    page.goto("/templates")
+    page.get_by_label("Id of the node").fill(NASTY)
+    page.get_by_label("Id of the template").fill(NASTY)
+    page.get_by_role("button", name="Look at it").click()
+    page.get_by_text("Who wrote this is not proven.").wait_for()
+    assert page.evaluate(STRUCTURE) == []
+    page.goto("/templates/odd")
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("region", name="What it comes to").wait_for()
+    assert page.evaluate(STRUCTURE) == []
+    page.goto(runs[0])
+    page.get_by_label("Is the task fulfilled?").fill(NASTY)
+    page.get_by_role("button", name="Fulfil check").click()
+    page.get_by_text("Confirmed: the task is fulfilled.").wait_for()
+    assert page.locator("main img, main script").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
 def test_every_page_has_its_headings_and_names_and_every_text_stands_out(
     open_page: OpenPage, nodes: TwoNodes, pages: dict[str, tuple[str, ...]]
 ) -> None:
@@ -152,11 +238,22 @@ def test_no_page_is_wider_than_a_telephone(
             assert over <= 0, address
 
 
-@pytest.mark.parametrize("address", ["/offers", "/inbox", "/modules"])
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("provider", "/offers"),
+        ("provider", "/inbox"),
+        ("provider", "/modules"),
+        ("buyer", "/runs/run:1"),
+        ("buyer", "/catalog"),
+        ("buyer", "/templates/odd"),
+    ],
+)
 def test_the_tab_key_reaches_every_control_and_shows_where_it_is(
-    open_page: OpenPage, nodes: TwoNodes, executions: dict[str, str], address: str
+    open_page: OpenPage, nodes: TwoNodes, pages: dict[str, Any], name: str, address: str
 ) -> None:
-    page = open_page(nodes.provider)
+    assert pages  # with everything on them
+    page = open_page(getattr(nodes, name))
     page.goto(address)
     wanted = set(page.evaluate(CONTROLS))
     reached: set[str] = set()

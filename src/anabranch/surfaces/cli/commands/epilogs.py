@@ -54,6 +54,12 @@ _CODES: dict[str, dict[int, str]] = {
         2: _BAD_USAGE,
         130: "of `serve`: stopped at once, by a second Ctrl-C",
     },
+    "dator": {
+        0: "done; of `serve` and `role`: stopped in order",
+        1: "the node failed or did not answer",
+        2: _BAD_USAGE,
+        130: "of `serve` and `role`: stopped at once, by a second Ctrl-C",
+    },
     "story": {
         0: "every law held",
         1: "a law was broken, or a node did not do what every story needs",
@@ -148,6 +154,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "node init buyer",
         "node serve --node buyer",
         'node orders place --offer offer:summaries --input \'{"text": "…"}\' --node buyer',
+    ),
+    "dator": (
+        "dator role --function summaries:summarise --port 48001",
+        "dator queue --node provider",
+        "dator accept remote-execution:order:one --node provider",
     ),
     "arca": (
         "arca run examples/arca/best_of.json --wait --node buyer",

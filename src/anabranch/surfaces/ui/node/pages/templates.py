@@ -105,6 +105,7 @@ async def _shown(
         wrong,
         template=found,
         row=row_of(found),
+        template_id=name,
         fields=fields_of(parameters_of(found), form, errors),
         made=made,
         run_input=typed.get("run_input", ""),

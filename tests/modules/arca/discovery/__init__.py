@@ -1,0 +1,1 @@
+"""Tests of how the catalog of Arca hears of offers."""

@@ -1,0 +1,234 @@
+"""The catalog of Arca with a host that tests decide about: hostile answers, floods, and what hosted
+runs find."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from anabranch.clock import ManualClock
+from anabranch.errors import InputError
+from anabranch.market import OfferCatalog
+from anabranch.market.node.api import Answer
+from anabranch.modules.arca.catalog import CatalogPart
+from anabranch.modules.arca.config import ArcaConfig
+from anabranch.modules.arca.discovery.admitter import WAITING_MAX, Admitter
+from anabranch.modules.kit.host import Host, HostUnavailable
+from anabranch.modules.kit.module import PeerMessage
+from market.node.offers.support import ME, OTHER, PEER, START, STRANGER, offer, relay
+
+KNOWN = {PEER.node_id, OTHER.node_id}
+
+
+class FakeHost:
+    """Knows two nodes, trusts nobody; what peers answer is set by tests."""
+
+    def __init__(self) -> None:
+        self.local: list[dict[str, Any]] = []
+        self.peer: Callable[[Mapping[str, Any]], Any] = lambda _request: None
+        self.asked: list[str] = []
+        self.is_away = False
+        self.wait = asyncio.Event()
+        self.wait.set()
+
+    async def __call__(
+        self, _method: str, path: str, body: Any, _query: Mapping[str, str]
+    ) -> Answer:
+        name = path.rpartition("/")[2]
+        self.asked.append(name)
+        if self.is_away:
+            raise HostUnavailable("it is away")
+        await self.wait.wait()
+        match name:
+            case "offers.trust.query":
+                known = [one for one in body["node_ids"] if one in KNOWN]
+                return Answer(
+                    body={"node_id": ME.node_id, "participant_ids": [], "node_ids": known}
+                )
+            case "offers.local.query":
+                rows = [
+                    {"offer": one, "source_node_id": ME.node_id, "queue": {"saturated": False}}
+                    for one in self.local
+                ]
+                return Answer(body={"local_offers": rows})
+            case "seed.directory.query":
+                wanted = body["query"]["capability_id"] == "offer-catalog"
+                items = [{"node_id": PEER.node_id}, {"node_id": ME.node_id}] if wanted else []
+                return Answer(body={"items": items})
+            case "peer.session.establish":
+                return Answer(body={"status": "established", "session_id": "session:1"})
+        outcome = {"node_id": PEER.node_id, "status": "responded"}
+        return Answer(body={"targets": [{**outcome, "payload": self.peer(body["payload"])}]})
+
+
+class Desk:
+    def __init__(self, **config: Any) -> None:
+        self.host = FakeHost()
+        self.clock = ManualClock(START)
+        self.catalog = OfferCatalog(clock=self.clock, max_rows=100_000)
+        self.part = CatalogPart(
+            host=Host(self.host),
+            catalog=self.catalog,
+            clock=self.clock,
+            config=ArcaConfig(**config),
+        )
+
+    def push(self, payload: Any, source: str = PEER.node_id) -> Any:
+        message = PeerMessage("offer-catalog.push", payload, "c1", source)
+        return asyncio.run(self.part.received(message))["patch"]
+
+    def source(self) -> Mapping[str, Any]:
+        (found,) = self.catalog.facts.sources()
+        return found
+
+
+# -- answers of peers ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (None, "peer_answer"),
+        ([], "peer_answer"),
+        ({"query_id": "another"}, "peer_answer"),
+        ({"error": {"code": "busy"}}, "peer_answer"),
+        ({"offers": {}}, "schema"),
+        ({"offers": [{}] * 501}, "too_many_offers"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_and_changes_nothing(payload: Any, reason: str) -> None:
+    desk = Desk()
+    desk.host.peer = lambda _request: payload
+    asyncio.run(desk.part.refresh())
+    assert desk.source()["status"] == "failed"
+    assert desk.source()["reason"].startswith(f"{reason}:")
+    assert desk.catalog.counts() == {"local": 0, "observed": 0, "hidden": 0}
+
+
+def test_a_peer_whose_pages_lead_nowhere_is_left() -> None:
+    desk, requests = Desk(), []
+
+    def answer(request: Mapping[str, Any]) -> Any:
+        requests.append(request["filter"])
+        return {"offers": [relay()], "next": "offer:summaries"}
+
+    desk.host.peer = answer
+    asyncio.run(desk.part.refresh())
+    assert [one.get("after") for one in requests] == [None, "offer:summaries"]
+    assert desk.source()["status"] == "ok"
+
+
+def test_an_older_peer_is_never_asked_for_a_page() -> None:
+    desk, requests = Desk(), []
+
+    def answer(request: Mapping[str, Any]) -> Any:
+        requests.append(request["filter"])
+        return {"offers": [relay()]}
+
+    desk.host.peer = answer
+    asyncio.run(desk.part.refresh())
+    assert [set(one) for one in requests] == [{"active_only", "limit"}]
+
+
+def test_what_has_expired_on_the_way_is_no_complaint() -> None:
+    desk = Desk()
+    gone = {**offer(), "expires-at": "2026-06-09T00:00:00Z"}
+    desk.host.peer = lambda _request: {"offers": [relay(gone), relay()]}
+    asyncio.run(desk.part.refresh())
+    assert (desk.source()["stored"], desk.source()["rejected"]) == (1, 0)
+    assert desk.catalog.facts.diagnostics() == []
+
+
+# -- floods ----------------------------------------------------------------------------------
+
+
+def test_a_message_with_too_many_offers_is_refused_before_anything_is_looked_at() -> None:
+    desk = Desk()
+    answer = desk.push({"offers": [relay()] * 50_000})
+    assert answer["status"] == "refused"
+    assert answer["error"]["code"] == "too_many_offers"
+    assert desk.host.asked == []
+    assert desk.catalog.counts() == {"local": 0, "observed": 0, "hidden": 0}
+
+
+def test_messages_that_come_faster_than_they_are_admitted_are_refused() -> None:
+    async def scenario() -> None:
+        host = FakeHost()
+        admitter = Admitter(Host(host), OfferCatalog(clock=ManualClock(START)))
+        host.wait.clear()
+        taken = [
+            asyncio.ensure_future(admitter.admit([relay()], PEER.node_id))
+            for _ in range(WAITING_MAX)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(InputError) as caught:
+            await admitter.admit([relay()], PEER.node_id)
+        assert caught.value.code == "busy"
+        host.wait.set()
+        statuses = [found[0].status for found in await asyncio.gather(*taken)]
+        assert statuses == ["stored", *["stale"] * (WAITING_MAX - 1)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("payload", [None, 7, "x", [], {}, {"offers": []}, {"other": 1}])
+def test_a_message_without_offers_changes_nothing(payload: Any) -> None:
+    desk = Desk()
+    assert desk.push(payload)["counts"] == {"stored": 0, "stale": 0, "rejected": 0}
+
+
+def test_a_host_that_is_away_is_told_to_the_peer() -> None:
+    desk = Desk()
+    desk.host.is_away = True
+    assert desk.push(relay())["error"]["code"] == "host_unavailable"
+    assert desk.catalog.counts()["hidden"] == 0
+
+
+# -- what hosted runs find -------------------------------------------------------------------
+
+
+def test_offers_are_found_the_cheapest_first_and_by_dotted_keys() -> None:
+    desk = Desk()
+    nested = {"constraints/input": {"language": "en"}}
+    for keys, name, more in (
+        (PEER, "b", {"pricing/amount": 3, **nested}),
+        (PEER, "a", {"pricing/amount": 3}),
+        (OTHER, "c", {"pricing/amount": 1, "service/type": "text/translate"}),
+        (STRANGER, "unseen", {"pricing/amount": 0}),
+    ):
+        document = offer(keys, **{"offer/id": f"offer:{name}", **more})
+        answer = desk.push(relay(document, keys), keys.node_id)
+        assert answer["counts"]["stored"] == 1
+    own = offer(ME, **{"offer/id": "offer:own", "pricing/amount": 9})
+    desk.host.local = [own]
+    asyncio.run(desk.part.refresh())
+
+    def found(**wanted: Any) -> str:
+        rows = desk.part.offers(**{"service_type": "", **wanted})
+        return " ".join(one["offer/id"].removeprefix("offer:") for one in rows)
+
+    assert found() == "c a b own"
+    assert found(service_type="text/summarise") == "a b own"
+    assert found(provider=OTHER.participant_id) == "c"
+    assert found(filter={"service_type": "text/translate"}) == "c"
+    assert found(filter={"constraints/input.language": "en"}) == "b"
+    assert found(filter={"pricing/amount": 3, "provider/participant-id": "x"}) == ""
+    assert desk.part.offer("offer:own") == own
+    assert desk.part.offer("offer:unseen") is None
+
+
+def test_a_refresh_raises_nothing_and_asks_peers_no_more_than_allowed() -> None:
+    desk = Desk(peer_sync_again_ms=1_000)
+    desk.host.peer = lambda _request: {"offers": []}
+    desk.host.is_away = True
+    asyncio.run(desk.part.refresh())
+    desk.host.is_away = False
+    for _ in range(3):
+        asyncio.run(desk.part.refresh())
+    assert desk.host.asked.count("peer.message.dispatch") == 1
+    desk.clock.advance_to(START + 1_000)
+    asyncio.run(desk.part.refresh())
+    assert desk.host.asked.count("peer.message.dispatch") == 2

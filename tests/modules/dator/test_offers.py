@@ -1,0 +1,291 @@
+"""Offers of Dator: published once, again when they change, renewed, withdrawn, told to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from in_loop import in_loop
+from modules.dator.support import EXECUTOR, OFFER, Market, config_of
+
+PUBLISH = "/v1/enact/participant/service-offers"
+OTHER: dict[str, Any] = {**OFFER, "service_type": "text/translate", "pricing_amount": 7}
+
+
+async def restarted(market: Market, config: Any = None) -> None:
+    market.provider.kill()
+    market.config = config or market.config
+    market.provider.start()
+    await market.world.advance(5)
+
+
+async def seen(market: Market) -> list[tuple[int, int]]:
+    """What the buyer knows of the provider: number and price of each offer."""
+    body = await market.ask("buyer", "GET", "/v1/service-offers?source=observed")
+    return [(one["sequence/no"], one["pricing/amount"]) for one in body["offers"]]
+
+
+@in_loop
+async def test_an_offer_of_the_configuration_is_published_and_signed_by_the_host() -> None:
+    market = Market(config_of({**OFFER, "confirmation_mode": "automatic"}))
+    (offer,) = await market.offers()
+    assert (offer["service/type"], offer["pricing/amount"]) == ("text/summarise", 100)
+    assert offer["provider/participant-id"] == market.provider.participant_id
+    assert "confirmation/mode" not in offer  # `automatic` stays here
+    assert "signature" in offer
+    await market.close()
+
+
+@in_loop
+async def test_an_offer_that_says_the_same_is_not_published_again() -> None:
+    market = Market()
+    for _ in range(3):
+        await restarted(market)
+    (offer,) = await market.offers()
+    assert offer["sequence/no"] == 1
+    await market.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pricing_amount": 90},
+        {"service_description": "another"},
+        {"confirmation_mode": None},
+        {"hybrid": True, "model_first": True},
+        {"queue_max_depth": 3},
+    ],
+    ids=lambda change: "-".join(change),
+)
+@in_loop
+async def test_an_offer_that_says_something_else_gets_a_greater_number(
+    change: dict[str, Any],
+) -> None:
+    market = Market()
+    (before,) = await market.offers()
+    await restarted(market, config_of({**OFFER, **change}))
+    (after,) = await market.offers()
+    assert (after["offer/id"], after["sequence/no"]) == (before["offer/id"], 2)
+    assert before != after
+    await restarted(market)
+    assert (await market.offers())[0]["sequence/no"] == 2
+    await market.close()
+
+
+@in_loop
+async def test_an_offer_that_is_removed_is_withdrawn_and_may_come_back() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    assert len(await market.offers()) == 2
+    await restarted(market, config_of(OFFER))
+    assert [one["service/type"] for one in await market.offers()] == ["text/summarise"]
+    gone = [one for one in await market.offers(active_only=False) if one != OFFER]
+    assert sorted(one["offer/status"] for one in gone) == ["active", "withdrawn"]
+    await restarted(market)
+    assert {one["sequence/no"] for one in await market.offers(active_only=False)} == {1, 2}
+    await restarted(market, config_of(OFFER, OTHER))
+    assert sorted(one["sequence/no"] for one in await market.offers()) == [1, 3]
+    await market.close()
+
+
+@in_loop
+async def test_an_offer_is_renewed_before_it_expires() -> None:
+    market = Market(config_of(OFFER, offer_valid_sec=600))
+    (first,) = await market.offers()
+    for _ in range(10):
+        await market.world.advance(200)
+        (offer,) = await market.offers()
+    assert offer["sequence/no"] >= 4
+    assert offer["expires-at"] > first["expires-at"]
+    await market.close()
+
+
+@in_loop
+async def test_the_depth_of_the_queue_is_kept_true_and_not_published_too_often() -> None:
+    offer = {**OFFER, "queue_auto_accept": False}
+    market = Market(config_of(offer, depth_interval_sec=100))
+    await market.open()
+    for number in range(4):
+        await market.order(f"n{number}")
+    await market.world.advance(20)
+    assert len((await market.queue())["items"]) == 4
+    (early,) = await market.offers()
+    assert (early["sequence/no"], early["queue/current-depth"]) == (1, 0)
+    await market.world.advance(100)
+    (later,) = await market.offers()
+    assert (later["sequence/no"], later["queue/current-depth"]) == (2, 4)
+    for one in (await market.queue())["items"]:
+        path = "/v1/enact/dator/queue/accept"
+        await market.ask("provider", "POST", path, {"request": one["id"]})
+    await market.world.advance(150)
+    (last,) = await market.offers()
+    assert (last["sequence/no"], last["queue/current-depth"]) == (3, 0)
+    await market.order("late")  # the buyer knows version 1, which says the same
+    await market.world.advance(5)
+    assert len((await market.queue())["items"]) == 1
+    await market.close()
+
+
+# -- who is told -----------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_node_that_has_asked_is_told_of_changes_and_of_withdrawals() -> None:
+    market = Market()
+    await market.open()
+    assert await seen(market) == [(1, 100)]
+    offer = {**OTHER, "pricing_amount": 5}
+    found = await market.ask("provider", "POST", PUBLISH, offer)
+    await market.world.advance(5)
+    assert sorted(await seen(market)) == [(1, 5), (1, 100)]
+    await market.ask("provider", "POST", PUBLISH, {**offer, "pricing_amount": 6})
+    await market.world.advance(5)
+    assert sorted(await seen(market)) == [(1, 100), (2, 6)]
+    gone = {"offer_id": found["offer"]["offer/id"]}
+    await market.ask("provider", "POST", f"{PUBLISH}/withdraw", gone)
+    await market.world.advance(5)
+    assert await seen(market) == [(1, 100)]
+    await market.close()
+
+
+@in_loop
+async def test_configured_nodes_are_told_that_never_asked() -> None:
+    market = Market()
+    trusted = {"participant_id": market.provider.participant_id}
+    await market.ask("buyer", "POST", "/v1/trusted-providers", trusted)
+    push = {"node_ids": [market.buyers[0].node_id], "askers": False}
+    await restarted(market, config_of({**OFFER, "pricing_amount": 80}, push=push))
+    assert await seen(market) == [(2, 80)]
+    await market.close()
+
+
+@in_loop
+async def test_dator_answers_with_the_offers_of_its_own_node_and_no_others() -> None:
+    market = Market(buyers=("buyer", "other"))
+    await market.world.advance(5)
+    await market.ask("other", "POST", "/v1/service-offers", {
+        "service/type": "text/summarise", "pricing/amount": 1,
+    })  # fmt: skip
+    other = market.world["other"]
+    trusted = {"participant_id": other.participant_id}
+    await market.ask("provider", "POST", "/v1/trusted-providers", trusted)
+    asked = {"node_id": other.node_id}
+    await market.ask("provider", "POST", "/v1/service-offers/fetch", asked)
+    observed = await market.ask("provider", "GET", "/v1/service-offers?source=observed")
+    assert len(observed["offers"]) == 1
+    asked = {"node_id": market.provider.node_id}
+    found = await market.ask("buyer", "POST", "/v1/service-offers/fetch", asked)
+    assert [one["offer_id"] for one in found["results"]] == [market.offer_id]
+    assert market.heard == ["offer-catalog.fetch.request"]
+    await market.close()
+
+
+@in_loop
+async def test_a_question_with_a_filter_that_is_none_is_answered_with_an_error() -> None:
+    market = Market()
+    await market.world.advance(5)
+    asked = {"node_id": market.provider.node_id, "filter": {"limit": -1}}
+    answer = await market.ask("buyer", "POST", "/v1/service-offers/fetch", asked, good=False)
+    assert (answer.status, answer.body["code"]) == (502, "peer_answer")
+    assert "bad_query" in answer.body["detail"]
+    await market.close()
+
+
+@in_loop
+async def test_a_snapshot_has_all_offers_of_the_node_as_relays_and_may_be_pushed() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await market.open()
+    body = await market.ask("provider", "POST", "/v1/enact/offers/snapshot", {"push": True})
+    assert len(body["offers"]) == 2
+    assert {one["relay/hops"] for one in body["offers"]} == {0}
+    assert [one["status"] for one in body["pushed"]] == ["queued"]
+    wanted = {"filter": {"service/type": "text/translate"}}
+    body = await market.ask("provider", "POST", "/v1/enact/offers/snapshot", wanted)
+    assert [one["offer"]["pricing/amount"] for one in body["offers"]] == [7]
+    wrong = await market.ask(
+        "provider", "POST", "/v1/enact/offers/snapshot", {"limit": 1}, good=False
+    )
+    assert (wrong.status, wrong.body["code"]) == (400, "schema")
+    await market.close()
+
+
+# -- offers of the participant ---------------------------------------------------------------
+
+
+@in_loop
+async def test_an_offer_of_the_participant_outlives_restarts_and_is_ordered_from() -> None:
+    market = Market(config_of())
+    found = await market.ask("provider", "POST", PUBLISH, OFFER)
+    assert found["status"] == "stored"
+    assert (await market.ask("provider", "POST", PUBLISH, OFFER))["status"] == "unchanged"
+    await restarted(market)
+    market.config = config_of(OFFER)  # for its id; the module runs without
+    await market.open()
+    await market.order()
+    await market.world.advance(5)
+    assert (await market.result())["status"] == "completed"
+    await market.close()
+
+
+@pytest.mark.parametrize(
+    ("offer", "status", "code"),
+    [
+        ({**OTHER, "pricing_amount": -1}, 400, "schema"),
+        ({**OTHER, "colour": "red"}, 400, "schema"),
+        ({**OTHER, "model_first": True}, 400, "schema"),
+        ({**OTHER, "offer_id": "offer:no_such"}, 400, "invalid_document"),
+        (OFFER, 409, "offer-configured"),
+    ],
+)
+@in_loop
+async def test_an_offer_that_cannot_be_published_changes_nothing(
+    offer: dict[str, Any], status: int, code: str
+) -> None:
+    market = Market()
+    before = await market.ask("provider", "GET", "/v1/enact/dator/offers")
+    answer = await market.ask("provider", "POST", PUBLISH, offer, good=False)
+    assert (answer.status, answer.body["code"]) == (status, code)
+    assert await market.ask("provider", "GET", "/v1/enact/dator/offers") == before
+    await market.close()
+
+
+@in_loop
+async def test_offers_of_the_configuration_are_withdrawn_there_and_unknown_ones_nowhere() -> None:
+    market = Market()
+    for name, status in ((market.offer_id, 409), ("offer:none", 404)):
+        answer = await market.ask(
+            "provider", "POST", f"{PUBLISH}/withdraw", {"offer_id": name}, good=False
+        )
+        assert answer.status == status
+    assert len(await market.offers()) == 1
+    await market.close()
+
+
+# -- what the host refuses --------------------------------------------------------------------
+
+
+@in_loop
+async def test_an_offer_that_the_host_refuses_is_told_to_the_operator_and_the_rest_works() -> None:
+    market = Market(config_of({**OTHER, "offer_id": "offer:no_such"}, OFFER))
+    await market.world.advance(5)
+    items = (await market.ask("provider", "GET", "/v1/enact/dator/offers"))["items"]
+    assert sorted(one["status"] for one in items) == ["published", "refused"]
+    notes = (await market.ask("provider", "GET", "/v1/notifications"))["items"]
+    assert [one["level"] for one in notes] == ["error"]
+    await market.world.advance(3000)
+    notes = (await market.ask("provider", "GET", "/v1/notifications"))["items"]
+    assert len(notes) == 1  # told once
+    assert len(await market.offers()) == 1
+    await market.close()
+
+
+@in_loop
+async def test_a_module_without_the_grant_publishes_nothing_and_says_so() -> None:
+    executor = {**EXECUTOR, "grants": ["offers.local.query", "artifact.delivery.send"]}
+    market = Market(node={"modules": [executor]})
+    await market.world.advance(5)
+    assert await market.offers() == []
+    (item,) = (await market.ask("provider", "GET", "/v1/enact/dator/offers"))["items"]
+    assert item["status"] == "refused"
+    assert "offers.publish" in item["problem"]
+    await market.close()
