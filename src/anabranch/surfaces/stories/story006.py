@@ -36,6 +36,7 @@ class Story006(Story):
     title = "a buyer asks who can summarise a text, and orders from the cheapest"
     variants = ("silent", "budget", "conflict", "stalled")
     capability = CAPABILITY
+    fan_outs = ("offers",)
 
     def __init__(self, variant: str = "", providers: int = 3, depth: int = 100) -> None:
         """`depth` is that of the queue of every provider."""
