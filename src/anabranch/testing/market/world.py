@@ -209,7 +209,7 @@ class World:
             yield from one.modules.values()
 
     def failed(self, error: BaseException) -> None:
-        """What no task has caught is a defect of the node, unless it is the end of its process."""
+        """What no task has caught is a defect of the node; that it was killed is none."""
         if not isinstance(error, Died):
             self.defects.append(error)
 

@@ -18,7 +18,10 @@ EVERY = "arca/templates"
 
 async def listed(options: argparse.Namespace, arca: ArcaClient) -> int:
     found = (await arca.ask("GET", EVERY))["items"]
-    rows = [(one["template_id"], one["template_kind"], _shared(one), _label(one)) for one in found]
+    rows = [
+        (one["template_id"], one.get("template_kind") or "workflow", _shared(one), _label(one))
+        for one in found
+    ]
     head = ("TEMPLATE", "KIND", "SHARED", "LABEL")
     return render.tell_rows(options, found, rows, head, "this node keeps no templates")
 
@@ -98,7 +101,7 @@ def _preview_lines(found: Mapping[str, Any]) -> list[str]:
     runs_node = "which runs that node" if found["publisher_runs_node"] else "of another node"
     lines = [
         f"{found['template_id']} of {found['node_id']}",
-        f"  publisher: {found['publisher'] or 'nobody'}, {runs_node}",
+        f"  publisher: {found['publisher'] or 'not said'}, {runs_node}",
         f"  signature: {found['signature']}",
         f"  digest: {found['digest']}",
         f"  here: {found['here']}",
