@@ -139,11 +139,7 @@ class Stage:
         buying = arca({"peer_sync_interval_sec": 5, **config}, grants=("publication.verify",))
         self.verdicts: list[Any] = []
         judge = LastingModule(lambda _clock: self.verdicts, Judge)
-<<<<<<< HEAD
         modules: dict[str, LastingModule[Any]] = {"arca": buying, "judge": judge}
-=======
-        modules: dict[str, Any] = {"arca": arca, "judge": judge}
->>>>>>> main
         specs = [NodeSpec(name="buyer", modules=modules, config={"orders": SOON})]
         for name, sold in self.sold.items():
             shop = LastingModule(
