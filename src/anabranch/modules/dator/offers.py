@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ logger = logging.getLogger("anabranch.module")
 RECORDS = "dator-offer"
 OFFERS_MAX = 256
 CHECK_SECONDS = 600.0  # between two looks at what the host has
+TURN_SECONDS = 0.1  # at least, between two looks at what is due
 STALE_TRIES = 3
 
 
@@ -113,11 +115,10 @@ class Offers:
             except HostUnavailable as error:
                 logger.info("offers are published later: %s", error.message)
                 seconds, retry = retry, min(retry * 2, RETRY_MAX)
-            try:
+            await asyncio.sleep(TURN_SECONDS)  # however often the queue changes
+            with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
             self._wake.clear()
 
     async def settle(self) -> float:

@@ -43,6 +43,7 @@ logger = logging.getLogger("anabranch.module")
 
 ROLE_RETRY_FIRST, ROLE_RETRY_MAX = 0.5, 30.0
 LOOK_FIRST, LOOK_MAX = 0.1, 30.0  # seconds between two looks at a delivery
+RESEND_MAX = 60.0  # seconds between two deliveries of a result; the first wait is one second
 #: After these the same result may arrive if it is sent once more.
 _AGAIN = ("route-unresolved", "runtime-limit", "ledger-error", "stage-timeout", "adapter-transient")
 REJECTED = "rejected-by-provider"
@@ -246,6 +247,8 @@ class Work:
                 return await self._end(sent, "refused", why)
             if self._is_given_up(sent):
                 return await self._end(sent, "undelivered", why or status)
+            assert sent.sent is not None
+            await asyncio.sleep(min(2.0 ** (sent.sent.number - 1), RESEND_MAX))
             sent = await self._sent(sent)
         return None
 

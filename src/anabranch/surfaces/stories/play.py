@@ -65,7 +65,7 @@ async def play(
             laws = await performance.run(kill, seed)
         finally:
             await market.stop()
-        laws.append(check_stores(market))
+        laws += [*performance.story_laws(), check_stores(market)]
         narrator.verdict(laws)
         nodes = await keep_running(market, narrator) if keep else performance.nodes()
     return Verdict(
@@ -173,6 +173,9 @@ class _Performance:
     async def _laws(self) -> list[Law]:
         ended = law("every run has ended as this variant says", self._wrong)
         return [ended, *await laws_of(self._market, self._trails)]
+
+    def story_laws(self) -> list[Law]:
+        return self._story.laws(self._market, self._trails)
 
     def ends(self) -> list[dict[str, Any]]:
         return [
