@@ -149,6 +149,32 @@ async def test_a_node_that_has_asked_is_told_of_changes_and_of_withdrawals() -> 
 
 
 @in_loop
+async def test_an_answer_that_leaves_offers_out_says_where_to_go_on() -> None:
+    market = Market(config_of(OFFER, OTHER))
+    await market.open()
+    buyer = market.world["buyer"]
+    assert buyer.node is not None
+
+    def page(wanted: dict[str, Any]) -> Any:
+        assert buyer.node is not None
+        work = buyer.node.context.peers.request(
+            market.provider.node_id,
+            "offer-catalog.fetch.request",
+            {"filter": wanted},
+            correlation_id="q1",
+            seconds=30,
+        )
+        return buyer.run(work)
+
+    first = page({"limit": 1})
+    second = page({"limit": 1, "after": first["next"]})
+    found = [one["offer"]["offer/id"] for one in (*first["offers"], *second["offers"])]
+    assert found == sorted(one["offer/id"] for one in await market.offers())
+    assert "next" not in second
+    await market.close()
+
+
+@in_loop
 async def test_configured_nodes_are_told_that_never_asked() -> None:
     market = Market()
     trusted = {"participant_id": market.provider.participant_id}
